@@ -1,0 +1,38 @@
+# `make demo` and `make test` need only Python 3.11+ and git: they make .venv and install everything into it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help setup demo test check bench format clean
+help:            ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP)  ## make .venv with the product and its tools
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "numa-extender needs Python 3.11 or newer; name one with PYTHON=…"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup      ## a sample cluster, a real scheduler request, our answer; then serves until Ctrl-C
+	$(BIN)/numa-extender demo
+
+test: setup check ## ruff, mypy, import contracts, pytest
+	$(BIN)/python -m pytest -n auto
+
+check: setup     ## ruff, mypy and import contracts only
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup     ## measure: replays a second, filter over HTTP
+	$(BIN)/python -m tests.bench
+
+format: setup    ## let ruff lay out and mend what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:           ## remove everything that make made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

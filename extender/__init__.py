@@ -1,0 +1,1 @@
+"""The scheduler extender: keeps every node in memory and answers by replaying the kubelet's own admission."""

@@ -1,0 +1,1 @@
+"""JSON to replay values and back. Malformed input becomes a `WireError` that names the field and the reason."""

@@ -1,0 +1,1 @@
+"""The node agent: observes one node and publishes a NodeReport. Reports facts, interprets nothing."""

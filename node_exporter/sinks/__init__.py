@@ -1,0 +1,1 @@
+"""Where a report goes. One module a transport; none knows another."""

@@ -1,0 +1,1 @@
+"""Tests are evidence: vectors first, then laws, then contracts across processes."""
