@@ -1,0 +1,215 @@
+"""NodeReport v1: the published contract between the exporter on a node and whoever replays that node.
+
+Laws of this file
+- Facts, not interpretation: what the kernel, the kubelet and its files say. Nothing here is rounded, merged or guessed.
+- Standard library only, so that the agent stays small; a reader validates with its own means.
+- Values are frozen. The JSON of a report is its fields in the order written here; JSON names are the field names.
+- A field is never renamed or retyped within a schema version. New optional fields may come; readers
+  ignore unknown ones.
+"""
+
+# ruff: noqa: N815 - the fields of KubeletConfig bear the names of the kubelet's own KubeletConfiguration
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+SCHEMA_VERSION = 1
+
+Cpu = tuple[int, int, int, int, int | None]
+"""One online logical CPU: (cpu, core_id, socket, numa, uncore_cache); see `Machine.cpus`."""
+
+Severity = Literal["info", "warning", "error"]
+"""`info`: nothing is lost. `warning`: sources disagree or a part is missing. `error`: a whole source is unreadable."""
+
+JsonObject = Mapping[str, object]
+"""A parsed JSON document of somebody else's, passed on as it was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """One NUMA node directory of sysfs, nodes without CPUs or memory included.
+
+    `id` is the kernel's (sparse ids are usual; -1 where the kernel itself reports none).
+    `memory` is MemTotal in bytes, 0 if unknown. `hugepages` is pages (not bytes) by page size: {"2Mi": 512, "1Gi": 0}.
+    `distances` is the node's own row, in the order of the node ids; None if sysfs has none.
+    """
+
+    id: int
+    memory: int
+    hugepages: Mapping[str, int]
+    distances: Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The hardware as the kubelet discovers it (cadvisor GetNodesInfo, GetTopology).
+
+    `cpus`: one row per online CPU, sorted by CPU id: [cpu, core_id, socket, numa, uncore_cache]. `core_id` is the
+    kernel's, unique only within a socket; `uncore_cache` is None for a core that has no uncore cache in the kubelet's count.
+    `numa`: sorted by id. `num_sockets`: the kubelet's own count, from /proc/cpuinfo; 0 if it finds none.
+    Both lists are empty if /sys could not be read.
+    """
+
+    cpus: Sequence[Cpu]
+    numa: Sequence[NumaNode]
+    num_sockets: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservedMemory:
+    """One entry of KubeletConfiguration.reservedMemory; `limits` are quantities by resource name."""
+
+    numaNode: int
+    limits: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletConfig:
+    """The kubelet's effective configuration, as far as admission depends on it.
+
+    Field names and values are KubeletConfiguration's, with its defaults put in for what nobody set. `reservation` is
+    what node allocatable is reduced by, as quantities by resource name: systemReserved + kubeReserved + the hard
+    eviction threshold of memory (a percentage is taken of the machine's memory, 100Mi if none is set); with
+    `reservedSystemCPUs` its `cpu` is the number of the CPUs listed. `featureGates` are only those set explicitly.
+    """
+
+    cpuManagerPolicy: str = "none"
+    cpuManagerPolicyOptions: Mapping[str, str] = field(default_factory=dict)
+    memoryManagerPolicy: str = "None"
+    reservedMemory: Sequence[ReservedMemory] = ()
+    topologyManagerPolicy: str = "none"
+    topologyManagerScope: str = "container"
+    topologyManagerPolicyOptions: Mapping[str, str] = field(default_factory=dict)
+    reservedSystemCPUs: str = ""
+    featureGates: Mapping[str, bool] = field(default_factory=dict)
+    reservation: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device of a device plugin. `numa`: sorted NUMA ids; None: the plugin reported none, or nobody here knows."""
+
+    id: str
+    numa: Sequence[int] | None
+    healthy: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletState:
+    """The kubelet's three checkpoint files as parsed JSON. None: no such file, or not readable; a problem says which."""
+
+    cpu_manager_state: JsonObject | None = None
+    memory_manager_state: JsonObject | None = None
+    kubelet_internal_checkpoint: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBlock:
+    """Memory or hugepages pinned for a container: `size` bytes in all over the NUMA nodes `numa`, not on each."""
+
+    type: str
+    size: int
+    numa: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """What podresources lists of a container: exclusive CPUs (none: shared pool), memory, device ids by resource."""
+
+    name: str
+    cpus: Sequence[int] = ()
+    memory: Sequence[MemoryBlock] = ()
+    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod of podresources List, or one that holds something in a state file.
+
+    `name` and `namespace` are empty for a pod that is known by its UID only (in a state file, not listed).
+    `uid` is None where the UID is not known: podresources has none, it comes from the pod log directories of the node.
+    `counted` says whether the kubelet still counts the pod at its next admission (GetActivePods): True, False, or None
+    where the node's kubelet version lists finished pods as well, so that nothing can be said from here.
+    """
+
+    namespace: str
+    name: str
+    uid: str | None
+    counted: bool | None
+    containers: Sequence[Container] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """How much of a resource: all there is, what pods may have, what is free now. CPUs, bytes or devices."""
+
+    capacity: int
+    allocatable: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zone:
+    """Amounts for people and for NodeResourceTopology; the replay does not read them.
+
+    `type` "Node" is one NUMA node, `name` "node-<id>". `type` "NodeGroup" holds the devices that belong to several NUMA
+    nodes at once, so that they count once; its name joins the ids, as in "node-0-1". `costs`: distance by zone name.
+    `resources`: `cpu` in CPUs, `memory` and `hugepages-<size>` in bytes, devices in pieces; sorted by name.
+    """
+
+    name: str
+    type: Literal["Node", "NodeGroup"]
+    numa: Sequence[int]
+    costs: Mapping[str, int]
+    resources: Mapping[str, Amount]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Problem:
+    """Something that is missing, unreadable or contradictory: where (`source`, `path`), and why, with both values."""
+
+    source: str
+    path: str
+    reason: str
+    severity: Severity = "warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """One consistent observation of a node.
+
+    Order: within one `boot_id` (empty: unknown) a higher `sequence` is newer; it grows over restarts of the exporter,
+    clock jumps included. `observed_at` is Unix seconds by the node's clock, for people. `kubelet_version` is as in
+    node.status.nodeInfo ("v1.36.2"), None if unknown. `kubelet` None: no configuration could be found, so no verdict
+    is possible. `devices`: by resource name, None if neither podresources nor the checkpoint could be read; an empty
+    object means that there are none. `pods` None: podresources did not answer.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    node_name: str
+    boot_id: str
+    sequence: int
+    observed_at: float
+    kubelet_version: str | None
+    machine: Machine
+    kubelet: KubeletConfig | None
+    devices: Mapping[str, Sequence[Device]] | None
+    state: KubeletState
+    pods: Sequence[Pod] | None
+    zones: Sequence[Zone] = ()
+    problems: Sequence[Problem] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Says that the report (`boot_id`, `sequence`) still holds at `observed_at`.
+
+    `digest` is the SHA-256, in hex, of that report's body as it was sent. A reader that does not hold this very report
+    answers 404 or 409, and gets the full one.
+    """
+
+    boot_id: str
+    sequence: int
+    digest: str
+    observed_at: float
