@@ -46,7 +46,7 @@ class Machine:
     """The hardware as the kubelet discovers it (cadvisor GetNodesInfo, GetTopology).
 
     `cpus`: one row per online CPU, sorted by CPU id: [cpu, core_id, socket, numa, uncore_cache]. `core_id` is the
-    kernel's, unique only within a socket; `uncore_cache` is None for a core that has no uncore cache in the kubelet's count.
+    kernel's, unique only within a socket; `uncore_cache` is None for a core that has none in the kubelet's count.
     `numa`: sorted by id. `num_sockets`: the kubelet's own count, from /proc/cpuinfo; 0 if it finds none.
     Both lists are empty if /sys could not be read.
     """
@@ -97,7 +97,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletState:
-    """The kubelet's three checkpoint files as parsed JSON. None: no such file, or not readable; a problem says which."""
+    """The kubelet's three checkpoint files as parsed JSON. None: absent or not readable; a problem says which."""
 
     cpu_manager_state: JsonObject | None = None
     memory_manager_state: JsonObject | None = None
