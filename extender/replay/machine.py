@@ -1,0 +1,227 @@
+"""The hardware of one node, as the kubelet's managers see it.
+
+Laws:
+- Built once from facts (`Machine.build`), checked there, never changed.
+- Conversions between CPUs, cores, sockets, uncore caches and NUMA nodes are named methods, never `&` across kinds.
+- NUMA ids may be sparse; nodes may lack CPUs or memory.
+
+Mirrors: kubelet `cm/cpumanager/topology/topology.go` (Discover) and cadvisor's machine info.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from extender.replay.sets import MAX_CPU_ID, CPUSet, NUMAMask, bits_of, iter_bits
+
+MAX_CPUS: Final = 8192
+"""Bound on logical CPUs of a machine in input (Linux's own NR_CPUS limit)."""
+
+MAX_NUMA_NODES: Final = 64
+
+
+class MachineError(ValueError):
+    """Facts that contradict each other. `field` is the path inside the machine document."""
+
+    def __init__(self, field_path: str, reason: str) -> None:
+        super().__init__(f"{field_path}: {reason}")
+        self.field: Final = field_path
+        self.reason: Final = reason
+
+
+class CPUFacts(NamedTuple):
+    """One logical CPU: kernel ids; `uncore_cache` None when the core has no uncore cache as the kubelet counts them."""
+
+    cpu: int
+    core_id: int
+    socket: int
+    numa: int
+    uncore_cache: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NUMANodeFacts:
+    """One NUMA node: `memory_bytes` is MemTotal, `hugepages` page size in bytes -> number of pages.
+
+    `distances` is the row as sysfs gives it, indexed by position; empty when the kernel gives none.
+    """
+
+    id: int
+    memory_bytes: int
+    hugepages: Mapping[int, int] = field(default_factory=dict)
+    distances: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Topology with every conversion precomputed as masks of ints; make it with `build`."""
+
+    cpus: tuple[CPUFacts, ...]
+    numa_nodes: tuple[NUMANodeFacts, ...]
+    num_sockets: int
+    """The kubelet's count (distinct physical ids of /proc/cpuinfo); 0 is possible and disables whole-socket steps."""
+    all_cpus: int
+    num_cores: int
+    num_uncore: int
+    numa_ids: tuple[int, ...]
+    """Every NUMA node, CPU-less ones included, ascending: what the topology and memory managers see."""
+    cpu_numa_ids: tuple[int, ...]
+    """The NUMA nodes that have CPUs, ascending: all that the CPU manager sees."""
+    numa_cpus: Mapping[int, int]
+    socket_cpus: Mapping[int, int]
+    core_cpus: Mapping[int, int]
+    """Key: the lowest CPU id of the core, which is the kubelet's machine-unique core id."""
+    uncore_cpus: Mapping[int, int]
+    numa_sockets: Mapping[int, int]
+    """NUMA id -> bits of the sockets its CPUs are on."""
+    core_of: Mapping[int, int]
+    numa_of: Mapping[int, int]
+    identity: tuple[object, ...]
+    """Equal for equal machines, hashable: the hardware part of a node's class."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Machine) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    @property
+    def num_cpus(self) -> int:
+        """Online logical CPUs."""
+        return len(self.cpus)
+
+    @property
+    def cpus_per_core(self) -> int:
+        """Integer division of machine totals, as the kubelet does it: 1 on some hybrid machines with SMT cores."""
+        return self.num_cpus // self.num_cores if self.num_cores else 0
+
+    @property
+    def cpus_per_socket(self) -> int:
+        """Integer division of machine totals; 0 when the socket count is unknown."""
+        return self.num_cpus // self.num_sockets if self.num_sockets else 0
+
+    @property
+    def cpus_per_uncore(self) -> int:
+        """Integer division of machine totals."""
+        return self.num_cpus // self.num_uncore if self.num_uncore else 0
+
+    def cpus_in_numa(self, mask: NUMAMask) -> CPUSet:
+        """All CPUs of the NUMA nodes in *mask*."""
+        return CPUSet(self.cpu_bits_in_numa(mask.bits))
+
+    def cpu_bits_in_numa(self, mask: int) -> int:
+        """All CPUs of the NUMA nodes in *mask*, raw."""
+        bits = 0
+        for numa in iter_bits(mask):
+            bits |= self.numa_cpus.get(numa, 0)
+        return bits
+
+    def numa_bits_of_cpus(self, cpus: int) -> int:
+        """The NUMA nodes that hold any of *cpus*, raw."""
+        return bits_of(numa for numa, bits in self.numa_cpus.items() if bits & cpus)
+
+    def socket_bits_in_numa(self, mask: int) -> int:
+        """The sockets of all CPUs of the NUMA nodes in *mask*, raw bits."""
+        bits = 0
+        for numa in iter_bits(mask):
+            bits |= self.numa_sockets.get(numa, 0)
+        return bits
+
+    def cpu_bits_in_sockets(self, sockets: int) -> int:
+        """All CPUs of the sockets in the raw set *sockets* (bits by position in ascending socket id order)."""
+        bits = 0
+        for position, socket in enumerate(sorted(self.socket_cpus)):
+            if sockets >> position & 1:
+                bits |= self.socket_cpus[socket]
+        return bits
+
+    @classmethod
+    def build(
+        cls, cpus: Iterable[CPUFacts], numa_nodes: Iterable[NUMANodeFacts], num_sockets: int | None = None
+    ) -> "Machine":
+        """Check the facts and derive everything else.
+
+        Threads with equal (core_id, socket) inside a NUMA node form a core. A core without an uncore cache counts
+        under its socket id, which may coincide with a real cache's id, as in the kubelet.
+
+        Raises:
+            MachineError: a duplicate CPU or NUMA node, a CPU on an unknown node, an id or amount out of range.
+        """
+        cpus = tuple(sorted(cpus, key=lambda c: c.cpu))
+        nodes = tuple(sorted(numa_nodes, key=lambda n: n.id))
+        _check(cpus, nodes, num_sockets)
+        cores: dict[tuple[int, int, int], int] = {}
+        for c in cpus:
+            key = (c.numa, c.socket, c.core_id)
+            cores[key] = cores.get(key, 0) | 1 << c.cpu
+        core_cpus = {(bits & -bits).bit_length() - 1: bits for bits in cores.values()}
+        first_of = {cpu: core for core, bits in core_cpus.items() for cpu in iter_bits(bits)}
+        uncore_of_core = {
+            first_of[c.cpu]: c.socket if c.uncore_cache is None else c.uncore_cache for c in reversed(cpus)
+        }
+        numa_cpus: dict[int, int] = {}
+        socket_cpus: dict[int, int] = {}
+        uncore_cpus: dict[int, int] = {}
+        for c in cpus:
+            bit = 1 << c.cpu
+            numa_cpus[c.numa] = numa_cpus.get(c.numa, 0) | bit
+            socket_cpus[c.socket] = socket_cpus.get(c.socket, 0) | bit
+            uncore = uncore_of_core[first_of[c.cpu]]
+            uncore_cpus[uncore] = uncore_cpus.get(uncore, 0) | bit
+        sockets = sorted(socket_cpus)
+        numa_sockets = {
+            numa: bits_of(i for i, s in enumerate(sockets) if socket_cpus[s] & bits) for numa, bits in numa_cpus.items()
+        }
+        count = len(sockets) if num_sockets is None else num_sockets
+        node_facts = tuple((n.id, n.memory_bytes, tuple(sorted(n.hugepages.items())), n.distances) for n in nodes)
+        return cls(
+            cpus=cpus,
+            numa_nodes=nodes,
+            num_sockets=count,
+            all_cpus=bits_of(c.cpu for c in cpus),
+            num_cores=len(core_cpus),
+            num_uncore=len(uncore_cpus),
+            numa_ids=tuple(n.id for n in nodes),
+            cpu_numa_ids=tuple(sorted(numa_cpus)),
+            numa_cpus=dict(sorted(numa_cpus.items())),
+            socket_cpus=dict(sorted(socket_cpus.items())),
+            core_cpus=dict(sorted(core_cpus.items())),
+            uncore_cpus=dict(sorted(uncore_cpus.items())),
+            numa_sockets=numa_sockets,
+            core_of=first_of,
+            numa_of={c.cpu: c.numa for c in cpus},
+            identity=(cpus, node_facts, count),
+        )
+
+
+def _check(cpus: tuple[CPUFacts, ...], nodes: tuple[NUMANodeFacts, ...], num_sockets: int | None) -> None:
+    if not cpus:
+        raise MachineError("cpus", "a machine has at least one CPU")
+    if len(cpus) > MAX_CPUS:
+        raise MachineError("cpus", f"{len(cpus)} CPUs, more than {MAX_CPUS}")
+    if len(nodes) > MAX_NUMA_NODES:
+        raise MachineError("numa", f"{len(nodes)} NUMA nodes, more than {MAX_NUMA_NODES}")
+    if num_sockets is not None and num_sockets < 0:
+        raise MachineError("num_sockets", f"{num_sockets} is negative")
+    _check_numa(nodes)
+    ids = {n.id for n in nodes}
+    for i, c in enumerate(cpus):
+        if not 0 <= c.cpu <= MAX_CPU_ID:
+            raise MachineError(f"cpus[{i}]", f"CPU id {c.cpu} is outside 0..{MAX_CPU_ID}")
+        if i and cpus[i - 1].cpu == c.cpu:
+            raise MachineError(f"cpus[{i}]", f"CPU {c.cpu} is listed twice")
+        if c.numa not in ids:
+            raise MachineError(f"cpus[{i}]", f"CPU {c.cpu} is on NUMA node {c.numa}, which is not listed under numa")
+
+
+def _check_numa(nodes: tuple[NUMANodeFacts, ...]) -> None:
+    for i, node in enumerate(nodes):
+        if node.id < 0:
+            raise MachineError(f"numa[{i}].id", f"{node.id} is negative")
+        if i and nodes[i - 1].id == node.id:
+            raise MachineError(f"numa[{i}].id", f"NUMA node {node.id} is listed twice")
+        if node.memory_bytes < 0:
+            raise MachineError(f"numa[{i}].memory", f"{node.memory_bytes} is negative")
+        for size, pages in node.hugepages.items():
+            if size <= 0 or pages < 0:
+                raise MachineError(f"numa[{i}].hugepages", f"{pages} pages of {size} bytes")

@@ -1,0 +1,300 @@
+"""What a pod asks of the managers.
+
+`Pod` is the spec as far as admission reads it, quantities as exact ints in thousandths of the base unit (the API
+stores milli precision, rounded up). `resolve` turns it into a `PodRequest` under a kubelet's rules: who gets exclusive
+CPUs, pinned memory, devices, and the pod-scope totals. A PodRequest is made once per pod and rule set and then used
+on every node.
+
+Mirrors: kubelet `pkg/apis/core/v1/helper/qos`, `cm/cpumanager/policy_static.go` (guaranteedCPUs, podGuaranteedCPUs),
+`cm/memorymanager/policy_static.go` (getRequestedResources, getPodRequestedResources), `component-helpers/resource`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from extender.replay.rules import Rules
+
+HUGEPAGES_PREFIX: Final = "hugepages-"
+INT64_MAX: Final = 2**63 - 1
+_NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage", "pods"})
+
+
+class ContainerKind(StrEnum):
+    """How the spec lists the container; `sidecar` is an init container with restartPolicy Always."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+class QOSClass(StrEnum):
+    """`status.qosClass`."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One container; amounts in thousandths, keyed by resource name.
+
+    `allocated_milli` is `status.containerStatuses[].allocatedResources`: None when the container has no status entry.
+    `dra_resources` are extended resources of this container that a DRA claim satisfies.
+    """
+
+    name: str
+    kind: ContainerKind
+    requests_milli: Mapping[str, int] = field(default_factory=dict)
+    limits_milli: Mapping[str, int] = field(default_factory=dict)
+    allocated_milli: Mapping[str, int] | None = None
+    dra_resources: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod; `containers` in the kubelet's order: init containers and sidecars as listed, then app containers.
+
+    `pod_requests_milli` / `pod_limits_milli` are `spec.resources`; None when the spec has none.
+    """
+
+    uid: str
+    name: str
+    namespace: str
+    containers: tuple[Container, ...]
+    pod_requests_milli: Mapping[str, int] | None = None
+    pod_limits_milli: Mapping[str, int] | None = None
+    status_qos: QOSClass | None = None
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """Equal for pods that every kubelet treats alike but for their names: the pod part of a remembered verdict."""
+        return (
+            tuple(
+                (
+                    c.name,
+                    c.kind,
+                    _items(c.requests_milli),
+                    _items(c.limits_milli),
+                    None if c.allocated_milli is None else _items(c.allocated_milli),
+                    c.dra_resources,
+                )
+                for c in self.containers
+            ),
+            None if self.pod_requests_milli is None else _items(self.pod_requests_milli),
+            None if self.pod_limits_milli is None else _items(self.pod_limits_milli),
+            self.status_qos,
+        )
+
+
+def _items(mapping: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(mapping.items()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRequest:
+    """What one container asks of each manager.
+
+    `cpus`: exclusive CPUs, 0 for the shared pool. `memory_bytes`: by type, zero amounts kept; None when the memory
+    manager has no business with it. `devices`: every extended resource in the limits, rounded up to whole devices.
+    `reusable`: an ordinary init container, whose CPUs, memory and devices later containers may take over.
+    """
+
+    name: str
+    reusable: bool
+    sidecar: bool
+    cpus: int
+    memory_bytes: Mapping[str, int] | None
+    devices: Mapping[str, int]
+    dra_resources: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLevelRequest:
+    """`spec.resources` under PodLevelResourceManagers: the budget of the whole pod.
+
+    `cpus` 0 when the pod-level CPU request is missing or not whole; `memory_bytes` holds positive amounts only.
+    """
+
+    cpus: int
+    memory_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRequest:
+    """A pod under one kubelet's rules.
+
+    `total_cpus`, `total_memory_bytes`, `total_devices` are what pod scope asks hints for. `pod_level` is set only
+    where the managers allocate pod-level resources. `aligned` is False when no manager has anything to do for it.
+    """
+
+    uid: str
+    name: str
+    qos: QOSClass
+    containers: tuple[ContainerRequest, ...]
+    total_cpus: int
+    total_memory_bytes: Mapping[str, int]
+    total_devices: Mapping[str, int]
+    pod_level: PodLevelRequest | None = None
+    pod_level_ignored: bool = False
+    """Pod-level resources are set and the CPU and memory managers leave such pods alone."""
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether the pod is of QoS class Guaranteed."""
+        return self.qos is QOSClass.GUARANTEED
+
+    @property
+    def aligned(self) -> bool:
+        """Whether any manager may have something to allocate for the pod."""
+        return self.pod_level is not None or any(c.cpus or c.memory_bytes or c.devices for c in self.containers)
+
+
+def value(milli: int) -> int:
+    """A quantity's whole value, rounded up as Quantity.Value does."""
+    return -(-milli // 1000)
+
+
+def has_pod_level_resources(pod: Pod) -> bool:
+    """Whether `spec.resources` names cpu, memory or hugepages.
+
+    Source: component-helpers/resource/helpers.go, IsPodLevelResourcesSet.
+    """
+    keys = {*(pod.pod_requests_milli or ()), *(pod.pod_limits_milli or ())}
+    return any(k in ("cpu", "memory") or k.startswith(HUGEPAGES_PREFIX) for k in keys)
+
+
+def qos_class(pod: Pod, rules: Rules) -> QOSClass:
+    """The QoS class as the kubelet of these rules sees it.
+
+    Source: pkg/apis/core/v1/helper/qos/qos.go, GetPodQOS and ComputePodQOS.
+    """
+    if rules.qos_from_status and pod.status_qos is not None:
+        return pod.status_qos
+    if rules.pod_level_qos and (pod.pod_requests_milli is not None or pod.pod_limits_milli is not None):
+        requests = _positive(pod.pod_requests_milli or {})
+        limits = _positive(pod.pod_limits_milli or {})
+        guaranteed = limits.keys() == {"cpu", "memory"}
+    else:
+        requests, limits, guaranteed = {}, {}, True
+        for c in pod.containers:
+            _add(requests, _positive(c.requests_milli))
+            container_limits = _positive(c.limits_milli)
+            _add(limits, container_limits)
+            guaranteed = guaranteed and container_limits.keys() == {"cpu", "memory"}
+    if not requests and not limits:
+        return QOSClass.BEST_EFFORT
+    return QOSClass.GUARANTEED if guaranteed and requests == limits else QOSClass.BURSTABLE
+
+
+def _positive(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {k: amounts[k] for k in ("cpu", "memory") if amounts.get(k, 0) > 0}
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def resolve(pod: Pod, rules: Rules) -> PodRequest:
+    """What the pod asks of the managers of a kubelet with these rules."""
+    qos = qos_class(pod, rules)
+    guaranteed = qos is QOSClass.GUARANTEED
+    pod_level_set = has_pod_level_resources(pod)
+    managed = pod_level_set and rules.pod_level_managers
+    ignored = pod_level_set and rules.pod_level_skips_managers and not managed
+    pinned = guaranteed and not ignored
+    containers = tuple(_resolve_container(c, rules, pinned=pinned, pod_level=managed) for c in pod.containers)
+    return PodRequest(
+        uid=pod.uid,
+        name=pod.name,
+        qos=qos,
+        containers=containers,
+        total_cpus=_total(containers, lambda c: c.cpus, rules),
+        total_memory_bytes=_total_memory(containers, rules) if pinned else {},
+        total_devices={
+            name: _total(containers, lambda c, name=name: c.devices.get(name, 0), rules)  # type: ignore[misc]
+            for name in sorted({name for c in containers for name in c.devices})
+        },
+        pod_level=_pod_level(pod) if managed and pinned else None,
+        pod_level_ignored=ignored,
+    )
+
+
+def _resolve_container(c: Container, rules: Rules, *, pinned: bool, pod_level: bool) -> ContainerRequest:
+    requests = c.requests_milli
+    if rules.allocated_resources_from_status and c.allocated_milli is not None:
+        requests = c.allocated_milli
+    exclusive = pinned and (not pod_level or _is_guaranteed_by_itself(c))
+    sidecar = c.kind is ContainerKind.SIDECAR and rules.sidecars
+    memory: Mapping[str, int] | None = None
+    if pinned:
+        memory = (
+            {k: value(v) for k, v in sorted(requests.items()) if k == "memory" or k.startswith(HUGEPAGES_PREFIX)}
+            if exclusive
+            else {}
+        )
+    return ContainerRequest(
+        name=c.name,
+        reusable=c.kind is not ContainerKind.APP and not sidecar,
+        sidecar=sidecar,
+        cpus=_whole_cpus(requests) if exclusive else 0,
+        memory_bytes=memory,
+        devices={
+            k: value(v)
+            for k, v in sorted(c.limits_milli.items())
+            if k not in _NATIVE and not k.startswith(HUGEPAGES_PREFIX)
+        },
+        dra_resources=c.dra_resources if rules.dra_extended_skip else frozenset(),
+    )
+
+
+def _whole_cpus(requests: Mapping[str, int]) -> int:
+    whole, rest = divmod(requests.get("cpu", 0), 1000)
+    return 0 if rest else whole
+
+
+def _is_guaranteed_by_itself(c: Container) -> bool:
+    """Non-zero cpu and memory requests equal to their limits.
+
+    Source: kubelet cm/qos/helpers.go, IsContainerEquivalentQOSGuaranteed.
+    """
+    return all(
+        c.requests_milli.get(k, 0) > 0 and c.requests_milli.get(k, 0) == c.limits_milli.get(k)
+        for k in ("cpu", "memory")
+    )
+
+
+def _pod_level(pod: Pod) -> PodLevelRequest:
+    requests = pod.pod_requests_milli or {}
+    memory = {
+        k: value(v) for k, v in sorted(requests.items()) if v > 0 and (k == "memory" or k.startswith(HUGEPAGES_PREFIX))
+    }
+    return PodLevelRequest(cpus=_whole_cpus(requests), memory_bytes=memory)
+
+
+def _total(containers: Iterable[ContainerRequest], amount: Callable[[ContainerRequest], int], rules: Rules) -> int:
+    """Peak of one amount over the pod's life: ordinary init containers run one by one, with the sidecars before them.
+
+    Without sidecar rules (before 1.29) every init container is an ordinary one.
+    """
+    peak_init = sidecars = apps = 0
+    for c in containers:
+        if c.reusable:
+            peak_init = max(peak_init, sidecars + amount(c))
+        elif c.sidecar and rules.sidecars:
+            sidecars += amount(c)
+        else:
+            apps += amount(c)
+    return max(peak_init, apps + sidecars)
+
+
+def _total_memory(containers: tuple[ContainerRequest, ...], rules: Rules) -> dict[str, int]:
+    """Totals of the types that at least one app container requests; types of init containers alone are dropped."""
+    types = {name for c in containers if not c.reusable and not c.sidecar for name in (c.memory_bytes or ())}
+    return {
+        name: _total(containers, lambda c, name=name: (c.memory_bytes or {}).get(name, 0), rules)  # type: ignore[misc]
+        for name in sorted(types)
+    }

@@ -1,0 +1,177 @@
+"""Everything that differs between kubelet versions: named switches, and the options each version knows.
+
+A node's kubelet version and feature gates select the switches once (`Rules.of`); nothing else in the replay looks at
+a version. Vendors back-port single changes, so every switch can be set by hand (`overrides`).
+
+Source: the version history of kubelet `cm/{topologymanager,cpumanager,memorymanager,devicemanager}`, 1.27 to 1.36.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+OLDEST_MINOR: Final = 27
+NEWEST_MINOR: Final = 36
+"""The newest kubelet whose behaviour is known. A newer one is replayed with these rules, and verdicts say so."""
+
+_VERSION = re.compile(r"v?1\.(\d{1,4})(?:[.+\-~_].*)?\Z", re.DOTALL)
+
+GATE_DEFAULTS: Final[Mapping[str, tuple[tuple[int, bool], ...]]] = {
+    "CPUManagerPolicyAlphaOptions": ((27, False),),
+    "CPUManagerPolicyBetaOptions": ((27, True),),
+    "CPUManagerPolicyOptions": ((27, True),),
+    "TopologyManagerPolicyAlphaOptions": ((27, False),),
+    "TopologyManagerPolicyBetaOptions": ((27, False), (28, True)),
+    "MemoryManager": ((27, True),),
+    "SidecarContainers": ((27, False), (29, True)),
+    "InPlacePodVerticalScaling": ((27, False), (33, True)),
+    "PodLevelResources": ((27, False), (34, True)),
+    "PodLevelResourceManagers": ((27, False),),
+    "DRAExtendedResource": ((27, False), (36, True)),
+}
+"""Gates that the replay reads: (since minor, default)."""
+
+_GATE_SINCE: Final[Mapping[str, int]] = {
+    "SidecarContainers": 28,
+    "PodLevelResources": 32,
+    "PodLevelResourceManagers": 36,
+    "DRAExtendedResource": 34,
+}
+_GATE_LOCKED_SINCE: Final[Mapping[str, int]] = {
+    "CPUManagerPolicyOptions": 33,
+    "MemoryManager": 32,
+    "SidecarContainers": 33,
+    "InPlacePodVerticalScaling": 35,
+}
+
+
+class UnknownVersionError(ValueError):
+    """The kubelet version is not of the form `v1.33.4-suffix`, or older than 1.27."""
+
+
+def parse_minor(kubelet_version: str) -> int:
+    """The minor of a kubelet version in any patch form or with a vendor suffix (`v1.33.4-eks-1-33` -> 33).
+
+    Raises:
+        UnknownVersionError: no such version, or a kubelet older than the oldest known rules.
+    """
+    match = _VERSION.match(kubelet_version.strip()) if len(kubelet_version) <= 200 else None
+    if match is None:
+        raise UnknownVersionError(f"{kubelet_version[:60]!r} is not a kubelet version such as v1.33.4")
+    minor = int(match[1])
+    if minor < OLDEST_MINOR:
+        raise UnknownVersionError(f"kubelet {kubelet_version[:60]} is older than 1.{OLDEST_MINOR}, the oldest known")
+    return minor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The switches. Each name says what is true of a kubelet that has it."""
+
+    minor: int
+    newer_than_known: bool
+    """The version is newer than any known; the newest rules stand in."""
+    sidecars: bool
+    """Restartable init containers count as long-running: never reusable, in pod-scope totals (1.29)."""
+    qos_from_status: bool
+    """`status.qosClass` is used verbatim when present (1.29)."""
+    cpu_error_counts: bool
+    """`not enough cpus…` names requested and available counts (1.29)."""
+    topology_options_ignored_by_none: bool
+    """Policy none parses no topology options and has no NUMA limit (1.28)."""
+    memory_group_check: bool
+    """A multi-node mask that would break a memory group is refused in Allocate (1.32)."""
+    smt_message_fixed: bool
+    """The SMT error for want of free cores names them even when there are none (1.32)."""
+    pod_level_qos: bool
+    """QoS of a pod with `spec.resources` comes from there alone (1.32, gate PodLevelResources)."""
+    uncore_partial_rounds_up: bool
+    """A partial uncore take rounds cores up and trims odd requests (1.33)."""
+    allocated_resources_from_status: bool
+    """CPU and memory requests come from `status.containerStatuses[].allocatedResources` when there (1.33, 1.34)."""
+    pod_level_skips_managers: bool
+    """CPU and memory managers ignore pods with pod-level resources (1.34, gate PodLevelResources)."""
+    pod_level_managers: bool
+    """Pod-level resources are allocated as one bubble (1.36, gate PodLevelResourceManagers)."""
+    device_numa_narrowing: bool
+    """Device hints are enumerated over NUMA nodes that have devices of the resource (1.36)."""
+    dra_extended_skip: bool
+    """Extended resources satisfied by DRA are skipped in device allocation (1.35, gate DRAExtendedResource)."""
+
+    @classmethod
+    def of(cls, kubelet_version: str, gates: Mapping[str, bool], overrides: Mapping[str, bool]) -> "Rules":
+        """The rules of a kubelet.
+
+        Raises:
+            UnknownVersionError: see `parse_minor`.
+            KeyError: *overrides* names no switch; the argument is the name.
+        """
+        real_minor = parse_minor(kubelet_version)
+        minor = min(real_minor, NEWEST_MINOR)
+        pod_level = minor >= 32 and gate_enabled("PodLevelResources", minor, gates)
+        rules = cls(
+            minor=minor,
+            newer_than_known=real_minor > NEWEST_MINOR,
+            sidecars=minor >= 29 and gate_enabled("SidecarContainers", minor, gates),
+            qos_from_status=minor >= 29,
+            cpu_error_counts=minor >= 29,
+            topology_options_ignored_by_none=minor >= 28,
+            memory_group_check=minor >= 32,
+            smt_message_fixed=minor >= 32,
+            pod_level_qos=pod_level,
+            uncore_partial_rounds_up=minor >= 33,
+            allocated_resources_from_status=minor in (33, 34)
+            and gate_enabled("InPlacePodVerticalScaling", minor, gates),
+            pod_level_skips_managers=minor >= 34 and pod_level,
+            pod_level_managers=minor >= 36 and pod_level and gate_enabled("PodLevelResourceManagers", minor, gates),
+            device_numa_narrowing=minor >= 36,
+            dra_extended_skip=minor >= 35 and gate_enabled("DRAExtendedResource", minor, gates),
+        )
+        for name in overrides:
+            if name not in SWITCHES:
+                raise KeyError(name)
+        return replace(rules, **overrides) if overrides else rules
+
+
+SWITCHES: Final = frozenset(f.name for f in fields(Rules)) - {"minor", "newer_than_known"}
+
+
+def gate_enabled(gate: str, minor: int, gates: Mapping[str, bool]) -> bool:
+    """Whether a gate is on: as set, or the version's default; where locked or unknown to the version, the default."""
+    default = next(value for since, value in reversed(GATE_DEFAULTS[gate]) if minor >= since)
+    if minor >= _GATE_LOCKED_SINCE.get(gate, minor + 1) or minor < _GATE_SINCE.get(gate, 0):
+        return default
+    return gates.get(gate, default)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionLevels:
+    """The minors at which a policy option entered each stability level; None: never (yet)."""
+
+    alpha: int | None = None
+    beta: int | None = None
+    stable: int | None = None
+
+    def level(self, minor: int) -> str | None:
+        """`alpha`, `beta`, `stable`, or None where the version does not know the option."""
+        for name in ("stable", "beta", "alpha"):
+            since: int | None = getattr(self, name)
+            if since is not None and minor >= since:
+                return name
+        return None
+
+
+CPU_OPTION_LEVELS: Final[Mapping[str, OptionLevels]] = {
+    "full-pcpus-only": OptionLevels(beta=23, stable=33),
+    "distribute-cpus-across-numa": OptionLevels(alpha=23, beta=33),
+    "align-by-socket": OptionLevels(alpha=25),
+    "distribute-cpus-across-cores": OptionLevels(alpha=31),
+    "strict-cpu-reservation": OptionLevels(alpha=32, beta=33, stable=35),
+    "prefer-align-cpus-by-uncorecache": OptionLevels(alpha=32, beta=34, stable=36),
+}
+
+TOPOLOGY_OPTION_LEVELS: Final[Mapping[str, OptionLevels]] = {
+    "prefer-closest-numa-nodes": OptionLevels(alpha=26, beta=28, stable=32),
+    "max-allowable-numa-nodes": OptionLevels(beta=31, stable=35),
+}

@@ -1,0 +1,189 @@
+"""What the kubelet's managers hold, as values.
+
+Laws:
+- Nothing here is ever mutated; the managers return new states.
+- `key` of each state is equal for states that answer a *new* pod alike, whoever holds what. With the machine and the
+  configuration it makes a node's class: one replay serves all nodes of a class.
+
+Mirrors: kubelet `cm/{cpumanager,memorymanager}/state`, `cm/devicemanager/pod_devices.go`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CPUState:
+    """The CPU manager's checkpoint. All sets are raw CPU bits.
+
+    `default` is the shared pool; `entries` the CPUs of each container that has exclusive ones, by pod UID and
+    container name; `pod_entries` the bubbles of pods with pod-level resources. `reusable` belongs to the pod admitted
+    last and is in no checkpoint: (pod UID, CPUs of its ordinary init containers).
+    """
+
+    default: int
+    entries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    pod_entries: Mapping[str, int] = field(default_factory=dict)
+    reusable: tuple[str, int] = ("", 0)
+
+    @property
+    def key(self) -> object:
+        """See the module's laws."""
+        return self.default
+
+    def reusable_by(self, uid: str) -> int:
+        """The CPUs that later containers of pod *uid* may take over."""
+        return self.reusable[1] if self.reusable[0] == uid else 0
+
+
+class MemoryAmounts(NamedTuple):
+    """One memory type on one NUMA node, in bytes."""
+
+    total: int
+    system_reserved: int
+    allocatable: int
+    reserved: int
+    free: int
+
+
+class NUMANodeMemory(NamedTuple):
+    """One NUMA node of the memory manager's machine state.
+
+    `cells` is the mask of the group it is in (its own bit when alone); `assignments` counts blocks that use it.
+    """
+
+    id: int
+    assignments: int
+    cells: int
+    amounts: tuple[tuple[str, MemoryAmounts], ...]
+
+    def get(self, memory_type: str) -> MemoryAmounts | None:
+        """The amounts of one type; None where the node has no such type."""
+        for name, amounts in self.amounts:
+            if name == memory_type:
+                return amounts
+        return None
+
+
+class Block(NamedTuple):
+    """Memory of one type given to a container: on `mask`, `size` bytes in all."""
+
+    mask: int
+    type: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryState:
+    """The memory manager's checkpoint: one record a NUMA node (CPU-less ones included), blocks by pod and container.
+
+    `nodes` is empty under policy None. `reusable` belongs to the pod admitted last:
+    (pod UID, bytes by (mask, type)); `pod_entries` are the blocks of pods with pod-level resources.
+    """
+
+    nodes: tuple[NUMANodeMemory, ...] = ()
+    entries: Mapping[str, Mapping[str, tuple[Block, ...]]] = field(default_factory=dict)
+    pod_entries: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    reusable: tuple[str, Mapping[tuple[int, str], int]] = ("", {})
+
+    @property
+    def key(self) -> object:
+        """See the module's laws."""
+        return self.nodes
+
+    def reusable_by(self, uid: str) -> Mapping[tuple[int, str], int]:
+        """Bytes by (mask, type) that later containers of pod *uid* may take over."""
+        return self.reusable[1] if self.reusable[0] == uid else {}
+
+
+class Device(NamedTuple):
+    """One device: `numa` raw NUMA bits, None when the plugin reported no topology object at all."""
+
+    numa: int | None
+    healthy: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceState:
+    """What the plugins last reported and who holds what.
+
+    `devices` has a key for every registered resource, healthy devices or not. `entries`: pod UID -> container ->
+    resource -> device ids. `held` is derived from `entries`: resource -> ids. `reusable` belongs to the pod admitted
+    last: (pod UID, resource -> ids of its ordinary init containers).
+    """
+
+    devices: Mapping[str, Mapping[str, Device]] = field(default_factory=dict)
+    entries: Mapping[str, Mapping[str, Mapping[str, frozenset[str]]]] = field(default_factory=dict)
+    held: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    reusable: tuple[str, Mapping[str, frozenset[str]]] = ("", {})
+
+    @property
+    def key(self) -> object:
+        """See the module's laws. Counts devices by kind: which of several equal ones is held decides nothing."""
+        return tuple(
+            (resource, _kinds(devices, self.held.get(resource, frozenset())))
+            for resource, devices in sorted(self.devices.items())
+        )
+
+    def reusable_by(self, uid: str) -> Mapping[str, frozenset[str]]:
+        """Ids by resource that later containers of pod *uid* may take over."""
+        return self.reusable[1] if self.reusable[0] == uid else {}
+
+    @classmethod
+    def of(
+        cls,
+        devices: Mapping[str, Mapping[str, Device]],
+        entries: Mapping[str, Mapping[str, Mapping[str, frozenset[str]]]] | None = None,
+    ) -> "DeviceState":
+        """A state from reported devices and allocations; derives `held`."""
+        entries = entries or {}
+        return cls(devices=devices, entries=entries, held=held_devices(entries))
+
+
+def _kinds(
+    devices: Mapping[str, Device], held: frozenset[str]
+) -> tuple[tuple[tuple[int | None, bool, bool], int], ...]:
+    counts: dict[tuple[int | None, bool, bool], int] = {}
+    for device_id, device in devices.items():
+        kind = (device.numa, device.healthy, device_id in held)
+        counts[kind] = counts.get(kind, 0) + 1
+    gone = len(held - devices.keys())
+    if gone:
+        counts[-1, False, True] = gone
+    return tuple(sorted(counts.items(), key=repr))
+
+
+def held_devices(
+    entries: Mapping[str, Mapping[str, Mapping[str, frozenset[str]]]],
+) -> dict[str, frozenset[str]]:
+    """Every id that any container holds, by resource."""
+    held: dict[str, set[str]] = {}
+    for containers in entries.values():
+        for resources in containers.values():
+            for resource, ids in resources.items():
+                held.setdefault(resource, set()).update(ids)
+    return {resource: frozenset(ids) for resource, ids in held.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerState:
+    """All three managers of one node."""
+
+    cpu: CPUState
+    memory: MemoryState
+    devices: DeviceState
+
+    @property
+    def key(self) -> tuple[object, object, object]:
+        """Equal for states that answer a new pod alike."""
+        return self.cpu.key, self.memory.key, self.devices.key
+
+    @property
+    def pod_uids(self) -> frozenset[str]:
+        """Every pod that holds anything."""
+        return frozenset(self.cpu.entries) | frozenset(self.memory.entries) | frozenset(self.devices.entries)
+
+    def with_devices(self, devices: Mapping[str, Mapping[str, Device]]) -> "ManagerState":
+        """The same state after a plugin reported *devices*."""
+        return replace(self, devices=replace(self.devices, devices=devices))

@@ -1,0 +1,80 @@
+"""The story of one admission, as data, told only to those who ask.
+
+`Trace` does nothing and costs one attribute call where nobody listens; `RecordingTrace` keeps every event in order.
+Explanations are made of these events.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class HintRecord(NamedTuple):
+    """One hint: raw NUMA mask, preferred or not."""
+
+    mask: int
+    preferred: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HintsOffered:
+    """What one provider offered for one resource.
+
+    `container` is None in pod scope. `hints` None: no preference; empty: impossible. `minimum_width` is the number of
+    NUMA nodes that the *hardware* needs for the request, which makes a hint preferred; None where there are no hints.
+    """
+
+    container: str | None
+    provider: str
+    resource: str
+    wanted: int
+    hints: tuple[HintRecord, ...] | None
+    minimum_width: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """What the Topology Manager made of the offers. `affinity` None: any node. `why` names the rule that chose."""
+
+    container: str | None
+    policy: str
+    affinity: int | None
+    preferred: bool
+    admitted: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocated:
+    """What one provider took for one container, in the words of that provider (CPU list, blocks, device ids)."""
+
+    container: str
+    provider: str
+    taken: str
+
+
+TraceEvent = HintsOffered | Merged | Allocated
+
+
+class Trace:
+    """Listens to nothing. Subclasses override `record` and set `listening`."""
+
+    __slots__ = ()
+    listening = False
+
+    def record(self, event: TraceEvent) -> None:
+        """Take note of one event."""
+
+
+@dataclass(slots=True)
+class RecordingTrace(Trace):
+    """Keeps every event, in the order in which the kubelet would do it."""
+
+    events: list[TraceEvent] = field(default_factory=list)
+    listening = True
+
+    def record(self, event: TraceEvent) -> None:
+        """Append the event."""
+        self.events.append(event)
+
+
+NO_TRACE = Trace()

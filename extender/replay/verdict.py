@@ -1,0 +1,125 @@
+"""Answers: admitted with a placement, or rejected with a reason. A refusal is a value, never an exception.
+
+Mirrors: kubelet `cm/admission/errors.go` (GetPodAdmitResult) and the error types of `cm/topologymanager`,
+`cm/cpumanager`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from extender.replay.state import Block
+
+
+class Certainty(StrEnum):
+    """How sure a verdict is; every verdict carries one."""
+
+    EXACT = "exact"
+    """The kubelet's state is known and its outcome is determined."""
+    POSSIBLE = "possible"
+    """The outcome hangs on a choice that the kubelet makes at random, or on more of them than are worth trying."""
+    DEGRADED = "degraded"
+    """Only counts per NUMA node are known."""
+    STALE = "stale"
+    """The node's last report is old."""
+    UNKNOWN = "unknown"
+    """Nothing is known of the node."""
+
+
+class Reason(StrEnum):
+    """Why a pod is refused: the pod status reason that the kubelet sets."""
+
+    TOPOLOGY_AFFINITY = "TopologyAffinityError"
+    SMT_ALIGNMENT = "SMTAlignmentError"
+    UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
+    EMPTY_POD_SHARED_POOL = "EmptyPodSharedPoolError"
+    KUBELET_PANIC = "KubeletPanic"
+    """Not a status: the kubelet itself would crash on this admission."""
+    KUBELET_HANG = "KubeletHang"
+    """Not a status: the kubelet itself would loop forever on this admission."""
+
+
+class Provider(StrEnum):
+    """Who refused."""
+
+    TOPOLOGY = "topology"
+    CPU = "cpu"
+    MEMORY = "memory"
+    DEVICE = "device"
+
+
+class When(StrEnum):
+    """Whether waiting can help."""
+
+    NEVER = "never"
+    """The hardware and configuration of the node rule it out, whatever is free."""
+    NOW = "now"
+    """What is held at present may be all that stands in the way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where one container lands.
+
+    `cpus` raw bits, 0 in the shared pool. `affinity` is what the Topology Manager stored: raw NUMA bits, None for any
+    node. `devices` ids by resource, sorted; where the kubelet picks at random among equal ones, one possible pick.
+    """
+
+    affinity: int | None
+    preferred: bool
+    cpus: int = 0
+    memory: tuple[Block, ...] = ()
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """The managers admit the pod. `placements` by container name, in the kubelet's order; `pod_cpus` its bubble."""
+
+    placements: Mapping[str, Placement]
+    certainty: Certainty = Certainty.EXACT
+    pod_cpus: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """The managers refuse the pod.
+
+    `message` is the kubelet's own. `container` None when the whole pod was refused (pod scope). `wanted` / `had` are
+    in units of `resource` (CPUs, bytes, devices) where the refusal is about an amount.
+    """
+
+    reason: Reason
+    message: str
+    provider: Provider
+    container: str | None = None
+    resource: str | None = None
+    wanted: int | None = None
+    had: int | None = None
+    when: When = When.NOW
+    certainty: Certainty = Certainty.EXACT
+
+
+Verdict = Admitted | Rejected
+
+
+class Refusal(Exception):  # noqa: N818 - not a fault: unwinds the managers, caught in exactly one place (admission)
+    """How a manager refuses inside the replay."""
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        provider: Provider,
+        resource: str | None = None,
+        wanted: int | None = None,
+        had: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.provider = provider
+        self.resource = resource
+        self.wanted = wanted
+        self.had = had
