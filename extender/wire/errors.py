@@ -1,0 +1,31 @@
+"""The one fault of this package: a document that cannot be read."""
+
+from typing import Final
+
+MAX_SHOWN: Final = 60
+"""Characters of a foreign value that a message repeats; the rest is cut, so that no input can flood a log."""
+
+
+class WireError(ValueError):
+    """Malformed input.
+
+    `field` is the path inside the document (`spec.containers[0].resources.limits.cpu`), empty for the document as a
+    whole; `reason` says what is wrong with it and what was expected.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field: Final = field
+        self.reason: Final = reason
+
+    def below(self, prefix: str) -> "WireError":
+        """The same fault, seen from a document that holds this one under *prefix*."""
+        if not self.field:
+            return WireError(prefix, self.reason)
+        return WireError(f"{prefix}{self.field}" if self.field[0] == "[" else f"{prefix}.{self.field}", self.reason)
+
+
+def shown(value: object) -> str:
+    """A foreign value for a message: its Python form, cut to `MAX_SHOWN` characters."""
+    text = repr(value) if not isinstance(value, str | bytes) else repr(value[: MAX_SHOWN + 1])
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."

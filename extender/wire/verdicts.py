@@ -1,0 +1,59 @@
+"""Verdicts as JSON: what `replay` prints, what explanations and what-if show.
+
+Laws of this file
+- One form everywhere: `admit`, `reason`, `message` and, for an admitted pod, `containers`.
+- Sets are in the form people know: CPUs as a Linux list ("0-3,8"), NUMA nodes as ascending lists of ids.
+- `affinity` null is "any NUMA node"; `cpus` "" is "the shared pool".
+"""
+
+from collections.abc import Mapping
+
+from extender.replay.sets import format_list, iter_bits
+from extender.replay.verdict import Admitted, Placement, Rejected, Verdict
+
+JsonObject = dict[str, object]
+
+
+def verdict_to_json(verdict: Verdict) -> JsonObject:
+    """What the kubelet would answer: the form of `expect` in scenario files, and of `numa-extender replay`."""
+    if isinstance(verdict, Rejected):
+        return {"admit": False, "reason": verdict.reason.value, "message": verdict.message, "containers": {}}
+    return {"admit": True, "reason": "", "message": "", "containers": placements_to_json(verdict.placements)}
+
+
+def placements_to_json(placements: Mapping[str, Placement]) -> JsonObject:
+    """Placement by container name, in the order in which the kubelet makes them."""
+    return {name: _placement(placement) for name, placement in placements.items()}
+
+
+def _placement(placement: Placement) -> JsonObject:
+    return {
+        "cpus": format_list(placement.cpus),
+        "affinity": None if placement.affinity is None else list(iter_bits(placement.affinity)),
+        "preferred": placement.preferred,
+        "memory": [
+            {"numa": list(iter_bits(block.mask)), "type": block.type, "size": block.size} for block in placement.memory
+        ],
+        "devices": {resource: list(ids) for resource, ids in sorted(placement.devices.items())},
+    }
+
+
+def explained_to_json(verdict: Verdict) -> JsonObject:
+    """A verdict for people: the same, and how sure it is; for a refusal also who refused, what, and whether for good.
+
+    `when` is "never" if the node's hardware and configuration rule the pod out, "now" if what is held at present may be
+    all that stands in the way. `wanted` and `had` are in units of `resource` (CPUs, bytes, devices), null where the
+    refusal is not about an amount; `container` is null where the whole pod was refused at once.
+    """
+    document: JsonObject = {**verdict_to_json(verdict), "certainty": verdict.certainty.value}
+    if isinstance(verdict, Admitted):
+        return document
+    refused_by: JsonObject = {
+        "provider": verdict.provider.value,
+        "container": verdict.container,
+        "resource": verdict.resource,
+        "wanted": verdict.wanted,
+        "had": verdict.had,
+        "when": verdict.when.value,
+    }
+    return {**document, "refused_by": refused_by}
