@@ -1,0 +1,103 @@
+"""Observation -> NodeReport. Pure: joins facts of several sources, and reports where they disagree."""
+
+from collections.abc import Mapping
+
+from node_exporter.devices import join_devices
+from node_exporter.observation import DeviceNuma, Observation
+from node_exporter.pods import join_pods, state_holdings
+from node_exporter.report import NodeReport, Pod, Problem
+from node_exporter.zones import build_zones
+
+NOTHING_REMEMBERED: Mapping[str, DeviceNuma] = {}
+
+
+def build_report(
+    observation: Observation,
+    *,
+    node_name: str,
+    sequence: int,
+    observed_at: float,
+    remembered: Mapping[str, DeviceNuma] = NOTHING_REMEMBERED,
+) -> NodeReport:
+    """Put one observation into the published form.
+
+    `remembered`: devices that earlier observations listed as healthy since the kubelet started, with their NUMA ids.
+    """
+    podresources = observation.podresources
+    devices, device_problems = join_devices(podresources, observation.state.kubelet_internal_checkpoint, remembered)
+    pods, pod_problems = join_pods(podresources, observation.state, observation.pod_logs, observation.kubelet_version)
+    zones, zone_problems = build_zones(
+        observation.machine,
+        observation.kubelet,
+        observation.state,
+        devices,
+        in_use=_devices_in_use(observation, pods or ()),
+        allocatable_cpus=podresources.allocatable_cpus if podresources else None,
+    )
+    problems = (*observation.problems, *_machine_disagreements(observation), *device_problems, *pod_problems)
+    return NodeReport(
+        node_name=node_name,
+        boot_id=observation.boot_id,
+        sequence=sequence,
+        observed_at=observed_at,
+        kubelet_version=observation.kubelet_version,
+        machine=observation.machine,
+        kubelet=observation.kubelet,
+        devices=devices,
+        state=observation.state,
+        pods=pods,
+        zones=zones,
+        problems=tuple(sorted({*problems, *zone_problems})),
+    )
+
+
+def _devices_in_use(observation: Observation, pods: tuple[Pod, ...]) -> frozenset[tuple[str, str]]:
+    """Devices of listed pods, and of pods in the checkpoint that are not known to be gone."""
+    gone = {pod.uid for pod in pods if pod.counted is False}
+    listed = {
+        (resource, id_)
+        for pod in pods
+        for container in pod.containers
+        for resource, ids in container.devices.items()
+        for id_ in ids
+    }
+    in_checkpoint = {
+        held
+        for uid, holdings in state_holdings(observation.state).items()
+        if uid not in gone
+        for held in holdings
+        if isinstance(held, tuple)
+    }
+    return frozenset(listed | in_checkpoint)
+
+
+def _machine_disagreements(observation: Observation) -> list[Problem]:
+    """Policies and memory sizes that the state files and the other sources give differently.
+
+    The kubelet reads the machine and its configuration once, when it starts; a difference means that something changed
+    since, or that the configuration read is not the running one.
+    """
+    problems: list[Problem] = []
+    kubelet, state = observation.kubelet, observation.state
+    for document, name, setting in (
+        (state.cpu_manager_state, "cpu_manager_state", kubelet and kubelet.cpuManagerPolicy),
+        (state.memory_manager_state, "memory_manager_state", kubelet and kubelet.memoryManagerPolicy),
+    ):
+        policy = document.get("policyName") if document else None
+        if document is not None and setting is not None and policy != setting:
+            reason = f"policyName is {policy!r}, the configuration says {setting!r}"
+            problems.append(Problem(source="kubelet state", path=name, reason=reason))
+    machine_state = (state.memory_manager_state or {}).get("machineState")
+    if isinstance(machine_state, Mapping) and machine_state:
+        in_state = {str(node): _total_memory(record) for node, record in machine_state.items()}
+        in_sysfs = {str(node.id): node.memory for node in observation.machine.numa}
+        if in_state != in_sysfs:
+            reason = f"memory by NUMA node is {in_state}, sysfs says {in_sysfs}"
+            problems.append(Problem(source="kubelet state", path="memory_manager_state", reason=reason))
+    return problems
+
+
+def _total_memory(record: object) -> object:
+    tables = record.get("memoryMap") if isinstance(record, Mapping) else None
+    memory = tables.get("memory") if isinstance(tables, Mapping) else None
+    return memory.get("total") if isinstance(memory, Mapping) else None

@@ -1,0 +1,149 @@
+"""The kubelet's state files, read so that a half-done change is noticed.
+
+Laws of this file
+- Documents are passed on as they were read, less `AllocResp` (environment and mounts for a container: nothing that
+  admission depends on, much that should not leave the node).
+- Each write of the kubelet is a rename, so a document is always whole; but one allocation is several writes. `torn_cpu`
+  and `torn_memory` say whether a document is in between two of them (reference: validateState of both managers).
+- An inconsistency is described, never repaired.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from node_exporter.files import describe, read_bounded
+from node_exporter.report import JsonObject, KubeletState, Problem
+from node_exporter.sysfs import parse_cpu_list
+
+SOURCE = "kubelet state"
+CPU_FILE = "cpu_manager_state"
+MEMORY_FILE = "memory_manager_state"
+DEVICE_FILE = "device-plugins/kubelet_internal_checkpoint"
+MAX_STATE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """One reading of the three files: parsed, with the raw bytes that tell whether anything changed since."""
+
+    state: KubeletState
+    raw: tuple[bytes | None, bytes | None, bytes | None]
+    problems: tuple[Problem, ...]
+
+
+def read_checkpoints(kubelet_dir: Path) -> Checkpoints:
+    """Read the three state files below the kubelet's root directory. Raises nothing."""
+    problems: list[Problem] = []
+    raw = tuple(_read(kubelet_dir, name, problems) for name in (CPU_FILE, MEMORY_FILE, DEVICE_FILE))
+    cpu, memory, devices = raw
+    state = KubeletState(
+        cpu_manager_state=_parse(CPU_FILE, cpu, problems),
+        memory_manager_state=_parse(MEMORY_FILE, memory, problems),
+        kubelet_internal_checkpoint=_without_responses(_parse(DEVICE_FILE, devices, problems)),
+    )
+    return Checkpoints(state, (cpu, memory, devices), tuple(problems))
+
+
+def torn_cpu(document: JsonObject, expected: frozenset[int]) -> str | None:
+    """Say how the shared pool and the assignments fail to be exactly the CPUs `expected`; None if they are.
+
+    `expected` are all online CPUs, less the reserved ones with strict-cpu-reservation. A document of policy none, or
+    one whose shared pool was never initialised, is not judged.
+    """
+    if document.get("policyName") != "static" or not document.get("defaultCpuSet"):
+        return None
+    try:
+        shared = parse_cpu_list(str(document["defaultCpuSet"]))
+        assigned = frozenset[int]().union(*(parse_cpu_list(text) for text in cpu_texts(document)))
+    except ValueError as error:
+        return f"not a CPU list: {describe(error)}"
+    if shared & assigned:
+        return f"CPUs {sorted(shared & assigned)} are both shared and assigned"
+    if shared | assigned != expected:
+        missing, foreign = sorted(expected - shared - assigned), sorted((shared | assigned) - expected)
+        return f"CPUs {missing} are in no set, CPUs {foreign} are not of this machine"
+    return None
+
+
+def torn_memory(document: JsonObject) -> str | None:
+    """Say how the machine state contradicts the blocks of the containers; None if it agrees, or is not judged.
+
+    Every block counts one assignment on each of its NUMA nodes, and the bytes reserved of a type are the sum of its
+    blocks (policy_static.go Allocate, releaseMemory). Documents with pod-level entries (1.36, gated) are not judged.
+    """
+    machine = document.get("machineState")
+    if document.get("policyName") != "Static" or document.get("podEntries") or not isinstance(machine, dict):
+        return None
+    try:
+        assignments: dict[int, int] = {}
+        charged: dict[str, int] = {}
+        for block in _blocks(document):
+            for node in block["numaAffinity"]:
+                assignments[node] = assignments.get(node, 0) + 1
+            charged[block["type"]] = charged.get(block["type"], 0) + block["size"]
+        for node, record in machine.items():
+            counted, expected = record["numberOfAssignments"], assignments.get(int(node), 0)
+            if counted != expected:
+                return f"NUMA node {node} counts {counted} assignments, its blocks are {expected}"
+            for kind, table in record["memoryMap"].items():
+                charged[kind] = charged.get(kind, 0) - table["reserved"]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"not a memory manager state: {type(error).__name__} {describe(error)}"
+    off = {kind: amount for kind, amount in charged.items() if amount}
+    return f"bytes of blocks less bytes reserved, by type: {off}" if off else None
+
+
+def cpu_texts(document: JsonObject) -> Iterator[str]:
+    """Every CPU list assigned in a cpu_manager_state, of containers (nested or flat entries) and of pods."""
+    for entry in _values(document.get("entries")):
+        yield from (str(text) for text in (_values(entry) if isinstance(entry, Mapping) else (entry,)))
+    for entry in _values(document.get("podEntries")):
+        if isinstance(entry, Mapping):
+            yield str(entry.get("cpuSet", ""))
+
+
+def _values(mapping: object) -> tuple[Any, ...]:
+    return tuple(mapping.values()) if isinstance(mapping, Mapping) else ()
+
+
+def _blocks(document: JsonObject) -> Iterator[dict[str, Any]]:
+    for containers in _values(document.get("entries")):
+        for blocks in _values(containers):
+            yield from blocks or ()
+
+
+def _read(kubelet_dir: Path, name: str, problems: list[Problem]) -> bytes | None:
+    try:
+        return read_bounded(kubelet_dir / name, MAX_STATE_BYTES)
+    except (OSError, ValueError) as error:
+        problems.append(Problem(source=SOURCE, path=name, reason=describe(error), severity="error"))
+        return None
+
+
+def _parse(name: str, content: bytes | None, problems: list[Problem]) -> JsonObject | None:
+    if content is None:
+        return None
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        problems.append(Problem(source=SOURCE, path=name, reason=f"not JSON: {describe(error)}", severity="error"))
+        return None
+    if not isinstance(document, dict):
+        problems.append(Problem(source=SOURCE, path=name, reason="not a JSON object", severity="error"))
+        return None
+    return document
+
+
+def _without_responses(document: JsonObject | None) -> JsonObject | None:
+    data = document.get("Data") if document else None
+    if document is None or not isinstance(data, dict) or not isinstance(data.get("PodDeviceEntries"), list):
+        return document
+    entries = [
+        {key: value for key, value in entry.items() if key != "AllocResp"} if isinstance(entry, dict) else entry
+        for entry in data["PodDeviceEntries"]
+    ]
+    return {**document, "Data": {**data, "PodDeviceEntries": entries}}

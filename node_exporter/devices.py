@@ -1,0 +1,105 @@
+"""Devices of a node, joined from podresources (live, healthy ones only) and the device manager's checkpoint.
+
+Laws of this file
+- podresources is the truth about health; a device that only the checkpoint knows is published as not healthy, with a
+  problem that names both sources (a device without socket or plugin must not be promised to a pod).
+- Without podresources the checkpoint's RegisteredDevices stand for the healthy ones, and NUMA ids are known only of
+  devices that have been allocated.
+- Unhealthy devices are listed nowhere, but their NUMA ids count for hints (DEV/topology_hints.go): a device seen before
+  keeps its NUMA ids.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from node_exporter.observation import DeviceNuma, PodResources
+from node_exporter.report import Device, JsonObject, Problem
+
+SOURCE = "devices"
+NO_TOPOLOGY = -1
+"""The checkpoint's key for devices without topology (DEV/checkpoint nodeWithoutTopology)."""
+
+Devices = Mapping[str, tuple[Device, ...]]
+
+
+def join_devices(
+    podresources: PodResources | None, checkpoint: JsonObject | None, remembered: Mapping[str, DeviceNuma]
+) -> tuple[Devices | None, tuple[Problem, ...]]:
+    """All devices by resource, sorted by id; None if neither source could be read.
+
+    `remembered` is what earlier observations listed as healthy since the kubelet started.
+    """
+    if podresources is None and checkpoint is None:
+        return None, ()
+    registered, allocated, problems = read_checkpoint(checkpoint)
+    live = podresources.devices if podresources else None
+    joined: dict[str, tuple[Device, ...]] = {}
+    for resource in sorted({*registered, *allocated, *(live or {}), *remembered}):
+        known = {**remembered.get(resource, {}), **allocated.get(resource, {}), **(live or {}).get(resource, {})}
+        healthy = registered.get(resource, frozenset()) if live is None else frozenset(live.get(resource, {}))
+        ids = sorted({*known, *registered.get(resource, ())})
+        joined[resource] = tuple(Device(id=id_, numa=_sorted(known.get(id_)), healthy=id_ in healthy) for id_ in ids)
+        problems += _disagreements(resource, live, registered, healthy - known.keys())
+    return joined, tuple(problems)
+
+
+def read_checkpoint(
+    checkpoint: JsonObject | None,
+) -> tuple[Mapping[str, frozenset[str]], Mapping[str, DeviceNuma], list[Problem]]:
+    """The registered (healthy) ids and the NUMA ids of allocated devices, by resource; a problem if it is garbled.
+
+    DeviceIDs is a map from NUMA id to device ids; in the format before 1.20, still readable until 1.30, a plain list.
+    """
+    allocated: dict[str, dict[str, frozenset[int] | None]] = {}
+    registered: dict[str, frozenset[str]] = {}
+    try:
+        data: Any = (checkpoint or {}).get("Data") or {}
+        for resource, ids in (data.get("RegisteredDevices") or {}).items():
+            registered[str(resource)] = frozenset(str(id_) for id_ in ids or ())
+        for entry in data.get("PodDeviceEntries") or ():
+            known = allocated.setdefault(str(entry["ResourceName"]), {})
+            for node, id_ in device_ids(entry["DeviceIDs"]):
+                before = known.get(id_) or frozenset()
+                known[id_] = before | {node} if node != NO_TOPOLOGY else before or None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"not a device manager checkpoint: {type(error).__name__}: {error}"
+        problem = Problem(source=SOURCE, path="kubelet_internal_checkpoint", reason=reason[:200], severity="error")
+        return registered, allocated, [problem]
+    return registered, allocated, []
+
+
+def device_ids(by_node: Any) -> Iterable[tuple[int, str]]:  # noqa: ANN401 - JSON of another program
+    """Pairs of NUMA id (or NO_TOPOLOGY) and device id of one PodDeviceEntries entry."""
+    if isinstance(by_node, Mapping):
+        return [(int(node), str(id_)) for node, ids in by_node.items() for id_ in ids]
+    return [(NO_TOPOLOGY, str(id_)) for id_ in by_node or ()]
+
+
+def _sorted(numa: frozenset[int] | None) -> tuple[int, ...] | None:
+    return None if numa is None else tuple(sorted(numa))
+
+
+def _disagreements(
+    resource: str,
+    live: Mapping[str, DeviceNuma] | None,
+    registered: Mapping[str, frozenset[str]],
+    unknown: frozenset[str],
+) -> list[Problem]:
+    if live is None:
+        reason = f"no podresources: NUMA nodes unknown of {_some(unknown)}"
+        return [Problem(source=SOURCE, path=resource, reason=reason)] if unknown else []
+    listed = frozenset(live.get(resource, {}))
+    problems = []
+    if gone := registered.get(resource, frozenset()) - listed:
+        reason = f"in the checkpoint, not in podresources: {_some(gone)}; counted as not healthy"
+        problems.append(Problem(source=SOURCE, path=resource, reason=reason))
+    if registered and (new := listed - registered.get(resource, frozenset())):
+        reason = f"in podresources, not in the checkpoint: {_some(new)}; counted as healthy"
+        problems.append(Problem(source=SOURCE, path=resource, reason=reason, severity="info"))
+    return problems
+
+
+def _some(ids: frozenset[str], limit: int = 8) -> str:
+    """The first few ids and how many more there are."""
+    shown = sorted(ids)[:limit]
+    return ", ".join(shown) + (f" and {len(ids) - limit} more" if len(ids) > limit else "")

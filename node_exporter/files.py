@@ -1,0 +1,23 @@
+"""Reading files of a node that may be missing, huge or garbled, below a given root."""
+
+from pathlib import Path
+
+
+def under(root: Path, path: str) -> Path:
+    """The place below `root` of an absolute path on the node."""
+    return root / path.lstrip("/")
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """Read a whole file of at most `limit` bytes. Raises OSError, or ValueError if it is larger."""
+    with path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"larger than {limit} bytes")
+    return content
+
+
+def describe(error: Exception) -> str:
+    """Say in one short line what went wrong, without the path that the caller names anyway."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())[:200] or type(error).__name__

@@ -1,0 +1,215 @@
+"""The kubelet's effective configuration: configuration file, drop-in directory and command line, with its defaults.
+
+Laws of this file
+- Precedence is the kubelet's: command line over drop-ins (in name order) over the file over the defaults
+  (cmd/kubelet/app/server.go, mergeKubeletConfigurations; pkg/kubelet/apis/config/v1beta1/defaults.go).
+- What is malformed is named in a Problem and left out; a default never stands in silently for a value that was set.
+- The same reading serves /configz, whose document is the running configuration with all defaults applied already.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from node_exporter.files import describe, read_bounded, under
+from node_exporter.kubelet_flags import Document, Flags, overlay_flags
+from node_exporter.quantity import format_milli, parse_milli, parse_units
+from node_exporter.report import KubeletConfig, Problem, ReservedMemory
+from node_exporter.sysfs import parse_cpu_list
+
+SOURCE = "kubelet configuration"
+DEFAULT_CONFIG_FILE = "/var/lib/kubelet/config.yaml"
+DEFAULT_HARD_EVICTION = "100Mi"
+MAX_CONFIG_BYTES = 4 << 20
+
+
+def load_documents(root: Path, flags: Flags) -> tuple[Document | None, tuple[Problem, ...]]:
+    """Read the configuration file and its drop-ins, and lay the command line over them.
+
+    Returns None, and a Problem, if there is neither a readable file nor any flag: then nothing is known.
+    """
+    problems: list[Problem] = []
+    path = flags["config"][-1] if flags.get("config") else DEFAULT_CONFIG_FILE
+    document = _load(root, path, problems) if "config" in flags or under(root, path).exists() else None
+    if document is None and not flags:
+        problems.append(Problem(source=SOURCE, path=path, reason="no configuration found", severity="error"))
+        return None, tuple(problems)
+    document = document or {}
+    if flags.get("config-dir"):
+        for drop_in in _drop_ins(root, flags["config-dir"][-1], problems):
+            document = merge_patch(document, _load(root, drop_in, problems) or {})
+    try:
+        document = overlay_flags(document, flags)
+    except ValueError as error:
+        problems.append(Problem(source=SOURCE, path="command line", reason=str(error), severity="error"))
+    return document, tuple(problems)
+
+
+def merge_patch(document: Document, patch: Mapping[str, object]) -> Document:
+    """Lay a drop-in over a document as a JSON merge patch: maps merge, null removes, all else replaces."""
+    result = dict(document)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            below = result.get(key)
+            result[key] = merge_patch(below if isinstance(below, dict) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def effective_config(
+    document: Mapping[str, object], *, memory_capacity: int, is_running_config: bool
+) -> tuple[KubeletConfig, tuple[Problem, ...]]:
+    """Reduce a KubeletConfiguration to what admission depends on.
+
+    `memory_capacity` is the machine's memory in bytes, for eviction thresholds in percent. `is_running_config`: the
+    document comes from /configz, where a missing `evictionHard` means none instead of the default.
+    """
+    reader = _Reader(document)
+    config = KubeletConfig(
+        cpuManagerPolicy=reader.text("cpuManagerPolicy", "none"),
+        cpuManagerPolicyOptions=reader.text_map("cpuManagerPolicyOptions"),
+        memoryManagerPolicy=reader.text("memoryManagerPolicy", "None"),
+        reservedMemory=reader.reserved_memory(),
+        topologyManagerPolicy=reader.text("topologyManagerPolicy", "none"),
+        topologyManagerScope=reader.text("topologyManagerScope", "container"),
+        topologyManagerPolicyOptions=reader.text_map("topologyManagerPolicyOptions"),
+        reservedSystemCPUs=reader.text("reservedSystemCPUs", ""),
+        featureGates=reader.feature_gates(),
+        reservation=reader.reservation(memory_capacity, is_running_config=is_running_config),
+    )
+    return config, tuple(reader.problems)
+
+
+class _Reader:
+    """Reads typed fields out of a document and collects what is wrong with them."""
+
+    def __init__(self, document: Mapping[str, object]) -> None:
+        self._document = document
+        self.problems: list[Problem] = []
+
+    def text(self, key: str, default: str) -> str:
+        value = self._document.get(key)
+        if value is None or value == "":
+            return default
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            return str(value)
+        self._complain(key, f"not a text: {value!r:.60}")
+        return default
+
+    def text_map(self, key: str) -> dict[str, str]:
+        return {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in self._map(key, self._document.get(key)).items()
+        }
+
+    def feature_gates(self) -> dict[str, bool]:
+        gates: dict[str, bool] = {}
+        for name, value in self._map("featureGates", self._document.get("featureGates")).items():
+            if isinstance(value, bool):
+                gates[name] = value
+            else:
+                self._complain(f"featureGates.{name}", f"neither true nor false: {value!r:.60}")
+        return gates
+
+    def reserved_memory(self) -> tuple[ReservedMemory, ...]:
+        entries = self._document.get("reservedMemory") or ()
+        if not isinstance(entries, list | tuple):
+            self._complain("reservedMemory", f"not a list: {entries!r:.60}")
+            return ()
+        found: list[ReservedMemory] = []
+        for index, entry in enumerate(entries):
+            path = f"reservedMemory[{index}]"
+            node = entry.get("numaNode", 0) if isinstance(entry, dict) else None
+            if isinstance(node, int) and not isinstance(node, bool):
+                limits = self._map(f"{path}.limits", entry.get("limits"))
+                found.append(ReservedMemory(numaNode=node, limits={name: str(value) for name, value in limits.items()}))
+            else:
+                self._complain(path, f"no NUMA node: {entry!r:.60}")
+        return tuple(found)
+
+    def reservation(self, memory_capacity: int, *, is_running_config: bool) -> dict[str, str]:
+        """What allocatable is reduced by (CM getNodeAllocatableReservation), summed by resource, zeros left out."""
+        milli: dict[str, int] = {}
+        for key in ("systemReserved", "kubeReserved"):
+            for resource, text in self.text_map(key).items():
+                milli[resource] = milli.get(resource, 0) + self._quantity(parse_milli, f"{key}.{resource}", text)
+        if listed := self.text("reservedSystemCPUs", ""):
+            milli["cpu"] = self._quantity(lambda text: len(parse_cpu_list(text)) * 1000, "reservedSystemCPUs", listed)
+        eviction = self._hard_eviction_bytes(memory_capacity, is_running_config=is_running_config)
+        milli["memory"] = milli.get("memory", 0) + eviction * 1000
+        return {resource: format_milli(amount) for resource, amount in sorted(milli.items()) if amount}
+
+    def _hard_eviction_bytes(self, memory_capacity: int, *, is_running_config: bool) -> int:
+        thresholds = self._document.get("evictionHard")
+        set_by_hand = self.text_map("evictionHard")
+        merged = self._document.get("mergeDefaultEvictionSettings") is True
+        is_default = (thresholds is None and not is_running_config) or (
+            merged and "memory.available" not in set_by_hand
+        )
+        text = DEFAULT_HARD_EVICTION if is_default else set_by_hand.get("memory.available", "0")
+        return self._quantity(lambda value: _threshold_bytes(value, memory_capacity), "evictionHard", text)
+
+    def _quantity(self, parse: Callable[[str], int], key: str, text: str) -> int:
+        try:
+            return parse(text)
+        except ValueError as error:
+            self._complain(key, str(error))
+            return 0
+
+    def _map(self, key: str, value: object) -> dict[str, object]:
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            return {str(name): below for name, below in value.items()}
+        self._complain(key, f"not a map: {value!r:.60}")
+        return {}
+
+    def _complain(self, key: str, reason: str) -> None:
+        self.problems.append(Problem(source=SOURCE, path=key, reason=reason, severity="error"))
+
+
+def _threshold_bytes(text: str, capacity: int) -> int:
+    """An eviction threshold in bytes; percentages in single precision, as the kubelet computes them.
+
+    0% and 100% switch a threshold off (eviction/helpers.go parseThresholdStatement, api GetThresholdQuantity).
+    """
+    if not text.endswith("%"):
+        return parse_units(text)
+    percentage = _single(_single(float(text.rstrip("%"))) / 100)
+    return int(capacity * percentage) if 0 < percentage < 1 else 0
+
+
+def _single(number: float) -> float:
+    try:
+        rounded: float = struct.unpack("f", struct.pack("f", number))[0]
+    except OverflowError as error:
+        raise ValueError(f"not a percentage: {number}") from error
+    return rounded
+
+
+def _load(root: Path, path: str, problems: list[Problem]) -> Document | None:
+    """Parse one YAML or JSON file; None, and a Problem, if it is missing, too large, garbled or not a map."""
+    import yaml  # noqa: PLC0415 - only nodes without /configz need it
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        document = yaml.load(read_bounded(under(root, path), MAX_CONFIG_BYTES), Loader=loader)  # noqa: S506 - both safe
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        problems.append(Problem(source=SOURCE, path=path, reason=describe(error), severity="error"))
+        return None
+    if not isinstance(document, dict):
+        problems.append(Problem(source=SOURCE, path=path, reason="not a map of settings", severity="error"))
+        return None
+    return {str(key): value for key, value in document.items()}
+
+
+def _drop_ins(root: Path, directory: str, problems: list[Problem]) -> list[str]:
+    """The drop-in files of a directory and those below it, in the order in which the kubelet reads them."""
+    base = under(root, directory)
+    if not base.is_dir():
+        problems.append(Problem(source=SOURCE, path=directory, reason="no such drop-in directory", severity="error"))
+        return []
+    return [f"{directory}/{path.relative_to(base)}" for path in sorted(base.rglob("*.conf")) if path.is_file()]

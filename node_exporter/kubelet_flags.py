@@ -1,0 +1,113 @@
+"""The kubelet's command line: found in /proc, and laid over a configuration document as the kubelet does.
+
+Mirrors cmd/kubelet/app/options (flag names) and app/server.go: flags win over the configuration file; a map flag
+replaces the file's map as a whole, except feature gates, which are merged gate by gate.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+Document = dict[str, object]
+"""A KubeletConfiguration as parsed YAML or JSON."""
+
+MAX_CMDLINE_BYTES = 1 << 20
+
+_TEXT_FLAGS = {
+    "cpu-manager-policy": "cpuManagerPolicy",
+    "memory-manager-policy": "memoryManagerPolicy",
+    "topology-manager-policy": "topologyManagerPolicy",
+    "topology-manager-scope": "topologyManagerScope",
+    "reserved-cpus": "reservedSystemCPUs",
+}
+_MAP_FLAGS = {
+    "cpu-manager-policy-options": ("cpuManagerPolicyOptions", "="),
+    "topology-manager-policy-options": ("topologyManagerPolicyOptions", "="),
+    "system-reserved": ("systemReserved", "="),
+    "kube-reserved": ("kubeReserved", "="),
+    "eviction-hard": ("evictionHard", "<"),
+}
+
+Flags = Mapping[str, tuple[str, ...]]
+"""Flag name without dashes -> its values in order of appearance."""
+
+
+def find_command_line(root: Path) -> tuple[str, ...] | None:
+    """The arguments of the running kubelet whose /proc lies under `root`; None if there is none to be seen.
+
+    A process counts if its program, or the program's first argument, is called "kubelet" (hyperkube kubelet).
+    Of several, the one with the lowest process id is taken.
+    """
+    try:
+        pids = sorted(int(path.name) for path in (root / "proc").iterdir() if path.name.isdecimal())
+    except OSError:
+        return None
+    for pid in pids:
+        try:
+            with (root / "proc" / str(pid) / "cmdline").open("rb") as file:
+                words = file.read(MAX_CMDLINE_BYTES).decode(errors="replace").rstrip("\0").split("\0")
+        except OSError:
+            continue
+        for position, word in enumerate(words[:2]):
+            if word.rpartition("/")[2] == "kubelet":
+                return tuple(words[position + 1 :])
+    return None
+
+
+def parse_flags(arguments: tuple[str, ...]) -> Flags:
+    """Split arguments into flags: "--a=b", "--a b", "-a=b"; underscores count as dashes, a flag without value is ""."""
+    flags: dict[str, tuple[str, ...]] = {}
+    position = 0
+    while position < len(arguments):
+        match = re.fullmatch(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", arguments[position], re.DOTALL)
+        position += 1
+        if match is None:
+            continue
+        name, value = match[1].replace("_", "-"), match[2]
+        if value is None and position < len(arguments) and not arguments[position].startswith("-"):
+            value = arguments[position]
+            position += 1
+        flags[name] = (*flags.get(name, ()), value or "")
+    return flags
+
+
+def overlay_flags(document: Document, flags: Flags) -> Document:
+    """Return the document with every flag that matters to admission put over it. Raises ValueError naming the flag."""
+    result = dict(document)
+    for flag, key in _TEXT_FLAGS.items():
+        if flag in flags:
+            result[key] = flags[flag][-1]
+    for flag, (key, separator) in _MAP_FLAGS.items():
+        if flag in flags:
+            result[key] = _pairs(flag, flags[flag], separator)
+    if "reserved-memory" in flags:
+        result["reservedMemory"] = _reserved_memory("reserved-memory", flags["reserved-memory"])
+    if "feature-gates" in flags:
+        gates = _pairs("feature-gates", flags["feature-gates"], "=")
+        merged = dict(file_gates) if isinstance(file_gates := result.get("featureGates"), dict) else {}
+        merged.update({gate: value.lower() in {"1", "t", "true"} for gate, value in gates.items()})
+        result["featureGates"] = merged
+    return result
+
+
+def _pairs(flag: str, values: tuple[str, ...], separator: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for item in ",".join(values).split(","):
+        if item.strip():
+            key, found, value = item.partition(separator)
+            if not found:
+                raise ValueError(f"--{flag}: {item!r:.60} is not KEY{separator}VALUE")
+            pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _reserved_memory(flag: str, values: tuple[str, ...]) -> list[Document]:
+    """Read "0:memory=1Gi,hugepages-2Mi=1Gi;1:memory=1Gi"; the flag may be repeated."""
+    entries: list[Document] = []
+    for item in ";".join(values).split(";"):
+        if item.strip():
+            node, _, limits = item.partition(":")
+            if not node.strip().isdecimal():
+                raise ValueError(f"--{flag}: {item!r:.60} is not NUMA:TYPE=QUANTITY")
+            entries.append({"numaNode": int(node), "limits": _pairs(flag, (limits,), "=")})
+    return entries

@@ -1,0 +1,51 @@
+"""What one look at a node yields: the values that sources hand to `build`. Data only.
+
+Laws of this file: a source that could not be read is None, never an empty value; the reason is among the problems.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from node_exporter.report import Container, KubeletConfig, KubeletState, Machine, Problem
+
+DeviceNuma = Mapping[str, frozenset[int] | None]
+"""Device id -> its NUMA ids; None: no topology reported."""
+
+PodLogs = Mapping[tuple[str, str], frozenset[str]]
+"""(namespace, name) -> UIDs of the pods of that name that have, or had, logs on this node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedPod:
+    """A pod of podresources List, which knows no UIDs."""
+
+    namespace: str
+    name: str
+    containers: tuple[Container, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodResources:
+    """The kubelet's podresources service: List and GetAllocatableResources.
+
+    `devices`: healthy devices by resource, allocated or not. `allocatable_cpus`: all CPUs less the reserved ones; empty
+    for CPU manager policy none.
+    """
+
+    pods: tuple[ListedPod, ...]
+    devices: Mapping[str, DeviceNuma]
+    allocatable_cpus: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One consistent look at a node. `pod_logs` None: the pods' log directories are not readable."""
+
+    boot_id: str
+    machine: Machine
+    kubelet_version: str | None
+    kubelet: KubeletConfig | None
+    state: KubeletState
+    podresources: PodResources | None
+    pod_logs: PodLogs | None = None
+    problems: tuple[Problem, ...] = field(default=())

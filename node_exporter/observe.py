@@ -1,0 +1,174 @@
+"""One consistent look at a node: call every source, and look again where something changed in between.
+
+Laws of this file
+- Every source is optional; one that fails costs its own part of the report and a Problem, nothing else.
+- State files are read, then podresources is asked, then the state files are read again: only an answer between two
+  equal readings belongs to them. The number of attempts is bounded; what still moves is published with a Problem.
+- What the kubelet reads once at its start (machine, configuration) is kept between looks, see `read_fixed`.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from node_exporter.checkpoints import CPU_FILE, MEMORY_FILE, Checkpoints, read_checkpoints, torn_cpu, torn_memory
+from node_exporter.files import under
+from node_exporter.kubelet_config import effective_config, load_documents
+from node_exporter.kubelet_flags import Flags, find_command_line, parse_flags
+from node_exporter.observation import Observation, PodResources
+from node_exporter.pods import read_pod_logs
+from node_exporter.report import KubeletConfig, Machine, Problem
+from node_exporter.sysfs import parse_cpu_list, read_machine
+
+DEFAULT_KUBELET_DIR = "/var/lib/kubelet"
+POD_LOG_DIR = "/var/log/pods"
+ATTEMPTS = 6
+PAUSE_SECONDS = 0.02
+"""Between two attempts; the kubelet's two writes of one allocation lie a few milliseconds apart."""
+
+AskPodResources = Callable[[], tuple[PodResources | None, tuple[Problem, ...]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningConfig:
+    """What the kubelet says of itself over https: its configuration document and its version, None where it did not."""
+
+    document: dict[str, object] | None = None
+    version: str | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """What holds from one start of the kubelet to the next."""
+
+    machine: Machine
+    kubelet: KubeletConfig | None
+    kubelet_version: str | None
+    boot_id: str
+    kubelet_dir: Path
+    problems: tuple[Problem, ...]
+
+
+def read_fixed(
+    root: Path, *, running: RunningConfig, kubelet_dir: str | None = None, kubelet_version: str | None = None
+) -> Fixed:
+    """Read machine, boot id and configuration. `kubelet_dir` and `kubelet_version` win over what is found."""
+    machine, problems = read_machine(root)
+    boot_id, boot_problems = _read_boot_id(root)
+    arguments = find_command_line(root)
+    flags: Flags = parse_flags(arguments) if arguments is not None else {}
+    config: KubeletConfig | None
+    if running.document is not None:
+        config, config_problems = effective_config(
+            running.document, memory_capacity=_memory_capacity(root), is_running_config=True
+        )
+    else:
+        config, config_problems = _config_from_files(root, flags, is_process_seen=arguments is not None)
+    directory = kubelet_dir or (flags["root-dir"][-1] if flags.get("root-dir") else DEFAULT_KUBELET_DIR)
+    version = kubelet_version or running.version
+    if version is None:
+        unknown = Problem(source="kubelet", path="version", reason="not known: neither set nor told by the kubelet")
+        config_problems = (*config_problems, unknown)
+    return Fixed(
+        machine=machine,
+        kubelet=config,
+        kubelet_version=version,
+        boot_id=boot_id,
+        kubelet_dir=under(root, directory),
+        problems=(*problems, *boot_problems, *running.problems, *config_problems),
+    )
+
+
+def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[float], None]) -> Observation:
+    """Take one consistent look at what changes: the state files, podresources, the pods' log directories."""
+    checkpoints = read_checkpoints(fixed.kubelet_dir)
+    for attempt in range(ATTEMPTS):
+        torn = torn_state(checkpoints, fixed)
+        podresources, ask_problems = (None, ()) if torn and attempt < ATTEMPTS - 1 else ask()
+        again = read_checkpoints(fixed.kubelet_dir)
+        moved = again.raw != checkpoints.raw
+        checkpoints = again
+        if not torn and not moved:
+            break
+        if attempt < ATTEMPTS - 1:
+            pause(PAUSE_SECONDS)
+    problems = [*fixed.problems, *checkpoints.problems, *ask_problems, *torn_state(checkpoints, fixed)]
+    if moved:
+        reason = f"changed during each of {ATTEMPTS} looks: podresources may be of another moment"
+        problems.append(Problem(source="kubelet state", path="", reason=reason))
+    if not fixed.kubelet_dir.is_dir():
+        problems = [problem for problem in problems if problem.source != "kubelet state"]
+        path = f"/{fixed.kubelet_dir.relative_to(root)}"
+        problems.append(Problem(source="kubelet state", path=path, reason="no such directory", severity="error"))
+    logs = read_pod_logs(under(root, POD_LOG_DIR))
+    if logs is None:
+        reason = "not readable: UIDs are known only of pods that hold CPUs or devices"
+        problems.append(Problem(source="pods", path=POD_LOG_DIR, reason=reason, severity="info"))
+    return Observation(
+        boot_id=fixed.boot_id,
+        machine=fixed.machine,
+        kubelet_version=fixed.kubelet_version,
+        kubelet=fixed.kubelet,
+        state=checkpoints.state,
+        podresources=podresources,
+        pod_logs=logs,
+        problems=tuple(problems),
+    )
+
+
+def torn_state(checkpoints: Checkpoints, fixed: Fixed) -> tuple[Problem, ...]:
+    """Where the state files contradict themselves, the machine, or the configuration."""
+    problems: list[Problem] = []
+    state = checkpoints.state
+    expected = _expected_cpus(fixed)
+    if state.cpu_manager_state is not None and expected and (torn := torn_cpu(state.cpu_manager_state, expected)):
+        problems.append(Problem(source="kubelet state", path=CPU_FILE, reason=torn))
+    if state.memory_manager_state is not None and (torn := torn_memory(state.memory_manager_state)):
+        problems.append(Problem(source="kubelet state", path=MEMORY_FILE, reason=torn))
+    return tuple(problems)
+
+
+def _expected_cpus(fixed: Fixed) -> frozenset[int] | None:
+    """The CPUs that shared pool and assignments must make up; None if the reserved ones matter and are not known."""
+    online = frozenset(cpu[0] for cpu in fixed.machine.cpus)
+    options = fixed.kubelet.cpuManagerPolicyOptions if fixed.kubelet else {}
+    if options.get("strict-cpu-reservation", "").lower() not in {"1", "t", "true"}:
+        return online
+    try:
+        reserved = parse_cpu_list(fixed.kubelet.reservedSystemCPUs if fixed.kubelet else "")
+    except ValueError:
+        return None
+    return online - reserved if reserved else None
+
+
+def _config_from_files(
+    root: Path, flags: Flags, *, is_process_seen: bool
+) -> tuple[KubeletConfig | None, tuple[Problem, ...]]:
+    document, problems = load_documents(root, flags)
+    if document is None:
+        return None, problems
+    if not is_process_seen:
+        reason = "no kubelet process seen: flags that win over the configuration file are not known"
+        problems = (*problems, Problem(source="kubelet configuration", path="command line", reason=reason))
+    config, more = effective_config(document, memory_capacity=_memory_capacity(root), is_running_config=False)
+    return config, (*problems, *more)
+
+
+def _memory_capacity(root: Path) -> int:
+    """The machine's memory in bytes, as cadvisor takes it from /proc/meminfo; 0 if unknown."""
+    try:
+        match = re.search(r"MemTotal:\s+(\d+) kB", (root / "proc/meminfo").read_text(errors="replace"))
+    except OSError:
+        return 0
+    return int(match[1]) * 1024 if match else 0
+
+
+def _read_boot_id(root: Path) -> tuple[str, tuple[Problem, ...]]:
+    path = "proc/sys/kernel/random/boot_id"
+    try:
+        return (root / path).read_text(errors="replace").strip()[:64], ()
+    except OSError as error:
+        reason = f"{error.strerror}: reports are ordered by sequence only"
+        return "", (Problem(source="node", path=f"/{path}", reason=reason),)

@@ -1,0 +1,140 @@
+"""Pods of a node: what podresources lists, joined with UIDs, and whether the kubelet still counts them.
+
+Laws of this file
+- podresources has no UIDs and the state files have nothing else. The join is the name of a pod's log directory
+  (NAMESPACE_NAME_UID, written by the kubelet itself), checked against who holds which CPUs and devices.
+- `counted` is said only where it is certain (pkg/kubelet/kubelet_pods.go filterOutInactivePods): a pod that is not
+  listed is not active in any version; a listed pod is surely active from 1.34 on, where List shows active pods only.
+- Saying "not counted" of an active pod would give its CPUs away, so every doubt ends in None.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from node_exporter.checkpoints import cpu_texts
+from node_exporter.devices import device_ids
+from node_exporter.observation import ListedPod, PodLogs, PodResources
+from node_exporter.report import KubeletState, Pod, Problem
+from node_exporter.sysfs import parse_cpu_list
+
+SOURCE = "pods"
+FIRST_MINOR_LISTING_ACTIVE_ONLY = 34
+
+Holdings = frozenset[int | tuple[str, str]]
+"""What is exclusively one pod's: CPU ids, and (resource, device id) pairs."""
+
+
+def read_pod_logs(log_dir: Path) -> PodLogs | None:
+    """The pods that have a log directory; None if the directory cannot be read."""
+    found: dict[tuple[str, str], set[str]] = {}
+    try:
+        names = [path.name for path in log_dir.iterdir()]
+    except OSError:
+        return None
+    for name in names:
+        parts = name.split("_")
+        if len(parts) == 3:
+            found.setdefault((parts[0], parts[1]), set()).add(parts[2])
+    return {pod: frozenset(uids) for pod, uids in found.items()}
+
+
+def join_pods(
+    podresources: PodResources | None, state: KubeletState, logs: PodLogs | None, kubelet_version: str | None
+) -> tuple[tuple[Pod, ...] | None, tuple[Problem, ...]]:
+    """Listed pods with their UIDs, then pods known from state files only; None if podresources did not answer."""
+    if podresources is None:
+        return None, ()
+    holdings = state_holdings(state)
+    counted = True if lists_active_pods_only(kubelet_version) else None
+    pods = [
+        Pod(
+            namespace=listed.namespace,
+            name=listed.name,
+            uid=_uid(listed, logs or {}, holdings),
+            counted=counted,
+            containers=listed.containers,
+        )
+        for listed in sorted(podresources.pods, key=lambda pod: (pod.namespace, pod.name))
+    ]
+    unlisted, problems = _unlisted(pods, logs or {}, holdings)
+    return (*pods, *unlisted), problems
+
+
+def lists_active_pods_only(kubelet_version: str | None) -> bool:
+    """Whether podresources List of this version surely leaves finished pods out (1.34+; back-ports are not told)."""
+    match = re.match(r"v?1\.(\d+)", kubelet_version or "")
+    return match is not None and int(match[1]) >= FIRST_MINOR_LISTING_ACTIVE_ONLY
+
+
+def state_holdings(state: KubeletState) -> Mapping[str, Holdings]:
+    """What each pod UID holds by the state files; empty for a pod that holds memory only. Garbled parts are skipped."""
+    holdings: dict[str, set[int | tuple[str, str]]] = {}
+    cpus = state.cpu_manager_state or {}
+    for key in ("entries", "podEntries"):
+        for uid, entry in _items(cpus.get(key)):
+            held = holdings.setdefault(uid, set())
+            for text in cpu_texts({key: {uid: entry}}):
+                try:
+                    held.update(parse_cpu_list(text))
+                except ValueError:
+                    continue
+    for uid, _ in _items((state.memory_manager_state or {}).get("entries")):
+        holdings.setdefault(uid, set())
+    data = (state.kubelet_internal_checkpoint or {}).get("Data")
+    entries = data.get("PodDeviceEntries") if isinstance(data, Mapping) else None
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, Mapping) and "PodUID" in entry:
+            held = holdings.setdefault(str(entry["PodUID"]), set())
+            try:
+                held.update((str(entry.get("ResourceName")), id_) for _, id_ in device_ids(entry.get("DeviceIDs")))
+            except (TypeError, ValueError):
+                continue
+    return {uid: frozenset(held) for uid, held in holdings.items()}
+
+
+def _listed_holdings(containers: ListedPod | Pod) -> Holdings:
+    held: set[int | tuple[str, str]] = set()
+    for container in containers.containers:
+        held.update(container.cpus)
+        held.update((resource, id_) for resource, ids in container.devices.items() for id_ in ids)
+    return frozenset(held)
+
+
+def _uid(listed: ListedPod, logs: PodLogs, holdings: Mapping[str, Holdings]) -> str | None:
+    """The UID of a listed pod, if it is certain: by what it holds, else by the only log directory of its name."""
+    held = _listed_holdings(listed)
+    owners = [uid for uid, of_uid in holdings.items() if held & of_uid]
+    if len(owners) == 1:
+        return owners[0]
+    candidates = logs.get((listed.namespace, listed.name), frozenset())
+    if len(candidates) != 1 or owners:
+        return None
+    (uid,) = candidates
+    return None if held and uid in holdings else uid
+
+
+def _unlisted(
+    pods: list[Pod], logs: PodLogs, holdings: Mapping[str, Holdings]
+) -> tuple[list[Pod], tuple[Problem, ...]]:
+    """Pods of the state files that are not listed.
+
+    Not counted is one that a log directory names, if no pod of that name is listed.
+    """
+    names = {uid: pod for pod, uids in logs.items() for uid in uids}
+    listed_names = {(pod.namespace, pod.name) for pod in pods}
+    listed_uids = {pod.uid for pod in pods}
+    unlisted: list[Pod] = []
+    problems: list[Problem] = []
+    for uid in sorted(holdings.keys() - listed_uids):
+        namespace, name = names.get(uid, ("", ""))
+        counted = False if name and (namespace, name) not in listed_names else None
+        unlisted.append(Pod(namespace=namespace, name=name, uid=uid, counted=counted))
+        told = "not counted" if counted is False else "whether it is counted is not known"
+        reason = f"in the state files, not in podresources; {told}"
+        problems.append(Problem(source=SOURCE, path=uid, reason=reason, severity="info"))
+    return unlisted, tuple(problems)
+
+
+def _items(mapping: object) -> tuple[tuple[str, object], ...]:
+    return tuple((str(key), value) for key, value in mapping.items()) if isinstance(mapping, Mapping) else ()
