@@ -1,0 +1,178 @@
+"""The kubelet's three state files as replay state, in every form that kubelets 1.27 to 1.36 write.
+
+Laws of this file
+- Only the documents are read here: whether they fit the machine is `replay.startup.check_observed`'s question.
+- A document of policy none, or one that the kubelet never initialised, says nothing: None.
+- Checksums are not verified: they are over Go's own formatting of the values, and a torn document cannot occur (the
+  kubelet writes by rename).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from pydantic import Field, TypeAdapter
+
+from extender.replay.sets import MAX_NUMA_ID, NUMAMask, parse_list
+from extender.replay.state import Block, CPUState, MemoryAmounts, MemoryState, NUMANodeMemory
+from extender.wire.errors import WireError, shown
+from extender.wire.validation import Document, parse_object
+
+CPU_FIELD: Final = "state.cpu_manager_state"
+MEMORY_FIELD: Final = "state.memory_manager_state"
+DEVICE_FIELD: Final = "state.kubelet_internal_checkpoint"
+
+DeviceEntries = dict[str, dict[str, dict[str, frozenset[str]]]]
+"""Device ids by pod UID, container name and resource."""
+
+JsonObject = Mapping[str, object]
+_NumaId = Annotated[int, Field(ge=0, le=MAX_NUMA_ID)]
+_UInt64 = Annotated[int, Field(ge=0, lt=2**64)]
+
+
+class _CPUPodEntry(Document):
+    cpu_set: str = Field(alias="cpuSet", default="")
+
+
+class _CPUDocument(Document):
+    policy: str = Field(alias="policyName")
+    default: str = Field(alias="defaultCpuSet", default="")
+    entries: dict[str, dict[str, str]] | None = None
+    pod_entries: dict[str, _CPUPodEntry] | None = Field(alias="podEntries", default=None)
+
+
+class _Block(Document):
+    numa: list[_NumaId] = Field(alias="numaAffinity", min_length=1)
+    type: str
+    size: _UInt64
+
+
+class _MemoryTable(Document):
+    total: _UInt64
+    system_reserved: _UInt64 = Field(alias="systemReserved")
+    allocatable: _UInt64
+    reserved: _UInt64
+    free: _UInt64
+
+
+class _MemoryNode(Document):
+    assignments: int = Field(alias="numberOfAssignments", ge=0)
+    memory: dict[str, _MemoryTable] = Field(alias="memoryMap")
+    cells: list[_NumaId]
+
+
+class _MemoryPodEntry(Document):
+    blocks: list[_Block] = Field(alias="memoryBlocks", default=[])
+
+
+class _MemoryDocument(Document):
+    policy: str = Field(alias="policyName")
+    machine: dict[str, _MemoryNode] | None = Field(alias="machineState", default=None)
+    entries: dict[str, dict[str, list[_Block]]] | None = None
+    pod_entries: dict[str, _MemoryPodEntry] | None = Field(alias="podEntries", default=None)
+
+
+class _DeviceEntry(Document):
+    pod_uid: str = Field(alias="PodUID")
+    container: str = Field(alias="ContainerName")
+    resource: str = Field(alias="ResourceName")
+    ids: dict[str, list[str]] | list[str] | None = Field(alias="DeviceIDs", default=None)
+
+
+class _DeviceData(Document):
+    entries: list[_DeviceEntry] | None = Field(alias="PodDeviceEntries", default=None)
+
+
+class _DeviceDocument(Document):
+    data: _DeviceData = Field(alias="Data")
+
+
+_CPU: Final = TypeAdapter(_CPUDocument)
+_MEMORY: Final = TypeAdapter(_MemoryDocument)
+_DEVICES: Final = TypeAdapter(_DeviceDocument)
+
+
+def policy_name(document: JsonObject) -> str:
+    """The policy that wrote a CPU or memory document; "" where it names none."""
+    policy = document.get("policyName")
+    return policy if isinstance(policy, str) else ""
+
+
+def cpu_state_from_json(document: JsonObject) -> CPUState | None:
+    """The CPU manager's state; None if the document says nothing (policy none, or never initialised).
+
+    Raises:
+        WireError: a wrong type, or a CPU list that does not parse.
+    """
+    parsed = parse_object(_CPU, document, CPU_FIELD)
+    entries, pod_entries = parsed.entries or {}, parsed.pod_entries or {}
+    if parsed.policy == "none" or not (parsed.default or entries or pod_entries):
+        return None
+    return CPUState(
+        default=_cpus(parsed.default, "defaultCpuSet"),
+        entries={
+            uid: {name: _cpus(text, f"entries.{uid}.{name}") for name, text in containers.items()}
+            for uid, containers in entries.items()
+        },
+        pod_entries={uid: _cpus(entry.cpu_set, f"podEntries.{uid}.cpuSet") for uid, entry in pod_entries.items()},
+    )
+
+
+def _cpus(text: str, field: str) -> int:
+    try:
+        return parse_list(text)
+    except ValueError as error:
+        raise WireError(f"{CPU_FIELD}.{field}", str(error)) from None
+
+
+def memory_state_from_json(document: JsonObject) -> MemoryState | None:
+    """The memory manager's state; None if the document says nothing (policy None, or never initialised).
+
+    Raises:
+        WireError: a wrong type, a NUMA id or an amount out of range.
+    """
+    parsed = parse_object(_MEMORY, document, MEMORY_FIELD)
+    if parsed.policy == "None" or not parsed.machine:
+        return None
+    nodes = [_memory_node(key, node) for key, node in parsed.machine.items()]
+    return MemoryState(
+        nodes=tuple(sorted(nodes)),
+        entries={
+            uid: {name: _blocks(blocks) for name, blocks in containers.items()}
+            for uid, containers in (parsed.entries or {}).items()
+        },
+        pod_entries={uid: _blocks(entry.blocks) for uid, entry in (parsed.pod_entries or {}).items()},
+    )
+
+
+def _memory_node(key: str, node: _MemoryNode) -> NUMANodeMemory:
+    if not (key.isascii() and key.isdigit() and len(key) <= 2 and int(key) <= MAX_NUMA_ID):
+        raise WireError(f"{MEMORY_FIELD}.machineState", f"{shown(key)} is not a NUMA id from 0 to {MAX_NUMA_ID}")
+    amounts = (
+        (name, MemoryAmounts(t.total, t.system_reserved, t.allocatable, t.reserved, t.free))
+        for name, t in sorted(node.memory.items())
+    )
+    return NUMANodeMemory(int(key), node.assignments, NUMAMask.from_ids(node.cells).bits, tuple(amounts))
+
+
+def _blocks(blocks: list[_Block]) -> tuple[Block, ...]:
+    return tuple(Block(NUMAMask.from_ids(block.numa).bits, block.type, block.size) for block in blocks)
+
+
+def device_entries_from_json(document: JsonObject) -> DeviceEntries:
+    """The devices that containers hold.
+
+    `DeviceIDs` is a map from NUMA id ("-1": the device has no topology) to ids, where a device of several NUMA nodes
+    stands under each; kubelets that were upgraded from before 1.20 may still hold a plain list. The NUMA ids are not
+    taken from here: the report's device list has them.
+
+    Raises:
+        WireError: a wrong type.
+    """
+    parsed = parse_object(_DEVICES, document, DEVICE_FIELD)
+    entries: DeviceEntries = {}
+    for entry in parsed.data.entries or ():
+        ids = entry.ids or ()
+        held = frozenset(ids) if not isinstance(ids, dict) else frozenset(i for group in ids.values() for i in group)
+        of_container = entries.setdefault(entry.pod_uid, {}).setdefault(entry.container, {})
+        of_container[entry.resource] = of_container.get(entry.resource, frozenset()) | held
+    return entries
