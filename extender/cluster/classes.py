@@ -1,0 +1,89 @@
+"""Classes of nodes that answer every new pod alike.
+
+Laws of this file
+- Two nodes are of one class if their kubelets (hardware, configuration, version) and their states are equal, and as much
+  is known of the one as of the other. Whatever is computed of a class holds for all of its nodes.
+- A class id is never used twice: what is remembered of a class that is gone can do no harm.
+- `NodeClass` compares by identity, because `ClassTable` makes only one object a class: lookups cost one pointer hash.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from extender.replay.kubelet import Kubelet
+from extender.replay.rules import Rules
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Provider
+
+NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeClass:
+    """What nodes of one class have in common.
+
+    `kubelet` and `state` are both None where no verdict is possible. `hidden` names the managers whose part of the
+    state is not known: a pod that needs none of them still gets a sound verdict. `stale`: the last sign of life is old.
+    """
+
+    id: int
+    kubelet: Kubelet | None = None
+    state: ManagerState | None = None
+    hidden: frozenset[Provider] = NOTHING_HIDDEN
+    stale: bool = False
+
+
+UNKNOWN: Final = NodeClass(id=0)
+"""The class of nodes that nothing is known of."""
+
+
+class ClassTable:
+    """Gives equal nodes the same `NodeClass`, as long as one of them holds it."""
+
+    def __init__(self) -> None:
+        self._classes: dict[object, NodeClass] = {}
+        self._holders: dict[NodeClass, int] = {}
+        self._keys: dict[NodeClass, object] = {}
+        self._rules: dict[Rules, int] = {}
+        self._last_id = UNKNOWN.id
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+    @property
+    def rules(self) -> Collection[Rules]:
+        """The rule sets of all kubelets that are held at present."""
+        return self._rules.keys()
+
+    def hold(
+        self, kubelet: Kubelet | None, state: ManagerState | None, hidden: frozenset[Provider], *, stale: bool
+    ) -> NodeClass:
+        """The class of a node with these properties, for one more holder. Pair each call with a `drop`."""
+        if kubelet is None or state is None:
+            return UNKNOWN
+        key = (kubelet.identity, state.key, hidden, stale)
+        found = self._classes.get(key)
+        if found is None:
+            self._last_id += 1
+            found = NodeClass(id=self._last_id, kubelet=kubelet, state=state, hidden=hidden, stale=stale)
+            self._classes[key] = found
+            self._keys[found] = key
+            self._holders[found] = 0
+            self._rules[kubelet.rules] = self._rules.get(kubelet.rules, 0) + 1
+        self._holders[found] += 1
+        return found
+
+    def drop(self, node_class: NodeClass) -> None:
+        """One holder less; the last one takes the class with it."""
+        if node_class.kubelet is None:
+            return
+        self._holders[node_class] -= 1
+        if self._holders[node_class]:
+            return
+        del self._holders[node_class]
+        del self._classes[self._keys.pop(node_class)]
+        rules = node_class.kubelet.rules
+        self._rules[rules] -= 1
+        if not self._rules[rules]:
+            del self._rules[rules]

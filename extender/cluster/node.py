@@ -1,0 +1,60 @@
+"""What is known of one node: its last report, and what follows from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from extender.cluster.classes import NOTHING_HIDDEN, NodeClass
+from extender.replay.kubelet import Kubelet
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Provider
+
+REMEMBERED_BOOTS: Final = 8
+"""How many earlier boots of a node are known by id, so that a late report of one is not taken for news."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One report, interpreted.
+
+    `digest` is the SHA-256 of the body it came in. `observed_at` is Unix seconds by the node's clock, for people only.
+    `kubelet` and `state` are None where the report is not enough for any verdict; `hidden` names the managers whose
+    state it does not tell. `pod_uids` are the pods that the report knows of; None if it could not list them. `facts` are
+    passed on unread, for people: a JSON object.
+    """
+
+    node_name: str
+    boot_id: str
+    sequence: int
+    digest: str
+    observed_at: float
+    kubelet: Kubelet | None
+    state: ManagerState | None
+    hidden: frozenset[Provider] = NOTHING_HIDDEN
+    pod_uids: frozenset[str] | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord:
+    """A node at present. `heard_at`: when its last report or heartbeat arrived, seconds of the service's own clock.
+
+    `state` is what the next pod would meet: the reported state, and what has happened since on top. `past_boots` are
+    boot ids that a newer one has replaced.
+    """
+
+    observation: Observation
+    heard_at: float
+    state: ManagerState | None
+    node_class: NodeClass
+    past_boots: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The node's name in the cluster."""
+        return self.observation.node_name
+
+    @property
+    def kubelet(self) -> Kubelet | None:
+        """Its kubelet, the same object for all nodes with an equal one."""
+        return self.node_class.kubelet

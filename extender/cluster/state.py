@@ -1,0 +1,177 @@
+"""All nodes, in memory.
+
+Laws of this file
+- Synchronous and without locks: only the event loop's thread calls it, so every picture taken of it is consistent.
+- No clock: the time of each call is an argument, in seconds of one monotonic clock.
+- An older report never replaces a newer one; a report that is refused changes nothing.
+- `_class_of` always mirrors `_nodes`: a filter call is one dictionary lookup a node.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from extender.cluster.classes import UNKNOWN, ClassTable, NodeClass
+from extender.cluster.node import REMEMBERED_BOOTS, NodeRecord, Observation
+from extender.replay.rules import Rules
+
+
+class OutdatedError(Exception):
+    """What was said is older than what is held, or contradicts it; the held report's order is in the message."""
+
+    def __init__(self, reason: str, held: Observation) -> None:
+        super().__init__(f"{reason}; held is boot {held.boot_id!r}, sequence {held.sequence}")
+
+
+class UnknownNodeError(LookupError):
+    """No report of this node is held."""
+
+
+class ClusterFullError(Exception):
+    """A report of one more node than the service is set up for."""
+
+
+class ClusterState:
+    """The picture of the cluster that verbs look at."""
+
+    def __init__(self, *, stale_after_seconds: float, max_nodes: int) -> None:
+        self._stale_after: Final = stale_after_seconds
+        self._max_nodes: Final = max_nodes
+        self._nodes: dict[str, NodeRecord] = {}
+        self._class_of: dict[str, NodeClass] = {}
+        self._classes: Final = ClassTable()
+        self._fresh: dict[str, None] = {}
+        """Names of nodes that are not stale, the one not heard of for longest first."""
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[NodeRecord]:
+        """Every node, in no particular order."""
+        return iter(self._nodes.values())
+
+    @property
+    def class_count(self) -> int:
+        """How many different nodes there are, as far as verdicts go."""
+        return len(self._classes)
+
+    @property
+    def rules(self) -> Collection[Rules]:
+        """The rule sets of all known kubelets."""
+        return self._classes.rules
+
+    def get(self, name: str) -> NodeRecord | None:
+        """What is known of one node; None if no report of it is held."""
+        return self._nodes.get(name)
+
+    def classes_of(self, names: Iterable[str], now: float) -> list[NodeClass]:
+        """The class of each name, in order; `UNKNOWN` for names never reported. Cost: one lookup a name."""
+        self.expire(now)
+        get = self._class_of.get
+        return [get(name, UNKNOWN) for name in names]
+
+    def observe(self, observation: Observation, now: float) -> NodeRecord:
+        """Take a report in. The very report that is held counts as a heartbeat.
+
+        Raises:
+            OutdatedError: it is older than the one held, of an earlier boot, or has the held one's order and another
+                content.
+            ClusterFullError: the node is new and there is no room for it.
+        """
+        held = self._nodes.get(observation.node_name)
+        if held is None:
+            if len(self._nodes) >= self._max_nodes:
+                raise ClusterFullError(f"reports of {self._max_nodes} nodes are held, and no more are allowed")
+            past_boots: tuple[str, ...] = ()
+        else:
+            if _is_same(held.observation, observation):
+                return self._touch(held, now)
+            _check_newer(held, observation)
+            past_boots = held.past_boots
+            if observation.boot_id != held.observation.boot_id:
+                past_boots = (*past_boots, held.observation.boot_id)[-REMEMBERED_BOOTS:]
+        return self._put(observation, past_boots, now)
+
+    def heartbeat(self, name: str, *, boot_id: str, sequence: int, digest: str, now: float) -> None:
+        """Take note that the report held is still true.
+
+        Raises:
+            UnknownNodeError: no report of the node is held.
+            OutdatedError: another report is held.
+        """
+        held = self._nodes.get(name)
+        if held is None:
+            raise UnknownNodeError(name)
+        if (held.observation.boot_id, held.observation.sequence, held.observation.digest) != (
+            boot_id,
+            sequence,
+            digest,
+        ):
+            raise OutdatedError("this is not the report that is held", held.observation)
+        self._touch(held, now)
+
+    def expire(self, now: float) -> None:
+        """Mark the nodes stale that were not heard of for too long. Cost: one step for each node that becomes stale."""
+        while self._fresh:
+            name = next(iter(self._fresh))
+            record = self._nodes[name]
+            if now - record.heard_at <= self._stale_after:
+                return
+            del self._fresh[name]
+            self._settle(record, stale=True)
+
+    def is_stale(self, record: NodeRecord) -> bool:
+        """Whether the node was not heard of for too long, as of the last `expire`."""
+        return record.name not in self._fresh
+
+    def _put(self, observation: Observation, past_boots: tuple[str, ...], now: float) -> NodeRecord:
+        record = NodeRecord(
+            observation=observation, heard_at=now, state=observation.state, node_class=UNKNOWN, past_boots=past_boots
+        )
+        self._renew(observation.node_name)
+        return self._settle(record, stale=False)
+
+    def _touch(self, held: NodeRecord, now: float) -> NodeRecord:
+        record = replace(held, heard_at=now)
+        was_stale = self.is_stale(held)
+        self._renew(held.name)
+        if was_stale:
+            return self._settle(record, stale=False)
+        self._nodes[held.name] = record
+        return record
+
+    def _renew(self, name: str) -> None:
+        self._fresh.pop(name, None)
+        self._fresh[name] = None
+
+    def _settle(self, record: NodeRecord, *, stale: bool) -> NodeRecord:
+        """File the record under its class; the class it was filed under before loses a holder."""
+        observation = record.observation
+        node_class = self._classes.hold(observation.kubelet, record.state, observation.hidden, stale=stale)
+        before = self._class_of.get(record.name)
+        if before is not None:
+            self._classes.drop(before)
+        observation = replace(observation, kubelet=node_class.kubelet)
+        record = replace(record, node_class=node_class, observation=observation)
+        self._class_of[record.name] = node_class
+        self._nodes[record.name] = record
+        return record
+
+
+def _is_same(held: Observation, observation: Observation) -> bool:
+    return (held.boot_id, held.sequence, held.digest) == (
+        observation.boot_id,
+        observation.sequence,
+        observation.digest,
+    )
+
+
+def _check_newer(held: NodeRecord, observation: Observation) -> None:
+    known = held.observation
+    if observation.boot_id in held.past_boots:
+        raise OutdatedError(f"boot {observation.boot_id!r} is over", known)
+    if observation.boot_id != known.boot_id or observation.sequence > known.sequence:
+        return
+    if observation.sequence == known.sequence:
+        raise OutdatedError(f"sequence {observation.sequence} was used for another report", known)
+    raise OutdatedError(f"sequence {observation.sequence} is older", known)
