@@ -1,35 +1,45 @@
 """Command line of the exporter: numa-node-exporter report | run."""
 
 import socket
+import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import orjson
 
-from node_exporter.build import build_report
-from node_exporter.observe import RunningConfig, observe, read_fixed
+from node_exporter.node import Node, NodeSettings
 from node_exporter.sequence import next_sequence
 
-root_option = click.option(
-    "--root",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    default=Path("/"),
-    envvar="NUMA_ROOT",
-    show_default=True,
-    help="Directory under which the node's /sys, /proc, /var/lib/kubelet and /var/log/pods lie.",
-)
-name_option = click.option(
-    "--node-name", envvar="NODE_NAME", default=socket.gethostname, help="Name of the Node object. [default: host name]"
-)
-version_option = click.option(
-    "--kubelet-version", envvar="KUBELET_VERSION", help='Such as "v1.36.2"; wins over what the kubelet says of itself.'
-)
-directory_option = click.option(
-    "--kubelet-dir",
-    envvar="KUBELET_DIR",
-    help="The kubelet's --root-dir. [default: its command line, /var/lib/kubelet]",
-)
+FILE = click.Path(path_type=Path)
+
+
+def _node_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Options that both commands have."""
+    existing = click.Path(path_type=Path, exists=True, file_okay=False)
+    options = (
+        click.option(
+            "--root", type=existing, default=Path("/"), envvar="NUMA_ROOT", show_default=True,
+            help="Directory under which the node's /sys, /proc, /var/lib/kubelet and /var/log/pods lie.",
+        ),
+        click.option(
+            "--node-name", envvar="NODE_NAME", default=socket.gethostname,
+            help="Name of the Node object. [default: the host name]",
+        ),
+        click.option(
+            "--kubelet-dir", envvar="KUBELET_DIR",
+            help="The kubelet's --root-dir. [default: what its command line says, or /var/lib/kubelet]",
+        ),
+        click.option(
+            "--kubelet-version", envvar="KUBELET_VERSION",
+            help='Such as "v1.36.2"; wins over what the kubelet says of itself.',
+        ),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -39,16 +49,71 @@ def main() -> None:
 
 
 @main.command()
-@root_option
-@name_option
-@version_option
-@directory_option
-def report(root: Path, node_name: str, kubelet_version: str | None, kubelet_dir: str | None) -> None:
-    """Print the NodeReport of the machine whose files lie under --root."""
-    fixed = read_fixed(root, running=RunningConfig(), kubelet_dir=kubelet_dir, kubelet_version=kubelet_version)
-    observation = observe(root, fixed, lambda: (None, ()), time.sleep)
-    node_report = build_report(observation, node_name=node_name, sequence=next_sequence(0), observed_at=time.time())
-    click.echo(orjson.dumps(node_report, option=orjson.OPT_INDENT_2))
+@_node_options
+def report(root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None) -> None:
+    """Print the NodeReport of the machine whose files lie under --root, as one line of JSON."""
+    settings = NodeSettings(root=root, node_name=node_name, kubelet_dir=kubelet_dir, kubelet_version=kubelet_version)
+    content = Node(settings).look(is_tick=True)
+    click.echo(orjson.dumps(replace(content, sequence=next_sequence(0), observed_at=time.time())))
+
+
+@main.command()
+@_node_options
+@click.option("--push", envvar="NUMA_PUSH_URL", help="The extender's address, such as https://numa-extender:8443.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.1), default=30.0, show_default=True, envvar="NUMA_INTERVAL",
+    help="Seconds between two messages while nothing changes.",
+)  # fmt: skip
+@click.option("--once", is_flag=True, help="Send one report; the exit code tells whether it was accepted.")
+@click.option("--dry-run", is_flag=True, help="Print what would be sent instead of sending it.")
+@click.option(
+    "--listen", default="127.0.0.1:9473", show_default=True, envvar="NUMA_LISTEN",
+    help='HOST:PORT of /metrics, /livez and /readyz; "" for none.',
+)  # fmt: skip
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Seconds for a reply.")
+@click.option("--token-file", type=FILE, envvar="NUMA_TOKEN_FILE", help="Bearer token for the extender.")
+@click.option("--ca-file", type=FILE, envvar="NUMA_CA_FILE", help="CA of the extender's certificate.")
+@click.option("--cert-file", type=FILE, envvar="NUMA_CERT_FILE", help="Client certificate for the extender.")
+@click.option("--key-file", type=FILE, envvar="NUMA_KEY_FILE", help="Key of the client certificate.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
+def run(
+    *,
+    root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
+    push: str | None, interval: float, once: bool, dry_run: bool, listen: str, timeout: float,
+    token_file: Path | None, ca_file: Path | None, cert_file: Path | None, key_file: Path | None, log_level: str,
+) -> None:  # fmt: skip
+    """Report to an extender at an interval and on change, until SIGTERM.
+
+    Token and certificates are read again when they are rotated.
+    """
+    from node_exporter import service  # noqa: PLC0415 - `report` does without what sends
+    from node_exporter.agent import Cadence  # noqa: PLC0415
+
+    if not push and not dry_run:
+        raise click.UsageError("Say where to report to with --push URL, or --dry-run.")
+    service.configure_logging(log_level)
+    target = service.Target(
+        url=push or "", timeout_seconds=timeout,
+        token_file=token_file, ca_file=ca_file, cert_file=cert_file, key_file=key_file,
+    )  # fmt: skip
+    settings = service.ServiceSettings(
+        node=NodeSettings(root=root, node_name=node_name, kubelet_dir=kubelet_dir, kubelet_version=kubelet_version),
+        target=None if dry_run else target,
+        cadence=Cadence(interval=interval),
+        listen=_address(listen),
+    )
+    if once:
+        sys.exit(0 if service.run_once(settings) else 1)
+    service.run_until_signal(settings)
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal():
+        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--listen")
+    return host.strip("[]"), int(port)
 
 
 if __name__ == "__main__":

@@ -2,26 +2,27 @@
 
 from collections.abc import Mapping
 
-from node_exporter.devices import join_devices
-from node_exporter.observation import DeviceNuma, Observation
+from node_exporter.devices import Remembered, join_devices
+from node_exporter.observation import Observation
 from node_exporter.pods import join_pods, state_holdings
 from node_exporter.report import NodeReport, Pod, Problem
 from node_exporter.zones import build_zones
 
-NOTHING_REMEMBERED: Mapping[str, DeviceNuma] = {}
+NOTHING_REMEMBERED: Remembered = {}
 
 
 def build_report(
     observation: Observation,
     *,
     node_name: str,
-    sequence: int,
-    observed_at: float,
-    remembered: Mapping[str, DeviceNuma] = NOTHING_REMEMBERED,
+    remembered: Remembered = NOTHING_REMEMBERED,
+    sequence: int = 0,
+    observed_at: float = 0.0,
 ) -> NodeReport:
     """Put one observation into the published form.
 
     `remembered`: devices that earlier observations listed as healthy since the kubelet started, with their NUMA ids.
+    `sequence` and `observed_at` are usually filled in by whoever sends the report.
     """
     podresources = observation.podresources
     devices, device_problems = join_devices(podresources, observation.state.kubelet_internal_checkpoint, remembered)

@@ -20,10 +20,12 @@ NO_TOPOLOGY = -1
 """The checkpoint's key for devices without topology (DEV/checkpoint nodeWithoutTopology)."""
 
 Devices = Mapping[str, tuple[Device, ...]]
+Remembered = Mapping[str, DeviceNuma]
+"""Devices that were listed as healthy since the kubelet started, by resource."""
 
 
 def join_devices(
-    podresources: PodResources | None, checkpoint: JsonObject | None, remembered: Mapping[str, DeviceNuma]
+    podresources: PodResources | None, checkpoint: JsonObject | None, remembered: Remembered
 ) -> tuple[Devices | None, tuple[Problem, ...]]:
     """All devices by resource, sorted by id; None if neither source could be read.
 
@@ -41,6 +43,14 @@ def join_devices(
         joined[resource] = tuple(Device(id=id_, numa=_sorted(known.get(id_)), healthy=id_ in healthy) for id_ in ids)
         problems += _disagreements(resource, live, registered, healthy - known.keys())
     return joined, tuple(problems)
+
+
+def remember(remembered: Remembered, podresources: PodResources | None) -> Remembered:
+    """Add what podresources lists now."""
+    if podresources is None:
+        return remembered
+    resources = remembered.keys() | podresources.devices.keys()
+    return {name: {**remembered.get(name, {}), **podresources.devices.get(name, {})} for name in resources}
 
 
 def read_checkpoint(

@@ -1,1 +1,42 @@
-"""Where a report goes. One module a transport; none knows another."""
+"""Where reports go. One module for each way; all speak `Sink`, and none ever raises."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+
+class Outcome(Enum):
+    """What became of a message."""
+
+    ACCEPTED = "accepted"
+    WANTS_REPORT = "wants_report"
+    """A heartbeat named a report that the receiver does not hold."""
+    REFUSED = "refused"
+    """The receiver will not take this content: sending the same again is useless."""
+    UNAVAILABLE = "unavailable"
+    """No answer, or one that asks for patience."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """`detail`: one line for the log. `retry_after_seconds`: the receiver's own wish, None if it has none."""
+
+    outcome: Outcome
+    detail: str = ""
+    retry_after_seconds: float | None = None
+
+
+class Sink(Protocol):
+    """A receiver of reports. Whatever happens to a message ends in a `Reply`."""
+
+    def put_report(self, body: bytes) -> Reply:
+        """Send a full report: the JSON of a `NodeReport`."""
+        ...
+
+    def post_heartbeat(self, body: bytes) -> Reply:
+        """Say that an earlier report still holds: the JSON of a `Heartbeat`. WANTS_REPORT if it is not held."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...

@@ -9,7 +9,6 @@ Laws of this file
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,31 +16,11 @@ import httpx
 import orjson
 
 from node_exporter.files import describe
+from node_exporter.sinks import Outcome, Reply
 
 REFUSED_DETAIL_CHARS = 500
 CONFLICT = frozenset({404, 409})
 RETRYABLE = frozenset({408, 425, 429})
-
-
-class Outcome(Enum):
-    """What became of a message."""
-
-    ACCEPTED = "accepted"
-    WANTS_REPORT = "wants_report"
-    """A heartbeat named a report that the extender does not hold."""
-    REFUSED = "refused"
-    """The extender will not take this content: sending the same again is useless."""
-    UNAVAILABLE = "unavailable"
-    """No answer, or one that asks for patience (429, 5xx)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """`detail`: one line for the log. `retry_after_seconds`: the extender's own wish, None if it has none."""
-
-    outcome: Outcome
-    detail: str = ""
-    retry_after_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,193 @@
+"""The loop that keeps an extender informed: look, compare, send, wait.
+
+Laws of this file
+- One thread looks and sends. Changes only set a flag, so nothing can queue up: what is sent is always a look taken
+  after the last wake-up, and after a failure the next attempt looks again.
+- Unchanged content is a heartbeat, and only when one is due. A report counts as held once the extender accepted it.
+- Failures back off exponentially with full jitter (tenacity); changes do not shorten that, except after a refusal,
+  where other content may be welcome.
+- Durations are by the monotonic clock; the wall clock only stamps reports.
+"""
+
+import hashlib
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import orjson
+from tenacity import RetryCallState, Retrying, retry_if_not_result, stop_when_event_set, wait_random_exponential
+
+from node_exporter.changes import describe_changes
+from node_exporter.metrics import Metrics
+from node_exporter.report import Heartbeat, NodeReport
+from node_exporter.sequence import next_sequence
+from node_exporter.sinks import Outcome, Reply, Sink
+
+LOG = logging.getLogger(__name__)
+
+JITTER = 0.1
+LONGEST_RETRY_AFTER_SECONDS = 300.0
+
+
+class Look(Protocol):
+    """Looks at the node. `is_tick`: a regular look, at which slowly changing sources may be read again."""
+
+    def __call__(self, *, is_tick: bool) -> NodeReport:
+        """Return what is there now; sequence and time are filled in by the agent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cadence:
+    """When to send. All in seconds."""
+
+    interval: float = 30.0
+    """Between two messages while nothing changes; each is moved by up to a tenth at random."""
+    spacing: float = 0.2
+    """At least this much between two looks, so that a storm of changes costs a bounded number of reports."""
+    longest_backoff: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The report that the extender holds, and the digest of its body."""
+
+    report: NodeReport
+    digest: str
+
+
+class Agent:
+    """Keeps one sink informed of one node, until stopped."""
+
+    def __init__(self, look: Look, sink: Sink, metrics: Metrics, cadence: Cadence) -> None:
+        self._look = look
+        self._sink = sink
+        self._metrics = metrics
+        self._cadence = cadence
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._held: _Held | None = None
+        self._sequence = 0
+        self._heartbeat_due = 0.0
+        self._last_look = float("-inf")
+        self._last_outcome: Outcome | None = None
+        self.alive_at = time.monotonic()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the extender accepted the last message."""
+        return self._last_outcome is Outcome.ACCEPTED
+
+    @property
+    def seconds_since_alive(self) -> float:
+        """How long ago the loop last went round; above the interval and the longest back-off it hangs."""
+        return time.monotonic() - self.alive_at
+
+    def notice_change(self) -> None:
+        """Ask for a look soon. Cheap, and safe from any thread."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End `run` as soon as the message under way is answered."""
+        self._stop.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Keep the sink informed until `stop`."""
+        retrying = Retrying(
+            retry=retry_if_not_result(lambda reply: reply.outcome is Outcome.ACCEPTED),
+            wait=self._backoff,
+            sleep=self._sleep,
+            stop=stop_when_event_set(self._stop),
+            retry_error_callback=lambda _state: None,
+        )
+        while not self._stop.is_set():
+            retrying(self.publish)
+            self._wake.wait(max(0.0, self._heartbeat_due - time.monotonic()))
+            self._stop.wait(max(0.0, self._last_look + self._cadence.spacing - time.monotonic()))
+
+    def publish(self) -> Reply:
+        """Look once, and send what is due. Every error becomes a Reply."""
+        self.alive_at = time.monotonic()
+        self._wake.clear()
+        try:
+            reply = self._publish()
+        except Exception as error:  # the last line of defence: a defect of ours must not end reporting
+            LOG.exception("look failed")
+            self._metrics.look_failures.inc()
+            reply = Reply(outcome=Outcome.UNAVAILABLE, detail=f"internal error: {type(error).__name__}")
+        if reply.outcome is not Outcome.ACCEPTED:
+            LOG.warning("not published outcome=%s detail=%r", reply.outcome.value, reply.detail)
+        self._last_outcome = reply.outcome
+        return reply
+
+    def _publish(self) -> Reply:
+        is_tick = time.monotonic() >= self._heartbeat_due
+        with self._metrics.look_seconds.time():
+            content = self._look(is_tick=is_tick)
+        self._last_look = time.monotonic()
+        self._metrics.count_problems(content)
+        if self._held is None or not _is_same(content, self._held.report):
+            return self._send_report(content)
+        if not is_tick:
+            return Reply(outcome=Outcome.ACCEPTED)
+        reply = self._send_heartbeat(self._held)
+        if reply.outcome is Outcome.WANTS_REPORT:
+            LOG.info("report wanted detail=%r", reply.detail)
+            self._held = None
+            return self._send_report(content)
+        return reply
+
+    def _send_report(self, content: NodeReport) -> Reply:
+        self._sequence = next_sequence(self._sequence)
+        report = replace(content, sequence=self._sequence, observed_at=time.time())
+        body = orjson.dumps(report)
+        before = self._held.report if self._held else None
+        reply = self._sent("report", self._sink.put_report, body)
+        if reply.outcome is Outcome.ACCEPTED:
+            self._held = _Held(report, hashlib.sha256(body).hexdigest())
+            self._metrics.sequence.set(report.sequence)
+            LOG.info(
+                "published node=%s sequence=%d bytes=%d problems=%d changed=%r",
+                report.node_name, report.sequence, len(body), len(report.problems), describe_changes(before, report),
+            )  # fmt: skip
+        return reply
+
+    def _send_heartbeat(self, held: _Held) -> Reply:
+        heartbeat = Heartbeat(
+            boot_id=held.report.boot_id,
+            sequence=held.report.sequence,
+            digest=held.digest,
+            observed_at=time.time(),
+        )
+        return self._sent("heartbeat", self._sink.post_heartbeat, orjson.dumps(heartbeat))
+
+    def _sent(self, kind: str, send: Callable[[bytes], Reply], body: bytes) -> Reply:
+        reply = send(body)
+        self._metrics.messages.labels(kind, reply.outcome.value).inc()
+        self._metrics.bytes_sent.labels(kind).inc(len(body))
+        if reply.outcome is Outcome.ACCEPTED:
+            self._metrics.last_contact.set_to_current_time()
+            jitter = random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads load, hides nothing
+            self._heartbeat_due = time.monotonic() + self._cadence.interval * jitter
+        return reply
+
+    def _backoff(self, state: RetryCallState) -> float:
+        full_jitter = wait_random_exponential(multiplier=1, max=self._cadence.longest_backoff)(state)
+        reply = state.outcome.result() if state.outcome else None
+        asked = (reply.retry_after_seconds if reply else None) or 0.0
+        return max(full_jitter, min(asked, LONGEST_RETRY_AFTER_SECONDS))
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait out a back-off; a refusal is worth another try as soon as something changed."""
+        LOG.debug("waiting seconds=%.1f", seconds)
+        self.alive_at = time.monotonic() + seconds
+        (self._wake if self._last_outcome is Outcome.REFUSED else self._stop).wait(seconds)
+
+
+def _is_same(content: NodeReport, held: NodeReport) -> bool:
+    return replace(content, sequence=held.sequence, observed_at=held.observed_at) == held

@@ -1,0 +1,48 @@
+"""The exporter's own metrics, in a registry of their own."""
+
+from collections import Counter as Tally
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+from node_exporter.report import NodeReport, Severity
+
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
+
+
+class Metrics:
+    """One attribute for each metric; names and help texts are the documentation."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.messages = Counter(
+            "numa_exporter_messages", "Messages sent, by kind (report, heartbeat) and outcome", ("kind", "outcome"),
+            registry=self.registry,
+        )  # fmt: skip
+        self.bytes_sent = Counter(
+            "numa_exporter_sent_bytes", "Bytes of message bodies sent", ("kind",), registry=self.registry
+        )
+        self.look_seconds = Histogram(
+            "numa_exporter_look_seconds", "Time to look at the node and build a report",
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5), registry=self.registry,
+        )  # fmt: skip
+        self.look_failures = Counter(
+            "numa_exporter_look_failures", "Looks that ended in an unexpected error", registry=self.registry
+        )
+        self.problems = Gauge(
+            "numa_exporter_problems", "Problems in the last report, by source and severity", ("source", "severity"),
+            registry=self.registry,
+        )  # fmt: skip
+        self.last_contact = Gauge(
+            "numa_exporter_last_contact_timestamp_seconds", "When the extender last accepted a message",
+            registry=self.registry,
+        )  # fmt: skip
+        self.sequence = Gauge(
+            "numa_exporter_report_sequence", "Sequence of the report that the extender holds", registry=self.registry
+        )
+
+    def count_problems(self, report: NodeReport) -> None:
+        """Set the problem gauges to those of this report, and the others to none."""
+        self.problems.clear()
+        for (source, severity), count in Tally((p.source, p.severity) for p in report.problems).items():
+            self.problems.labels(source, severity).set(count)

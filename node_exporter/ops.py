@@ -1,0 +1,65 @@
+"""GET /metrics, /livez and /readyz on the node, for Prometheus and the kubelet's probes."""
+
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+Probe = Callable[[], str | None]
+"""None: all is well; else what is not."""
+
+
+class OpsServer:
+    """Serves from threads of its own until closed. Port 0 takes a free one."""
+
+    def __init__(self, host: str, port: int, *, registry: CollectorRegistry, live: Probe, ready: Probe) -> None:
+        handler = type("Handler", (_Handler,), {"registry": registry, "probes": {"/livez": live, "/readyz": ready}})
+        self._server = ThreadingHTTPServer((host, port), handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="ops-server", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop to answer, and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    registry: ClassVar[CollectorRegistry]
+    probes: ClassVar[dict[str, Probe]]
+    timeout = 10
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            self._answer(HTTPStatus.OK, generate_latest(self.registry), CONTENT_TYPE_LATEST)
+        elif probe := type(self).probes.get(path):
+            wrong = probe()
+            status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
+            self._answer(status, f"{wrong or 'ok'}\n".encode(), "text/plain; charset=utf-8")
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, b"not found\n", "text/plain; charset=utf-8")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the signature of http.server
+        """Requests of probes are not worth a log line."""
+
+    def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

@@ -1,0 +1,113 @@
+"""Composition of `run`: which sink, which threads, which probes, and how it all ends."""
+
+import logging
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from node_exporter.agent import Agent, Cadence
+from node_exporter.metrics import Metrics
+from node_exporter.node import Node, NodeSettings
+from node_exporter.ops import OpsServer
+from node_exporter.sinks import Outcome, Sink
+from node_exporter.sinks.dry import DrySink
+from node_exporter.watch import StateWatcher
+
+LOG = logging.getLogger(__name__)
+
+HUNG_AFTER_SECONDS = 120.0
+"""A look and a message together take far less; longer than this without a sign of life, /livez fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The extender to report to. Files are optional; see `sinks.http.Credentials`."""
+
+    url: str
+    timeout_seconds: float = 5.0
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """Everything that `run` is told. `target` None: print instead of send. `listen` None: no metrics and probes."""
+
+    node: NodeSettings
+    target: Target | None
+    cadence: Cadence = field(default_factory=Cadence)
+    listen: tuple[str, int] | None = None
+
+
+def run_once(settings: ServiceSettings) -> bool:
+    """Send one report; True if it was accepted."""
+    node, metrics, sink = Node(settings.node), Metrics(), _sink(settings)
+    try:
+        return Agent(node.look, sink, metrics, settings.cadence).publish().outcome is Outcome.ACCEPTED
+    finally:
+        sink.close()
+
+
+def run_until_signal(settings: ServiceSettings) -> None:
+    """Report until SIGTERM or SIGINT. Raises OSError if the listening address is taken."""
+    node, metrics, sink = Node(settings.node), Metrics(), _sink(settings)
+    agent = Agent(node.look, sink, metrics, settings.cadence)
+    ops = _start_ops(settings, agent, metrics)
+    watcher = StateWatcher(node.kubelet_dir, agent.notice_change)
+    watcher.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: agent.stop())
+    LOG.info(
+        "started node=%s root=%s interval=%ss", settings.node.node_name, settings.node.root, settings.cadence.interval
+    )
+    agent.run()
+    LOG.info("stopped node=%s", settings.node.node_name)
+    watcher.stop()
+    sink.close()
+    if ops:
+        ops.close()
+
+
+def configure_logging(level: str) -> None:
+    """Lines of key=value on standard error. A log that cannot be written (full disk) ends nothing."""
+    logging.raiseExceptions = False
+    logging.basicConfig(
+        stream=sys.stderr, level=level.upper(), format="%(asctime)s %(levelname)s %(message)s", force=True
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
+
+
+def _sink(settings: ServiceSettings) -> Sink:
+    if settings.target is None:
+        return DrySink(sys.stdout.buffer)
+    from node_exporter.sinks.http import Credentials, HttpSink  # noqa: PLC0415 - --dry-run does without it
+
+    target = settings.target
+    credentials = Credentials(
+        token_file=target.token_file, ca_file=target.ca_file, cert_file=target.cert_file, key_file=target.key_file
+    )
+    return HttpSink(
+        target.url, settings.node.node_name, timeout_seconds=target.timeout_seconds, credentials=credentials
+    )
+
+
+def _start_ops(settings: ServiceSettings, agent: Agent, metrics: Metrics) -> OpsServer | None:
+    if settings.listen is None:
+        return None
+    limit = settings.cadence.interval * 2 + HUNG_AFTER_SECONDS
+
+    def live() -> str | None:
+        age = agent.seconds_since_alive
+        return f"no sign of life for {age:.0f} s" if age > limit else None
+
+    def ready() -> str | None:
+        return None if agent.is_ready else "the extender has not accepted the last message"
+
+    server = OpsServer(*settings.listen, registry=metrics.registry, live=live, ready=ready)
+    server.start()
+    LOG.info("serving metrics and probes port=%d", server.port)
+    return server

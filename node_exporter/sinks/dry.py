@@ -1,0 +1,31 @@
+"""Print what would be sent, one line a message, and send nothing."""
+
+from typing import BinaryIO
+
+from node_exporter.sinks import Outcome, Reply
+
+
+class DrySink:
+    """Writes every message to a stream, and accepts it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def put_report(self, body: bytes) -> Reply:
+        """Write the report."""
+        return self._write(body)
+
+    def post_heartbeat(self, body: bytes) -> Reply:
+        """Write the heartbeat."""
+        return self._write(body)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _write(self, body: bytes) -> Reply:
+        try:
+            self._stream.write(body + b"\n")
+            self._stream.flush()
+        except OSError as error:
+            return Reply(outcome=Outcome.UNAVAILABLE, detail=str(error))
+        return Reply(outcome=Outcome.ACCEPTED)
