@@ -1,8 +1,8 @@
 """Classes of nodes that answer every new pod alike.
 
 Laws of this file
-- Two nodes are of one class if their kubelets (hardware, configuration, version) and their states are equal, and as much
-  is known of the one as of the other. Whatever is computed of a class holds for all of its nodes.
+- Two nodes are of one class if their kubelets (hardware, configuration, version) and their states are equal, and
+  as much is known of one as of the other. Whatever is computed of a class holds for all of its nodes.
 - A class id is never used twice: what is remembered of a class that is gone can do no harm.
 - `NodeClass` compares by identity, because `ClassTable` makes only one object a class: lookups cost one pointer hash.
 """

@@ -19,8 +19,8 @@ class Observation:
 
     `digest` is the SHA-256 of the body it came in. `observed_at` is Unix seconds by the node's clock, for people only.
     `kubelet` and `state` are None where the report is not enough for any verdict; `hidden` names the managers whose
-    state it does not tell. `pod_uids` are the pods that the report knows of; None if it could not list them. `facts` are
-    passed on unread, for people: a JSON object.
+    state it does not tell. `pod_uids` are the pods that the report knows of; None if it could not list them.
+    `facts` are passed on unread, for people: a JSON object.
     """
 
     node_name: str
