@@ -1,0 +1,125 @@
+"""What a class of nodes answers to a pod, in the form that the scheduler's verbs need.
+
+Laws of this file
+- A judgement is computed once for each (pod shape, class of nodes) and remembered (`VerdictMemo`), so it is small; who
+  wants to know why replays again with a trace.
+- A pod that asks for nothing any manager aligns is never held back, whatever is known of a node.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from extender.cluster.classes import NodeClass
+from extender.replay.admission import admit, is_indifferent
+from extender.replay.pod import Pod, PodRequest, resolve
+from extender.replay.rules import Rules
+from extender.replay.verdict import Admitted, Certainty, Provider, Rejected
+from extender.verbs.refusals import Refusal, refusal_of
+from extender.verbs.strategies import Strategy
+
+
+class Treatment(StrEnum):
+    """What becomes of a node whose verdict is not certain."""
+
+    PASS = "pass"  # noqa: S105 - not a password
+    """Offered to the scheduler, whatever the replay says."""
+    REFUSE = "refuse"
+    """Not offered, unless the pod asks for nothing that is aligned."""
+    REPLAY = "replay"
+    """Judged by what was last known of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubts:
+    """How uncertain nodes are treated.
+
+    `unknown`: no report, or not enough in it (PASS or REFUSE). `stale`: not heard of for too long. `possible`: the
+    kubelet's random choice of devices decides; REPLAY and REFUSE mean refused if any choice leads to a refusal.
+    """
+
+    unknown: Treatment = Treatment.PASS
+    stale: Treatment = Treatment.REPLAY
+    possible: Treatment = Treatment.REFUSE
+
+
+class Judgement(NamedTuple):
+    """`refusal` None: the node is offered. `merit` None: nothing to compare nodes by (a pod that nothing aligns).
+
+    `certainty` is of the answer; UNKNOWN where none could be computed.
+    """
+
+    refusal: Refusal | None
+    certainty: Certainty
+    merit: int | None = None
+
+
+INDIFFERENT = Judgement(None, Certainty.EXACT)
+"""The pod asks for nothing that any manager of the node aligns."""
+
+
+class PodShape:
+    """A pod, and what it asks of kubelets with each rule set. Each is resolved once."""
+
+    __slots__ = ("_requests", "pod")
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+        self._requests: dict[Rules, PodRequest] = {}
+
+    def request(self, rules: Rules) -> PodRequest:
+        """What the pod asks of the managers of a kubelet with these rules."""
+        found = self._requests.get(rules)
+        if found is None:
+            found = self._requests[rules] = resolve(self.pod, rules)
+        return found
+
+    def is_aligned_anywhere(self, rules: Iterable[Rules]) -> bool:
+        """Whether a manager of any such kubelet may have to align something for the pod."""
+        return any(self.request(each).aligned for each in rules)
+
+
+Judge = Callable[[PodShape, NodeClass], Judgement]
+
+
+def make_judge(strategy: Strategy, doubts: Doubts) -> Judge:
+    """The judge of one service: its strategy and its treatment of doubt are fixed."""
+
+    def judge(shape: PodShape, node_class: NodeClass) -> Judgement:
+        kubelet, state = node_class.kubelet, node_class.state
+        if kubelet is None or state is None:
+            return _unknown(doubts)
+        request = shape.request(kubelet.rules)
+        if is_indifferent(kubelet, request):
+            return INDIFFERENT
+        if node_class.hidden and _needs(request, node_class.hidden):
+            return _unknown(doubts)
+        if node_class.stale and doubts.stale is not Treatment.REPLAY:
+            refusal = Refusal.STALE if doubts.stale is Treatment.REFUSE else None
+            return Judgement(refusal, Certainty.STALE)
+        outcome = admit(kubelet, state, request)
+        verdicts = [outcome.verdict, *(other.verdict for other in outcome.alternatives)]
+        certainty = Certainty.STALE if node_class.stale else outcome.verdict.certainty
+        admitted = [v for v in verdicts if isinstance(v, Admitted)]
+        rejected = [v for v in verdicts if isinstance(v, Rejected)]
+        if not admitted:
+            return Judgement(refusal_of(rejected[0]), certainty)
+        if rejected and doubts.possible is not Treatment.PASS:
+            return Judgement(Refusal.CHANCE, certainty)
+        return Judgement(None, certainty, min(strategy(kubelet, state, v) for v in admitted))
+
+    return judge
+
+
+def _unknown(doubts: Doubts) -> Judgement:
+    return Judgement(Refusal.UNKNOWN if doubts.unknown is Treatment.REFUSE else None, Certainty.UNKNOWN)
+
+
+def _needs(request: PodRequest, managers: frozenset[Provider]) -> bool:
+    wants: Mapping[Provider, bool] = {
+        Provider.CPU: request.pod_level is not None or any(c.cpus for c in request.containers),
+        Provider.MEMORY: request.pod_level is not None or any(c.memory_bytes for c in request.containers),
+        Provider.DEVICE: any(c.devices for c in request.containers),
+    }
+    return any(wants.get(manager, False) for manager in managers)

@@ -1,0 +1,83 @@
+"""Judgements that were made before.
+
+Laws of this file
+- Bounded: at most `max_judgements` are held; the pod shapes asked for longest ago go first, whole.
+- Classes are immutable and their ids never used twice, so nothing here ever becomes wrong, only useless.
+- Two steps, so that a caller can replay in another thread: `missing` says what to compute, `store` keeps it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from extender.cluster.classes import NodeClass
+from extender.replay.pod import Pod
+from extender.verbs.judge import Judge, Judgement, PodShape
+
+Judgements = Mapping[int, Judgement]
+"""Judgements of one pod shape, by class id."""
+
+
+class ShapeMemo:
+    """What is remembered of one pod shape."""
+
+    __slots__ = ("judgements", "key", "shape")
+
+    def __init__(self, pod: Pod) -> None:
+        self.key: Final = pod.shape
+        self.shape: Final = PodShape(pod)
+        self.judgements: Final[dict[int, Judgement]] = {}
+
+    def missing(self, classes: Iterable[NodeClass]) -> list[NodeClass]:
+        """The classes that were not judged yet, each once."""
+        known = self.judgements
+        return [each for each in dict.fromkeys(classes) if each.id not in known]
+
+
+class VerdictMemo:
+    """Judgements by pod shape and class of nodes."""
+
+    def __init__(self, max_judgements: int) -> None:
+        self._max: Final = max_judgements
+        self._shapes: OrderedDict[object, ShapeMemo] = OrderedDict()
+        self._held = 0
+        """Judgements held, and one for each shape."""
+
+    def __len__(self) -> int:
+        return self._held
+
+    def shape(self, pod: Pod) -> ShapeMemo:
+        """What is remembered of pods of this shape; newly made if it is nothing."""
+        memo = self._shapes.get(pod.shape)
+        if memo is None:
+            memo = ShapeMemo(pod)
+            self._shapes[memo.key] = memo
+            self._held += 1
+            self._make_room()
+        else:
+            self._shapes.move_to_end(memo.key)
+        return memo
+
+    def store(self, memo: ShapeMemo, judgements: Judgements) -> None:
+        """Keep new judgements; forgets the shapes asked for longest ago if there are too many.
+
+        A memo that was forgotten while its judgements were computed still answers whoever holds it.
+        """
+        before = len(memo.judgements)
+        memo.judgements.update(judgements)
+        if self._shapes.get(memo.key) is memo:
+            self._held += len(memo.judgements) - before
+            self._make_room()
+
+    def _make_room(self) -> None:
+        while self._held > self._max and len(self._shapes) > 1:
+            _, oldest = self._shapes.popitem(last=False)
+            self._held -= 1 + len(oldest.judgements)
+        if self._held > self._max:
+            self._shapes.clear()
+            self._held = 0
+
+
+def judge_all(judge: Judge, shape: PodShape, classes: Iterable[NodeClass]) -> dict[int, Judgement]:
+    """Judge each class; the work of a first call, fit for another thread."""
+    return {each.id: judge(shape, each) for each in classes}

@@ -1,0 +1,56 @@
+"""The closed set of reasons that the scheduler sees.
+
+kube-scheduler counts nodes by equal reason strings and writes them into an event and the pod's condition, so a reason
+never names a node, a pod or an amount. The explanation endpoints tell the rest.
+"""
+
+from enum import Enum
+from typing import Final
+
+from extender.replay.verdict import Provider, Reason, Rejected, When
+
+
+class Refusal(Enum):
+    """Why a node is not offered to the scheduler. `text` is what `kubectl describe pod` shows; `never` is for good."""
+
+    ALIGNMENT_NOW = ("NUMA alignment is not possible on the node now", False)
+    ALIGNMENT_NEVER = ("NUMA alignment can never be possible on the node", True)
+    CORES_NOW = ("too few whole CPU cores are free on the node", False)
+    CORES_NEVER = ("the CPU count can never be whole cores on the node", True)
+    CPUS_NOW = ("too few exclusive CPUs are free on the node", False)
+    CPUS_NEVER = ("the node can never have that many exclusive CPUs", True)
+    MEMORY_NOW = ("too little memory is free on NUMA nodes of the node", False)
+    MEMORY_NEVER = ("the NUMA nodes of the node can never have that much memory", True)
+    DEVICES_NOW = ("too few healthy devices are free on the node", False)
+    DEVICES_NEVER = ("the node can never have these devices", True)
+    POOL_NOW = ("the pod would have no shared CPUs on the node", False)
+    POOL_NEVER = ("the pod can never have shared CPUs on the node", True)
+    CRASH = ("the kubelet of the node would fail on this pod", False)
+    CHANCE = ("NUMA alignment on the node depends on a random choice of devices", False)
+    STALE = ("the node's NUMA state is stale", False)
+    UNKNOWN = ("the node's NUMA state is not known", False)
+
+    def __init__(self, text: str, never: bool) -> None:  # noqa: FBT001 - the members above are read as a table
+        self.text: Final = text
+        self.never: Final = never
+
+
+_BY_PROVIDER: Final = {
+    Provider.TOPOLOGY: (Refusal.ALIGNMENT_NOW, Refusal.ALIGNMENT_NEVER),
+    Provider.CPU: (Refusal.CPUS_NOW, Refusal.CPUS_NEVER),
+    Provider.MEMORY: (Refusal.MEMORY_NOW, Refusal.MEMORY_NEVER),
+    Provider.DEVICE: (Refusal.DEVICES_NOW, Refusal.DEVICES_NEVER),
+}
+_BY_REASON: Final = {
+    Reason.TOPOLOGY_AFFINITY: _BY_PROVIDER[Provider.TOPOLOGY],
+    Reason.SMT_ALIGNMENT: (Refusal.CORES_NOW, Refusal.CORES_NEVER),
+    Reason.EMPTY_POD_SHARED_POOL: (Refusal.POOL_NOW, Refusal.POOL_NEVER),
+    Reason.KUBELET_PANIC: (Refusal.CRASH, Refusal.CRASH),
+    Reason.KUBELET_HANG: (Refusal.CRASH, Refusal.CRASH),
+}
+
+
+def refusal_of(verdict: Rejected) -> Refusal:
+    """The member of the closed set that stands for a verdict."""
+    now, never = _BY_REASON.get(verdict.reason) or _BY_PROVIDER[verdict.provider]
+    return never if verdict.when is When.NEVER else now
