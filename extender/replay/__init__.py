@@ -3,7 +3,8 @@
 Laws of this package:
 - Standard library only. No clock, no environment, no log, no I/O, no randomness.
 - Arguments are never mutated. State is a value; an allocation returns a new one.
-- A refused pod is a value (`verdict.Rejected`); a configuration that no kubelet starts with is a `config.KubeletConfigError`.
+- A refused pod is a value (`verdict.Rejected`); a configuration that no kubelet starts with is a
+  `config.KubeletConfigError`.
 - Whatever differs between kubelet versions is a named switch in `rules`, and nowhere else.
 - Sets of CPUs and of NUMA nodes are plain ints inside loops and `sets.CPUSet` / `sets.NUMAMask` at borders.
 """

@@ -1,7 +1,7 @@
 """The kubelet configuration that decides admissions, and the errors with which a kubelet refuses to start.
 
-Values are parsed (`KubeletConfig`), then checked against version and machine (`parse_options`, `managers.*`).
-Mirrors: kubelet `cm/cpumanager/policy_options.go`, `cm/topologymanager/policy_options.go`, KubeletConfiguration v1beta1.
+Values are parsed (`KubeletConfig`), then checked against version and machine (`parse_*_options`, `startup`).
+Mirrors: kubelet `cm/cpumanager/policy_options.go`, `cm/topologymanager/policy_options.go`, KubeletConfiguration.
 """
 
 from collections.abc import Mapping

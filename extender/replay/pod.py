@@ -115,7 +115,8 @@ class ContainerRequest:
 class PodLevelRequest:
     """`spec.resources` under PodLevelResourceManagers: the budget of the whole pod.
 
-    `cpus` 0 when the pod-level CPU request is missing or not whole; `memory_bytes` holds positive amounts only.
+    `cpus` 0 when the pod-level CPU request is missing or not whole; `memory_bytes` holds positive amounts only. Both are
+    empty for pods that are not Guaranteed.
     """
 
     cpus: int
@@ -218,7 +219,7 @@ def resolve(pod: Pod, rules: Rules) -> PodRequest:
             name: _total(containers, lambda c, name=name: c.devices.get(name, 0), rules)  # type: ignore[misc]
             for name in sorted({name for c in containers for name in c.devices})
         },
-        pod_level=_pod_level(pod) if managed and pinned else None,
+        pod_level=_pod_level(pod, pinned=pinned) if managed else None,
         pod_level_ignored=ignored,
     )
 
@@ -267,8 +268,8 @@ def _is_guaranteed_by_itself(c: Container) -> bool:
     )
 
 
-def _pod_level(pod: Pod) -> PodLevelRequest:
-    requests = pod.pod_requests_milli or {}
+def _pod_level(pod: Pod, *, pinned: bool) -> PodLevelRequest:
+    requests = (pod.pod_requests_milli or {}) if pinned else {}
     memory = {
         k: value(v) for k, v in sorted(requests.items()) if v > 0 and (k == "memory" or k.startswith(HUGEPAGES_PREFIX))
     }

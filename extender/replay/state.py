@@ -10,7 +10,9 @@ Mirrors: kubelet `cm/{cpumanager,memorymanager}/state`, `cm/devicemanager/pod_de
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,3 +189,8 @@ class ManagerState:
     def with_devices(self, devices: Mapping[str, Mapping[str, Device]]) -> "ManagerState":
         """The same state after a plugin reported *devices*."""
         return replace(self, devices=replace(self.devices, devices=devices))
+
+
+def without(mapping: Mapping[str, T], key: str) -> Mapping[str, T]:
+    """The mapping without *key*; the very same one where it has no such key."""
+    return {k: v for k, v in mapping.items() if k != key} if key in mapping else mapping

@@ -1,0 +1,182 @@
+"""Admission: would this kubelet, in this state, admit this pod, and where would its containers land.
+
+Laws:
+- `admit` is a pure function of kubelet, state and pod. A refused pod leaves the state as the kubelet's garbage
+  collection would: partial allocations are given back, never ignored.
+- A verdict that hangs on a random choice of the kubelet says so (`Certainty.POSSIBLE`); the outcomes tried are bounded.
+- The one place that catches a `Refusal`.
+
+Mirrors: kubelet `cm/topologymanager/topology_manager.go` (Admit) and `cm/admission/errors.go`.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from extender.replay import cpu_manager, device_manager, memory_manager
+from extender.replay.choices import Choices
+from extender.replay.hints import KubeletPanicError
+from extender.replay.kubelet import Kubelet
+from extender.replay.never import can_never_fit
+from extender.replay.pod import PodRequest
+from extender.replay.scopes import ANY_NODE, Walk, admit_by_scope
+from extender.replay.state import ManagerState
+from extender.replay.trace import NO_TRACE, Trace
+from extender.replay.verdict import (
+    Admitted,
+    Certainty,
+    Placement,
+    Provider,
+    Reason,
+    Refusal,
+    Rejected,
+    Verdict,
+    When,
+)
+
+MAX_OUTCOMES: Final = 64
+"""Replays spent on one admission to find out whether random device choices decide it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One admission: the verdict and the state after it.
+
+    `alternatives` are further outcomes that the kubelet's random choices can lead to, distinct by verdict and by what
+    the state answers to a later pod; empty when there is none. `complete` is False when not all could be tried.
+    """
+
+    verdict: Verdict
+    state: ManagerState
+    alternatives: tuple["Outcome", ...] = ()
+    complete: bool = True
+
+
+def admit(kubelet: Kubelet, state: ManagerState, pod: PodRequest, trace: Trace = NO_TRACE) -> Outcome:
+    """Replay one admission.
+
+    *state* must hold active pods only (`retain_pods`). The trace tells the story of the first outcome.
+    """
+    choices = Choices()
+    first = _follow(kubelet, state, pod, choices, trace)
+    if not choices.alternatives:
+        return first
+    return _with_alternatives(kubelet, state, pod, first, choices)
+
+
+def _with_alternatives(
+    kubelet: Kubelet, state: ManagerState, pod: PodRequest, first: Outcome, choices: Choices
+) -> Outcome:
+    """Try the other scripts of choices, breadth first, at most MAX_OUTCOMES in all."""
+    found = {_identity(first): first}
+    queue = _next_scripts((), choices)
+    tried = 1
+    while queue and tried < MAX_OUTCOMES:
+        script = queue.pop(0)
+        branch = Choices(script)
+        outcome = _follow(kubelet, state, pod, branch, NO_TRACE)
+        tried += 1
+        found.setdefault(_identity(outcome), outcome)
+        queue += _next_scripts(script, branch)
+    complete = not queue
+    outcomes = list(found.values())
+    decided = complete and len({_answer(o.verdict) for o in outcomes}) == 1
+    if not decided:
+        outcomes = [replace(o, verdict=replace(o.verdict, certainty=Certainty.POSSIBLE)) for o in outcomes]
+    return replace(outcomes[0], alternatives=tuple(outcomes[1:]), complete=complete)
+
+
+def _next_scripts(script: tuple[int, ...], choices: Choices) -> list[tuple[int, ...]]:
+    """Scripts that differ from the one followed at a choice after its end; at most MAX_OUTCOMES of them."""
+    scripts: list[tuple[int, ...]] = []
+    for position in range(len(script), len(choices.alternatives)):
+        prefix = script + (0,) * (position - len(script))
+        count = min(choices.alternatives[position], MAX_OUTCOMES + 1)
+        scripts += [(*prefix, number) for number in range(1, count)]
+    return scripts[: MAX_OUTCOMES + 1]
+
+
+def _answer(verdict: Verdict) -> object:
+    """What must be equal for a verdict to be certain: yes or no, and why."""
+    return (verdict.reason, verdict.message) if isinstance(verdict, Rejected) else True
+
+
+def _identity(outcome: Outcome) -> object:
+    verdict = outcome.verdict
+    if isinstance(verdict, Rejected):
+        return verdict.reason, verdict.message, outcome.state.key
+    placements = tuple((p.affinity, p.preferred, p.cpus, p.memory) for p in verdict.placements.values())
+    return placements, outcome.state.key
+
+
+def _follow(kubelet: Kubelet, state: ManagerState, pod: PodRequest, choices: Choices, trace: Trace) -> Outcome:
+    walk = Walk(kubelet=kubelet, pod=pod, state=state, affinities={}, choices=choices, trace=trace)
+    try:
+        admit_by_scope(walk)
+    except Refusal as refusal:
+        return Outcome(verdict=_rejected(walk, refusal), state=release_pods(walk.state, (pod.uid,)))
+    except KubeletPanicError as panic:
+        crash = Refusal(Reason.KUBELET_PANIC, f"panic: {panic}", provider=Provider.TOPOLOGY)
+        return Outcome(verdict=_rejected(walk, crash), state=state)
+    return Outcome(verdict=_admitted(walk), state=walk.state)
+
+
+def _rejected(walk: Walk, refusal: Refusal) -> Rejected:
+    never = can_never_fit(walk.kubelet, walk.state.devices, walk.pod)
+    return Rejected(
+        reason=refusal.reason,
+        message=refusal.message,
+        provider=refusal.provider,
+        container=walk.container,
+        resource=refusal.resource,
+        wanted=refusal.wanted,
+        had=refusal.had,
+        when=When.NEVER if never else When.NOW,
+    )
+
+
+def _admitted(walk: Walk) -> Admitted:
+    uid, state = walk.pod.uid, walk.state
+    cpus = state.cpu.entries.get(uid, {})
+    memory = state.memory.entries.get(uid, {})
+    devices = state.devices.entries.get(uid, {})
+    placements = {}
+    for c in walk.pod.containers:
+        hint = walk.affinities.get(c.name, ANY_NODE)
+        placements[c.name] = Placement(
+            affinity=hint.affinity,
+            preferred=hint.preferred,
+            cpus=cpus.get(c.name, 0),
+            memory=memory.get(c.name, ()),
+            devices={r: tuple(sorted(ids)) for r, ids in sorted(devices.get(c.name, {}).items())},
+        )
+    return Admitted(placements=placements, pod_cpus=state.cpu.pod_entries.get(uid, 0))
+
+
+def start_pod(state: ManagerState, pod: PodRequest) -> ManagerState:
+    """The state once an admitted pod's containers run: finished init containers gave their memory back."""
+    return replace(state, memory=memory_manager.start_containers(state.memory, pod))
+
+
+def release_pods(state: ManagerState, uids: Iterable[str]) -> ManagerState:
+    """The state after these pods are gone; unknown ones are passed over."""
+    for uid in uids:
+        state = ManagerState(
+            cpu=cpu_manager.release(state.cpu, uid),
+            memory=memory_manager.release(state.memory, uid),
+            devices=device_manager.release(state.devices, uid),
+        )
+    return state
+
+
+def retain_pods(state: ManagerState, active: Collection[str]) -> ManagerState:
+    """The state after the collection of everything that belongs to no active pod, as before every admission."""
+    return release_pods(state, sorted(state.pod_uids - set(active)))
+
+
+def is_indifferent(kubelet: Kubelet, pod: PodRequest) -> bool:
+    """Whether no manager of this kubelet can refuse the pod: it asks for nothing that any of them aligns."""
+    wants_cpus = kubelet.cpu_static and (pod.total_cpus or any(c.cpus for c in pod.containers))
+    wants_memory = kubelet.memory_static and pod.guaranteed
+    wants_devices = any(c.devices for c in pod.containers)
+    return pod.pod_level is None and not (wants_cpus or wants_memory or wants_devices)

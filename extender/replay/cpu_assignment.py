@@ -1,0 +1,231 @@
+"""Which CPUs a request gets: the kubelet's takeByTopology.
+
+Laws:
+- Sets are raw CPU bits. Nothing is mutated but the accumulator of one call.
+- An element (core, socket, NUMA node) is taken with *all* CPUs that the topology lists for it, and its size is compared
+  with integer divisions of machine totals, as the kubelet does. On hybrid machines that hands out CPUs that are not
+  free; the replay does the same.
+
+Mirrors: kubelet `cm/cpumanager/cpu_assignment.go`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from extender.replay.config import CPUOptions
+from extender.replay.cpu_distribution import DistributionHangError, distribute
+from extender.replay.machine import Machine
+from extender.replay.sets import iter_bits, lowest_bits
+
+
+class NotEnoughCPUsError(Exception):
+    """The request exceeds what is free, or the walk ended short of it; the message is the kubelet's."""
+
+    def __init__(self, message: str, requested: int, available: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.requested = requested
+        self.available = available
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """How to take CPUs on one machine: the policy options that matter here and two version rules."""
+
+    machine: Machine
+    options: CPUOptions
+    error_counts: bool
+    uncore_rounds_up: bool
+
+    def take(self, available: int, count: int) -> int:
+        """*count* CPUs out of *available*, raw bits; may hold others and more on hybrid machines (see the laws).
+
+        Source: takeByTopologyNUMADistributed, takeByTopologyNUMAPacked; the choice is policy_static.go takeByTopology.
+
+        Raises:
+            NotEnoughCPUsError: fewer than *count* are available.
+            DistributionHangError: the kubelet would never return.
+        """
+        if self.options.distribute_across_numa:
+            return self._take_distributed(available, count)
+        return self._take_packed(available, count, uncore=self.options.prefer_align_by_uncore_cache)
+
+    def _take_packed(self, available: int, count: int, *, uncore: bool) -> int:
+        acc = _Accumulator(self.machine, available, count)
+        if acc.is_satisfied():
+            return 0
+        self._check_enough(available, count)
+        spread = self.options.distribute_across_cores
+        for take_whole in acc.whole_steps():
+            take_whole()
+            if acc.is_satisfied():
+                return acc.taken
+        if uncore and not spread:
+            acc.take_uncore_caches(rounds_up=self.uncore_rounds_up)
+            if acc.is_satisfied():
+                return acc.taken
+        if not spread:
+            acc.take_full_cores()
+            if acc.is_satisfied():
+                return acc.taken
+        acc.take_single_cpus(spread=spread)
+        if acc.is_satisfied():
+            return acc.taken
+        raise NotEnoughCPUsError("failed to allocate cpus", count, available.bit_count())
+
+    def _check_enough(self, available: int, count: int) -> None:
+        free = available.bit_count()
+        if count > free:
+            counts = f": requested={count}, available={free}" if self.error_counts else ""
+            raise NotEnoughCPUsError(f"not enough cpus available to satisfy request{counts}", count, free)
+
+    def _take_distributed(self, available: int, count: int) -> int:
+        group = self.machine.cpus_per_core if self.options.full_pcpus_only else 1
+        if count % group:
+            return self._take_packed(available, count, uncore=False)
+        acc = _Accumulator(self.machine, available, count)
+        if acc.is_satisfied():
+            return 0
+        self._check_enough(available, count)
+        free = {numa: (self.machine.numa_cpus[numa] & available).bit_count() for numa in acc.numa_order()}
+        plan = distribute(
+            free,
+            count,
+            group,
+            machine_cpus=self.machine.num_cpus,
+            machine_numa_nodes=len(self.machine.cpu_numa_ids),
+        )
+        if plan is None:
+            return self._take_packed(available, count, uncore=False)
+        for numa in plan.nodes:
+            acc.claim(self._take_packed(acc.free & self.machine.numa_cpus[numa], plan.each, uncore=False))
+        remainder = count - plan.each * len(plan.nodes)
+        while remainder > 0:
+            before = remainder
+            for numa in plan.remainder_nodes:
+                free_there = acc.free & self.machine.numa_cpus[numa]
+                if remainder > 0 and free_there.bit_count() >= group:
+                    acc.claim(self._take_packed(free_there, group, uncore=False))
+                    remainder -= group
+            if remainder == before:
+                raise DistributionHangError
+        if acc.needed:
+            short = "not enough" if acc.needed > 0 else "too many"
+            message = f"accounting error, {short} CPUs allocated, remaining: {acc.needed}"
+            raise NotEnoughCPUsError(message, count, available.bit_count())
+        return acc.taken
+
+
+class _Accumulator:
+    """One walk: what is still free, what was taken, how many CPUs are still needed (may go below zero)."""
+
+    def __init__(self, machine: Machine, available: int, count: int) -> None:
+        self.machine = machine
+        self.free = available
+        self.needed = count
+        self.taken = 0
+        self.sockets_first = machine.num_sockets < len(machine.cpu_numa_ids)
+
+    def is_satisfied(self) -> bool:
+        return self.needed < 1
+
+    def claim(self, cpus: int) -> None:
+        self.taken |= cpus
+        self.free &= ~cpus
+        self.needed -= cpus.bit_count()
+
+    # -- order of elements: fewest free CPUs first, then the smaller id; elements without free CPUs do not appear
+
+    def _by_free(self, elements: Mapping[int, int], within: int) -> list[int]:
+        """Ids of elements that have a free CPU inside *within*, ordered by their free CPUs anywhere."""
+        free = self.free
+        counted = [((bits & free).bit_count(), i) for i, bits in elements.items() if bits & free & within]
+        counted.sort()
+        return [i for _, i in counted]
+
+    def numa_order(self) -> list[int]:
+        m = self.machine
+        if not self.sockets_first:
+            return self._by_free(m.numa_cpus, -1)
+        return [n for s in self._by_free(m.socket_cpus, -1) for n in self._by_free(m.numa_cpus, m.socket_cpus[s])]
+
+    def _socket_order(self) -> list[int]:
+        m = self.machine
+        if self.sockets_first:
+            return self._by_free(m.socket_cpus, -1)
+        return [s for n in self._by_free(m.numa_cpus, -1) for s in self._by_free(m.socket_cpus, m.numa_cpus[n])]
+
+    def _core_order(self) -> list[int]:
+        m = self.machine
+        if self.sockets_first:
+            return [c for n in self.numa_order() for c in self._by_free(m.core_cpus, m.numa_cpus[n])]
+        return [c for s in self._socket_order() for c in self._by_free(m.core_cpus, m.socket_cpus[s])]
+
+    def _uncore_order(self) -> list[int]:
+        m = self.machine
+        return [u for n in self.numa_order() for u in self._by_free(m.uncore_cpus, m.numa_cpus[n])]
+
+    # -- steps: each orders and filters its elements once, then walks them
+
+    def whole_steps(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Whole NUMA nodes and whole sockets, the larger kind of the machine first."""
+        if self.sockets_first:
+            return self.take_full_sockets, self.take_full_numa_nodes
+        return self.take_full_numa_nodes, self.take_full_sockets
+
+    def _take_while_needed(self, elements: Iterable[int]) -> None:
+        for cpus in elements:
+            if self.needed >= cpus.bit_count():
+                self.claim(cpus)
+
+    def take_full_numa_nodes(self) -> None:
+        numa_cpus = self.machine.numa_cpus
+        self._take_while_needed([numa_cpus[n] for n in self.numa_order() if not numa_cpus[n] & ~self.free])
+
+    def take_full_sockets(self) -> None:
+        full = self.machine.cpus_per_socket
+        sockets = [self.machine.socket_cpus[s] for s in self._socket_order()]
+        self._take_while_needed([cpus for cpus in sockets if (cpus & self.free).bit_count() == full])
+
+    def take_full_cores(self) -> None:
+        full = self.machine.cpus_per_core
+        cores = [self.machine.core_cpus[c] for c in self._core_order()]
+        self._take_while_needed([cpus for cpus in cores if (cpus & self.free).bit_count() == full])
+
+    def take_single_cpus(self, *, spread: bool) -> None:
+        """Free CPUs one by one: core by core, or with *spread* socket by socket in ascending order."""
+        order = self._socket_order() if spread else self._core_order()
+        elements = self.machine.socket_cpus if spread else self.machine.core_cpus
+        for cpu in [cpu for i in order for cpu in iter_bits(elements[i] & self.free)]:
+            self.claim(1 << cpu)
+            if self.is_satisfied():
+                return
+
+    def take_uncore_caches(self, *, rounds_up: bool) -> None:
+        """Whole uncore caches while the request can fill one, then part of one that holds exactly the rest.
+
+        Source: takeUncoreCache, takeFullUncore, takePartialUncore.
+        """
+        uncore_cpus = self.machine.uncore_cpus
+        for uncore in self._uncore_order():
+            if self.needed >= self.machine.cpus_per_uncore:
+                self._take_while_needed(
+                    [uncore_cpus[u] for u in self._uncore_order() if not uncore_cpus[u] & ~self.free]
+                )
+            if self.is_satisfied():
+                return
+            self._take_partial_uncore(uncore_cpus[uncore], rounds_up=rounds_up)
+            if self.is_satisfied():
+                return
+
+    def _take_partial_uncore(self, uncore: int, *, rounds_up: bool) -> None:
+        per_core = self.machine.cpus_per_core
+        wanted_cores = -(-self.needed // per_core) if rounds_up else self.needed // per_core
+        inside = [bits & self.free for bits in self.machine.core_cpus.values() if bits & self.free & uncore]
+        cpus = 0
+        for bits in inside[:wanted_cores]:
+            cpus |= bits
+        if rounds_up and self.needed % 2 and per_core > 1 and cpus.bit_count() > self.needed:
+            cpus = lowest_bits(cpus, cpus.bit_count() - 1)
+        if cpus.bit_count() == self.needed:
+            self.claim(cpus)

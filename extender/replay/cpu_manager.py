@@ -1,0 +1,223 @@
+"""The CPU manager's static policy: hints, allocation, reuse inside a pod, release.
+
+Laws:
+- CPU sets are raw bits. `available` is the shared pool without reserved CPUs.
+- Reuse only enlarges the pool that a later container of the pod draws from; reused CPUs are not preferred.
+- Under CPU policy none every function here says "no preference" and allocates nothing.
+
+Mirrors: kubelet `cm/cpumanager/policy_static.go` and `cpu_manager.go`.
+"""
+
+from dataclasses import replace
+
+from extender.replay.cpu_assignment import NotEnoughCPUsError
+from extender.replay.cpu_distribution import DistributionHangError
+from extender.replay.hints import IMPOSSIBLE, NO_PREFERENCE, Hints, refuse_endless_walk
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import ContainerRequest, PodRequest
+from extender.replay.sets import numa_masks, subset_sums
+from extender.replay.state import CPUState, without
+from extender.replay.verdict import Provider, Reason, Refusal
+
+
+def container_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest, container: ContainerRequest) -> Hints | None:
+    """Where the container's exclusive CPUs can come from; NO_PREFERENCE for the shared pool.
+
+    Source: policy_static.go, GetTopologyHints.
+    """
+    if not kubelet.cpu_static or not container.cpus:
+        return NO_PREFERENCE
+    held = state.entries.get(pod.uid, {}).get(container.name)
+    if held is not None:
+        return generate_hints(kubelet, held, 0, container.cpus) if held.bit_count() == container.cpus else IMPOSSIBLE
+    return generate_hints(kubelet, available(kubelet, state), state.reusable_by(pod.uid), container.cpus)
+
+
+def pod_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest) -> Hints | None:
+    """Where the exclusive CPUs of the whole pod can come from.
+
+    Source: policy_static.go, GetPodTopologyHints.
+    """
+    count = pod.total_cpus if pod.pod_level is None else pod.pod_level.cpus
+    if not kubelet.cpu_static or not count:
+        return NO_PREFERENCE
+    held_by = state.entries.get(pod.uid, {})
+    union = 0
+    for c in pod.containers:
+        held = held_by.get(c.name)
+        if held is None:
+            continue
+        if held.bit_count() != c.cpus:
+            return IMPOSSIBLE
+        union |= held
+    if union.bit_count() == count:
+        return generate_hints(kubelet, union, 0, count)
+    return generate_hints(kubelet, available(kubelet, state), state.reusable_by(pod.uid) | union, count)
+
+
+def available(kubelet: Kubelet, state: CPUState) -> int:
+    """CPUs that an exclusive request can get now."""
+    return state.default & ~kubelet.reserved_cpus
+
+
+def generate_hints(kubelet: Kubelet, available_cpus: int, reusable_cpus: int, count: int) -> Hints:
+    """Every set of NUMA nodes that holds *count* CPUs out of available and reusable ones.
+
+    Preferred are masks as narrow as the narrowest the *machine* could use (reserved and busy CPUs included), or with
+    align-by-socket those that span no more sockets than that width needs. Reusable CPUs must lie inside the mask.
+
+    Source: policy_static.go, generateCPUTopologyHints.
+    """
+    machine = kubelet.machine
+    ids = machine.cpu_numa_ids
+    refuse_endless_walk(len(ids), Provider.CPU)
+    width = minimum_width(kubelet, count)
+    reusable_numa = machine.numa_bits_of_cpus(reusable_cpus) if reusable_cpus else 0
+    needed = count - reusable_cpus.bit_count()
+    sums = subset_sums((bits & available_cpus).bit_count() for bits in machine.numa_cpus.values())
+    masks = [
+        m for m, free in zip(numa_masks(ids), sums, strict=True) if free >= needed and m and not reusable_numa & ~m
+    ]
+    sockets = _preferred_sockets(kubelet, width)
+    preferred = [
+        m
+        for m in masks
+        if m.bit_count() == width or (sockets and machine.socket_bits_in_numa(m).bit_count() == sockets)
+    ]
+    return Hints(masks, preferred, width)
+
+
+def minimum_width(kubelet: Kubelet, count: int) -> int:
+    """NUMA nodes that *count* CPUs need on this hardware, whatever is free; all of them when it is never enough."""
+    sizes = sorted((bits.bit_count() for bits in kubelet.machine.numa_cpus.values()), reverse=True)
+    width = 0
+    while count > 0 and width < len(sizes):
+        count -= sizes[width]
+        width += 1
+    return width
+
+
+def _preferred_sockets(kubelet: Kubelet, width: int) -> int:
+    """With align-by-socket: the number of sockets that makes a mask preferred; 0: the rule is off."""
+    if not kubelet.cpu_options.align_by_socket or not kubelet.machine.num_sockets:
+        return 0
+    numa_per_socket = len(kubelet.machine.cpu_numa_ids) // kubelet.machine.num_sockets
+    return -(-width // numa_per_socket) if numa_per_socket else 0
+
+
+def allocate(
+    kubelet: Kubelet, state: CPUState, pod: PodRequest, container: ContainerRequest, affinity: int | None
+) -> CPUState:
+    """The state after the container got its exclusive CPUs; the same state when it wants none.
+
+    Source: policy_static.go, Allocate and allocateCPUs.
+
+    Raises:
+        Refusal: SMTAlignmentError, or UnexpectedAdmissionError with the text of the failed take.
+    """
+    if not kubelet.cpu_static or not container.cpus:
+        return state
+    check_smt_alignment(kubelet, state, container.cpus)
+    held = state.entries.get(pod.uid, {}).get(container.name)
+    if held is not None:
+        return _update_reusable(state, pod, container, held)
+    pool = available(kubelet, state) | state.reusable_by(pod.uid)
+    cpus = take(kubelet, pool, container.cpus, affinity)
+    entries = {**state.entries, pod.uid: {**state.entries.get(pod.uid, {}), container.name: cpus}}
+    return _update_reusable(replace(state, default=state.default & ~cpus, entries=entries), pod, container, cpus)
+
+
+def check_smt_alignment(kubelet: Kubelet, state: CPUState, count: int) -> None:
+    """With full-pcpus-only: whole cores only, and enough of them free. Reusable CPUs do not count.
+
+    Source: policy_static.go, Allocate and SMTAlignmentError.
+
+    Raises:
+        Refusal: SMTAlignmentError.
+    """
+    if not kubelet.cpu_options.full_pcpus_only:
+        return
+    per_core = kubelet.machine.cpus_per_core
+    not_multiple = f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {per_core}"
+    if count % per_core:
+        raise Refusal(Reason.SMT_ALIGNMENT, not_multiple, provider=Provider.CPU, resource="cpu", wanted=count)
+    free = (state.default & ~kubelet.reserved_physical_cpus).bit_count()
+    if count <= free:
+        return
+    message = (
+        "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = "
+        f"{free}, requested CPUs = {count}, CPUs per core = {per_core}"
+    )
+    if not free and not kubelet.rules.smt_message_fixed:
+        message = not_multiple
+    raise Refusal(Reason.SMT_ALIGNMENT, message, provider=Provider.CPU, resource="cpu", wanted=count, had=free)
+
+
+def take(kubelet: Kubelet, pool: int, count: int, affinity: int | None) -> int:
+    """*count* CPUs out of *pool*, those inside the affinity first.
+
+    The affinity bounds only the first step; with align-by-socket it is widened to whole sockets.
+
+    Source: policy_static.go, allocateCPUs and getAlignedCPUs.
+
+    Raises:
+        Refusal: UnexpectedAdmissionError, or KubeletHang where the distribution never ends.
+    """
+    try:
+        cpus = 0
+        if affinity is not None:
+            aligned = pool & _aligned_cpus(kubelet, affinity)
+            cpus = kubelet.assignment.take(aligned, min(count, aligned.bit_count()))
+        return cpus | kubelet.assignment.take(pool & ~cpus, count - cpus.bit_count())
+    except NotEnoughCPUsError as error:
+        raise Refusal(
+            Reason.UNEXPECTED_ADMISSION,
+            f"Allocate failed due to {error.message}, which is unexpected",
+            provider=Provider.CPU,
+            resource="cpu",
+            wanted=error.requested,
+            had=error.available,
+        ) from None
+    except DistributionHangError:
+        raise Refusal(
+            Reason.KUBELET_HANG,
+            "the kubelet would never finish distributing CPUs: no remainder node has a whole group of CPUs left",
+            provider=Provider.CPU,
+            resource="cpu",
+            wanted=count,
+        ) from None
+
+
+def _aligned_cpus(kubelet: Kubelet, affinity: int) -> int:
+    machine = kubelet.machine
+    if kubelet.cpu_options.align_by_socket:
+        return machine.cpu_bits_in_sockets(machine.socket_bits_in_numa(affinity))
+    return machine.cpu_bits_in_numa(affinity)
+
+
+def _update_reusable(state: CPUState, pod: PodRequest, container: ContainerRequest, cpus: int) -> CPUState:
+    """Ordinary init containers leave their CPUs to later containers; others take theirs out.
+
+    Source: policy_static.go, updateCPUsToReuse.
+    """
+    reusable = state.reusable_by(pod.uid)
+    reusable = reusable | cpus if container.reusable else reusable & ~cpus
+    return replace(state, reusable=(pod.uid, reusable))
+
+
+def release(state: CPUState, uid: str) -> CPUState:
+    """The state after everything of a pod is given back, as the collection of stale state does.
+
+    Source: cpu_manager.go removeStaleState, policy_static.go RemoveContainer.
+    """
+    if uid not in state.entries:
+        return state
+    returned = state.pod_entries.get(uid, 0)
+    for cpus in state.entries[uid].values():
+        returned |= cpus
+    return replace(
+        state,
+        default=state.default | returned,
+        entries=without(state.entries, uid),
+        pod_entries=without(state.pod_entries, uid),
+    )

@@ -1,0 +1,269 @@
+"""The device manager: hints from device counts, allocation in tiers, reuse inside a pod, release.
+
+Laws:
+- Hints count devices; which of several equal devices is taken decides nothing later. Where a tier holds devices of
+  different kinds and not all are taken, the kubelet picks at random: the replay asks `Choices` which split to follow.
+- Within a kind the smallest ids are taken, so that a replay is repeatable.
+- NUMA sets of devices are raw masks; None: the plugin reported no topology.
+
+Mirrors: kubelet `cm/devicemanager/topology_hints.go` and `manager.go`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from extender.replay.choices import Choices
+from extender.replay.hints import IMPOSSIBLE, NO_PREFERENCE, Hints, KubeletPanicError, refuse_endless_walk
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import ContainerRequest, PodRequest
+from extender.replay.sets import bits_of, iter_bits, numa_masks
+from extender.replay.state import Device, DeviceState, held_devices, without
+from extender.replay.verdict import Provider, Reason, Refusal
+
+_NONE: frozenset[str] = frozenset()
+
+
+def container_hints(
+    kubelet: Kubelet, state: DeviceState, pod: PodRequest, container: ContainerRequest
+) -> dict[str, Hints | None]:
+    """Where each device-plugin resource of the container can come from; unknown resources are passed over.
+
+    Source: topology_hints.go, GetTopologyHints.
+    """
+    result = {}
+    for resource, count in container.devices.items():
+        if not _is_plugin_resource(state, resource):
+            continue
+        held = state.entries.get(pod.uid, {}).get(container.name, {}).get(resource, _NONE)
+        reusable = state.reusable_by(pod.uid).get(resource, _NONE)
+        result[resource] = _resource_hints(kubelet, state, resource, count, held, reusable)
+    return result
+
+
+def pod_hints(kubelet: Kubelet, state: DeviceState, pod: PodRequest) -> dict[str, Hints | None]:
+    """Where the devices of the whole pod can come from; reuse is not considered.
+
+    Source: topology_hints.go, GetPodTopologyHints.
+    """
+    result = {}
+    for resource, count in pod.total_devices.items():
+        if not _is_plugin_resource(state, resource):
+            continue
+        containers = state.entries.get(pod.uid, {}).values()
+        held = frozenset(i for resources in containers for i in resources.get(resource, _NONE))
+        result[resource] = _resource_hints(kubelet, state, resource, count, held, _NONE)
+    return result
+
+
+def _is_plugin_resource(state: DeviceState, resource: str) -> bool:
+    return resource in state.devices or resource in state.held
+
+
+def _resource_hints(
+    kubelet: Kubelet, state: DeviceState, resource: str, count: int, held: frozenset[str], reusable: frozenset[str]
+) -> Hints | None:
+    devices = state.devices.get(resource, {})
+    if not any(d.numa for d in devices.values()):
+        return NO_PREFERENCE
+    if held:
+        return _generate_hints(kubelet, devices, held, _NONE, count) if len(held) == count else IMPOSSIBLE
+    free = _healthy(devices) - state.held.get(resource, _NONE)
+    if len(free | reusable) < count:
+        return IMPOSSIBLE
+    return _generate_hints(kubelet, devices, free, reusable, count)
+
+
+def _healthy(devices: Mapping[str, Device]) -> frozenset[str]:
+    return frozenset(i for i, d in devices.items() if d.healthy)
+
+
+def _generate_hints(
+    kubelet: Kubelet, devices: Mapping[str, Device], free: frozenset[str], reusable: frozenset[str], count: int
+) -> Hints:
+    """Every set of NUMA nodes that touches enough devices.
+
+    A device on several NUMA nodes counts for each; one without topology for none. Every reusable device with a
+    topology must touch the mask. Preferred is the width that *all* devices, busy and unhealthy ones too, would allow.
+
+    Source: topology_hints.go, generateDeviceTopologyHints and deviceNUMANodes.
+    """
+    ids = _enumerated_numa_ids(kubelet, devices)
+    refuse_endless_walk(len(ids), Provider.DEVICE)
+    masks = numa_masks(ids)
+    total = _touching(masks, (d.numa for d in devices.values()))
+    width = min((m.bit_count() for m, n in zip(masks, total, strict=True) if n >= count and m), default=len(ids))
+    reusable_numa = [_numa_of(devices, i) for i in reusable]
+    must_touch = [numa for numa in reusable_numa if numa is not None]
+    available = _touching(masks, (_numa_of(devices, i) for i in free))
+    needed = count - len(must_touch)
+    feasible = [
+        m for m, n in zip(masks, available, strict=True) if n >= needed and m and all(numa & m for numa in must_touch)
+    ]
+    return Hints(feasible, [m for m in feasible if m.bit_count() == width], width)
+
+
+def _numa_of(devices: Mapping[str, Device], device_id: str) -> int | None:
+    device = devices.get(device_id)
+    if device is None:
+        raise KubeletPanicError("runtime error: invalid memory address or nil pointer dereference")
+    return device.numa
+
+
+def _enumerated_numa_ids(kubelet: Kubelet, devices: Mapping[str, Device]) -> tuple[int, ...]:
+    machine_ids = kubelet.machine.numa_ids
+    if not kubelet.rules.device_numa_narrowing:
+        return machine_ids
+    present = 0
+    for device in devices.values():
+        present |= device.numa or 0
+    return tuple(i for i in machine_ids if present >> i & 1) or machine_ids
+
+
+def _touching(masks: tuple[int, ...], numa_sets: Iterable[int | None]) -> list[int]:
+    """For every mask, how many of the devices touch it."""
+    kinds: dict[int, int] = {}
+    for numa in numa_sets:
+        if numa:
+            kinds[numa] = kinds.get(numa, 0) + 1
+    counts = [0] * len(masks)
+    for numa, n in kinds.items():
+        counts = [c + n if m & numa else c for c, m in zip(counts, masks, strict=True)]
+    return counts
+
+
+def allocate(
+    state: DeviceState,
+    pod: PodRequest,
+    container: ContainerRequest,
+    affinity: int | None,
+    choices: Choices,
+) -> DeviceState:
+    """The state after the container got its devices; the same state when it wants none that a plugin serves.
+
+    The kubelet visits resources in random order; the replay in order of name (only the text of a refusal differs).
+
+    Source: manager.go, Allocate and allocateContainerResources.
+
+    Raises:
+        Refusal: UnexpectedAdmissionError.
+    """
+    taken: dict[str, frozenset[str]] = dict(state.entries.get(pod.uid, {}).get(container.name, {}))
+    changed = False
+    for resource, count in container.devices.items():
+        if not _is_plugin_resource(state, resource) or resource in container.dra_resources:
+            continue
+        ids = _devices_to_allocate(state, pod, container, resource, count, affinity, choices)
+        if ids:
+            taken[resource] = taken.get(resource, _NONE) | ids
+            changed = True
+    if changed:
+        entries = {**state.entries, pod.uid: {**state.entries.get(pod.uid, {}), container.name: taken}}
+        held = {**state.held, **{r: state.held.get(r, _NONE) | ids for r, ids in taken.items()}}
+        state = replace(state, entries=entries, held=held)
+    return _update_reusable(state, pod, container, taken)
+
+
+def _devices_to_allocate(
+    state: DeviceState,
+    pod: PodRequest,
+    container: ContainerRequest,
+    resource: str,
+    count: int,
+    affinity: int | None,
+    choices: Choices,
+) -> frozenset[str]:
+    """Source: manager.go, devicesToAllocate."""
+    devices = state.devices.get(resource, {})
+    held = state.entries.get(pod.uid, {}).get(container.name, {}).get(resource, _NONE)
+    if held and len(held) != count:
+        raise _refusal(
+            f'pod "{pod.uid}" container "{container.name}" changed request for resource "{resource}" '
+            f"from {len(held)} to {count}",
+            resource,
+            count,
+            len(held),
+        )
+    healthy = _healthy(devices)
+    if resource not in state.devices:
+        raise _refusal(f"cannot allocate unregistered device {resource}", resource, count, 0)
+    if not healthy:
+        raise _refusal(f"no healthy devices present; cannot allocate unhealthy devices {resource}", resource, count, 0)
+    if not held <= healthy:
+        message = f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+        raise _refusal(message, resource, count, len(held & healthy))
+    needed = count - len(held)
+    if needed <= 0:
+        return _NONE
+    reusable = state.reusable_by(pod.uid).get(resource, _NONE)
+    reused = _pick(devices, reusable, min(needed, len(reusable)), choices)
+    needed -= len(reused)
+    if not needed:
+        return reused
+    free = healthy - state.held.get(resource, _NONE)
+    if len(free) < needed:
+        message = f"requested number of devices unavailable for {resource}. Requested: {needed}, Available: {len(free)}"
+        raise _refusal(message, resource, needed, len(free))
+    for tier in _tiers(devices, free, affinity):
+        picked = _pick(devices, tier, min(needed, len(tier)), choices)
+        reused |= picked
+        needed -= len(picked)
+        if not needed:
+            break
+    return reused
+
+
+def _refusal(message: str, resource: str, wanted: int, had: int) -> Refusal:
+    text = f"Allocate failed due to {message}, which is unexpected"
+    return Refusal(
+        Reason.UNEXPECTED_ADMISSION, text, provider=Provider.DEVICE, resource=resource, wanted=wanted, had=had
+    )
+
+
+def _tiers(devices: Mapping[str, Device], free: frozenset[str], affinity: int | None) -> tuple[frozenset[str], ...]:
+    """Devices inside the affinity, then outside, then without topology. Source: manager.go, filterByAffinity."""
+    if affinity is None or not any(d.numa for d in devices.values()):
+        return (free,)
+    nowhere = frozenset(i for i in free if not devices[i].numa)
+    aligned = frozenset(i for i in free - nowhere if (devices[i].numa or 0) & affinity)
+    return aligned, free - nowhere - aligned, nowhere
+
+
+def _pick(devices: Mapping[str, Device], tier: frozenset[str], count: int, choices: Choices) -> frozenset[str]:
+    """*count* devices of the tier: how many of each kind is the kubelet's free choice."""
+    if count >= len(tier):
+        return tier
+    kinds: dict[tuple[int, bool], list[str]] = {}
+    for device_id in sorted(tier):
+        device = devices.get(device_id)
+        kind = (-1, False) if device is None else (-1 if device.numa is None else device.numa, device.healthy)
+        kinds.setdefault(kind, []).append(device_id)
+    groups = [kinds[k] for k in sorted(kinds)]
+    split = choices.split(count, [len(g) for g in groups])
+    return frozenset(i for g, n in zip(groups, split, strict=True) for i in g[:n])
+
+
+def _update_reusable(
+    state: DeviceState, pod: PodRequest, container: ContainerRequest, taken: Mapping[str, frozenset[str]]
+) -> DeviceState:
+    """Ordinary init containers leave their devices to later containers; others take theirs out.
+
+    Source: manager.go, Allocate.
+    """
+    reusable = dict(state.reusable_by(pod.uid))
+    for resource, ids in taken.items():
+        before = reusable.get(resource, _NONE)
+        reusable[resource] = before | ids if container.reusable else before - ids
+    return replace(state, reusable=(pod.uid, reusable))
+
+
+def release(state: DeviceState, uid: str) -> DeviceState:
+    """The state after a pod is gone. Source: manager.go, UpdateAllocatedDevices."""
+    if uid not in state.entries:
+        return state
+    entries = without(state.entries, uid)
+    return replace(state, entries=entries, held=held_devices(entries))
+
+
+def numa_of_devices(devices: Mapping[str, Device], ids: Iterable[str]) -> tuple[int, ...]:
+    """The NUMA ids that any of the devices lists, ascending."""
+    return tuple(iter_bits(bits_of(n for i in ids for n in iter_bits((devices[i].numa or 0) if i in devices else 0))))

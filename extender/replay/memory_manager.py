@@ -1,0 +1,371 @@
+"""The memory manager's Static policy: hints, allocation, groups, reuse inside a pod, release.
+
+Laws:
+- Amounts are bytes. A node glued into a multi-node group (`cells`) serves that group only; a node with single-node
+  assignments joins no group.
+- No feasible mask means "no preference", not "impossible": want of memory shows in `allocate`, as
+  UnexpectedAdmissionError.
+- The stored affinity is a lower bound here: it may be extended, never narrowed.
+- Admission is not monotone in free memory. Nothing may assume that it is.
+
+Mirrors: kubelet `cm/memorymanager/policy_static.go` and `state/state.go`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from extender.replay.hints import NO_PREFERENCE, Hints, KubeletPanicError, best_mask, refuse_endless_walk
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import INT64_MAX, ContainerRequest, PodRequest
+from extender.replay.sets import iter_bits, numa_masks, subset_sums
+from extender.replay.state import Block, MemoryAmounts, MemoryState, NUMANodeMemory, without
+from extender.replay.verdict import Provider, Reason, Refusal
+
+Reusable = Mapping[tuple[int, str], int]
+"""Bytes that later containers of a pod may take over, by (exact mask, type)."""
+
+_NO_MEMORY = "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
+_NO_PREFERRED = "failed to find the default preferred hint"
+_NO_EXTENSION = "failed to find NUMA nodes to extend the current topology hint"
+_NO_PREFERRED_EXTENSION = "failed to find the extended preferred hint"
+_GROUP_VIOLATED = "preferred hint violates NUMA node allocation"
+_NOT_INT64 = "failed to represent quantity as int64"
+
+
+def container_hints(
+    kubelet: Kubelet, state: MemoryState, pod: PodRequest, container: ContainerRequest
+) -> dict[str, Hints | None]:
+    """Where the container's memory can come from, the same list for every type; empty: no preference.
+
+    Source: policy_static.go, GetTopologyHints.
+    """
+    request = container.memory_bytes
+    if not kubelet.memory_static or request is None:
+        return {}
+    if max(request.values(), default=0) > INT64_MAX:
+        return {}
+    held = state.entries.get(pod.uid, {}).get(container.name)
+    if held is not None:
+        return regenerate_hints(held, request)
+    return _per_type(calculate_hints(state, request, state.reusable_by(pod.uid)), request)
+
+
+def pod_hints(kubelet: Kubelet, state: MemoryState, pod: PodRequest) -> dict[str, Hints | None]:
+    """Where the memory of the whole pod can come from; empty: no preference.
+
+    Source: policy_static.go, GetPodTopologyHints.
+    """
+    request = pod.total_memory_bytes if pod.pod_level is None else pod.pod_level.memory_bytes
+    if not kubelet.memory_static or not pod.guaranteed or not request or max(request.values()) > INT64_MAX:
+        return {}
+    held_by = state.entries.get(pod.uid, {})
+    for c in pod.containers:
+        if c.name in held_by:
+            return regenerate_hints(held_by[c.name], request)
+    return _per_type(calculate_hints(state, request, state.reusable_by(pod.uid)), request)
+
+
+def _per_type(hints: Hints | None, request: Mapping[str, int]) -> dict[str, Hints | None]:
+    return {} if hints is None else dict.fromkeys(request, hints)
+
+
+def regenerate_hints(blocks: tuple[Block, ...], request: Mapping[str, int]) -> dict[str, Hints | None]:
+    """Hints of a container that already has blocks: where they are, or no preference when they do not match.
+
+    Source: policy_static.go, regenerateHints.
+    """
+    if len(blocks) != len(request) or any(request.get(b.type) != b.size for b in blocks):
+        return {}
+    return {b.type: Hints((b.mask,), (b.mask,), b.mask.bit_count()) for b in blocks}
+
+
+def calculate_hints(state: MemoryState, request: Mapping[str, int], reusable: Reusable) -> Hints | None:
+    """Every set of NUMA nodes with enough free memory of every type; None when there is none.
+
+    Preferred is the width that allocatable memory (of all types together, whatever is in use) would allow.
+
+    Source: policy_static.go, calculateHints.
+    """
+    nodes = state.nodes
+    refuse_endless_walk(len(nodes), Provider.MEMORY)
+    masks = numa_masks(tuple(n.id for n in nodes))
+    allocatable = [True] * len(masks)
+    enough = [True] * len(masks)
+    for memory_type, wanted in request.items():
+        amounts = [_amounts(n, memory_type) for n in nodes]
+        totals = subset_sums(a.allocatable for a in amounts)
+        frees = subset_sums(a.free for a in amounts)
+        allocatable = [ok and total >= wanted for ok, total in zip(allocatable, totals, strict=True)]
+        enough = [
+            ok and free + reusable.get((m, memory_type), 0) >= wanted
+            for ok, free, m in zip(enough, frees, masks, strict=True)
+        ]
+    width = min((m.bit_count() for m, ok in zip(masks, allocatable, strict=True) if ok and m), default=len(nodes))
+    usable = _GroupRule(nodes)
+    feasible = [
+        m for m, ok, free in zip(masks, allocatable, enough, strict=True) if ok and free and m and usable.allows(m)
+    ]
+    if not feasible:
+        return NO_PREFERENCE
+    return Hints(feasible, [m for m in feasible if m.bit_count() == width], width)
+
+
+def _amounts(node: NUMANodeMemory, memory_type: str) -> MemoryAmounts:
+    amounts = node.get(memory_type)
+    if amounts is None:
+        raise KubeletPanicError("runtime error: invalid memory address or nil pointer dereference")
+    return amounts
+
+
+class _GroupRule:
+    """Which masks the groups leave open."""
+
+    def __init__(self, nodes: tuple[NUMANodeMemory, ...]) -> None:
+        self._grouped = 0
+        self._in_use = 0
+        self._cells: dict[int, int] = {}
+        for node in nodes:
+            bit = 1 << node.id
+            if node.cells != bit:
+                self._grouped |= bit
+            if node.assignments > 0:
+                self._in_use |= bit
+                self._cells[bit] = node.cells
+
+    def allows(self, mask: int) -> bool:
+        """A single node outside any group; or several nodes of which those in use are exactly one group."""
+        if mask & (mask - 1) == 0:
+            return not mask & self._grouped
+        in_use = mask & self._in_use
+        return not in_use or all(self._cells[1 << i] == mask for i in iter_bits(in_use))
+
+
+def allocate(
+    kubelet: Kubelet,
+    state: MemoryState,
+    pod: PodRequest,
+    container: ContainerRequest,
+    affinity: int | None,
+    *,
+    preferred: bool,
+) -> MemoryState:
+    """The state after the container got its memory pinned; the same state when it asks for none.
+
+    Source: policy_static.go, Allocate.
+
+    Raises:
+        Refusal: UnexpectedAdmissionError.
+    """
+    request = container.memory_bytes
+    if not kubelet.memory_static or request is None:
+        return state
+    held = state.entries.get(pod.uid, {}).get(container.name)
+    if held is not None:
+        return _update_reusable(state, pod, container, held)
+    if max(request.values(), default=0) > INT64_MAX:
+        raise _refusal(_NOT_INT64)
+    reusable = state.reusable_by(pod.uid)
+    mask = choose_mask(kubelet, state, request, reusable, affinity, preferred=preferred)
+    blocks = tuple(Block(mask, memory_type, size) for memory_type, size in request.items())
+    nodes = state.nodes
+    for block in blocks:
+        nodes = charge(nodes, mask, block.type, max(0, block.size - reusable.get((mask, block.type), 0)))
+    entries = {**state.entries, pod.uid: {**state.entries.get(pod.uid, {}), container.name: blocks}}
+    state = replace(state, nodes=nodes, entries=entries)
+    return _shrink_init_blocks(_update_reusable(state, pod, container, blocks), pod, container, blocks)
+
+
+def choose_mask(
+    kubelet: Kubelet,
+    state: MemoryState,
+    request: Mapping[str, int],
+    reusable: Reusable,
+    affinity: int | None,
+    *,
+    preferred: bool,
+) -> int:
+    """The NUMA nodes that a request is pinned to, given what the Topology Manager stored.
+
+    Source: policy_static.go, Allocate, getDefaultHint, extendTopologyManagerHint, isAffinityViolatingNUMAAllocations.
+
+    Raises:
+        Refusal: UnexpectedAdmissionError.
+    """
+    mask = affinity
+    if mask is None:
+        hints = calculate_hints(state, request, reusable)
+        if hints is None or not request:
+            raise _short(state, request, _NO_MEMORY)
+        mask, chosen_preferred = _best(hints)
+        if preferred and not chosen_preferred:
+            raise _short(state, request, _NO_PREFERRED)
+        preferred = chosen_preferred
+    if any(_free(state, mask, memory_type) < wanted for memory_type, wanted in request.items()):
+        hints = calculate_hints(state, request, reusable)
+        wider = [] if hints is None else [m for m in hints.masks if not mask & ~m]
+        if hints is None or not wider:
+            raise _short(state, request, _NO_EXTENSION, mask)
+        mask, chosen_preferred = _best(Hints(wider, [m for m in hints.preferred if not mask & ~m]))
+        if preferred and not chosen_preferred:
+            raise _short(state, request, _NO_PREFERRED_EXTENSION, mask)
+    if kubelet.rules.memory_group_check and mask & (mask - 1):
+        for node in state.nodes:
+            if mask >> node.id & 1 and node.assignments > 0 and node.cells != mask:
+                raise _short(state, request, _GROUP_VIOLATED, mask)
+    return mask
+
+
+def _best(hints: Hints) -> tuple[int, bool]:
+    """Preferred before others, then narrower."""
+    if hints.preferred:
+        return best_mask(hints.preferred, None), True
+    return best_mask(hints.masks, None), False
+
+
+def _free(state: MemoryState, mask: int, memory_type: str) -> int:
+    return sum(_amounts(n, memory_type).free for n in state.nodes if mask >> n.id & 1)
+
+
+def _short(state: MemoryState, request: Mapping[str, int], message: str, mask: int = -1) -> Refusal:
+    """A refusal that names the first type the mask cannot serve, or plain memory where groups stand in the way."""
+    for memory_type, wanted in request.items():
+        had = _free(state, mask, memory_type)
+        if had < wanted:
+            return _refusal(message, memory_type, wanted, had)
+    return _refusal(message, "memory", request.get("memory"), None)
+
+
+def _refusal(message: str, resource: str = "memory", wanted: int | None = None, had: int | None = None) -> Refusal:
+    text = f"Allocate failed due to [memorymanager] {message}, which is unexpected"
+    return Refusal(
+        Reason.UNEXPECTED_ADMISSION, text, provider=Provider.MEMORY, resource=resource, wanted=wanted, had=had
+    )
+
+
+def charge(nodes: tuple[NUMANodeMemory, ...], mask: int, memory_type: str, size: int) -> tuple[NUMANodeMemory, ...]:
+    """Take *size* bytes from the nodes of *mask*, lowest id first; every one of them counts an assignment.
+
+    Source: policy_static.go, updateMachineState.
+    """
+    result = []
+    for node in nodes:
+        if not mask >> node.id & 1:
+            result.append(node)
+            continue
+        amounts = _amounts(node, memory_type)
+        taken = min(size, amounts.free)
+        size -= taken
+        changed = amounts._replace(free=amounts.free - taken, reserved=amounts.reserved + taken)
+        result.append(_with(node, memory_type, changed, node.assignments + 1, mask))
+    return tuple(result)
+
+
+def _discharge(nodes: tuple[NUMANodeMemory, ...], mask: int, memory_type: str, size: int) -> tuple[NUMANodeMemory, ...]:
+    """Give *size* bytes back to the nodes of *mask*, lowest id first, wherever they were charged.
+
+    Source: policy_static.go, releaseMemory.
+    """
+    result = []
+    for node in nodes:
+        amounts = node.get(memory_type) if mask >> node.id & 1 else None
+        if amounts is None:
+            result.append(node)
+            continue
+        returned = min(size, amounts.reserved)
+        size -= returned
+        changed = amounts._replace(free=amounts.free + returned, reserved=amounts.reserved - returned)
+        assignments = node.assignments - 1
+        result.append(_with(node, memory_type, changed, assignments, node.cells if assignments else 1 << node.id))
+    return tuple(result)
+
+
+def _with(
+    node: NUMANodeMemory, memory_type: str, changed: MemoryAmounts, assignments: int, cells: int
+) -> NUMANodeMemory:
+    amounts = tuple((name, changed if name == memory_type else a) for name, a in node.amounts)
+    return NUMANodeMemory(node.id, assignments, cells, amounts)
+
+
+def _update_reusable(
+    state: MemoryState, pod: PodRequest, container: ContainerRequest, blocks: tuple[Block, ...]
+) -> MemoryState:
+    """Ordinary init containers leave their memory to later containers; others use it up.
+
+    Source: policy_static.go, updatePodReusableMemory.
+    """
+    reusable = dict(state.reusable_by(pod.uid))
+    for block in blocks:
+        key = (block.mask, block.type)
+        before = reusable.get(key, 0)
+        reusable[key] = max(before, block.size) if container.reusable else max(0, before - block.size)
+    return replace(state, reusable=(pod.uid, reusable))
+
+
+def _shrink_init_blocks(
+    state: MemoryState, pod: PodRequest, container: ContainerRequest, blocks: tuple[Block, ...]
+) -> MemoryState:
+    """Rewrite the blocks of earlier ordinary init containers so that all sizes add up to what is charged.
+
+    Source: policy_static.go, updateInitContainersMemoryBlocks.
+    """
+    held = dict(state.entries[pod.uid])
+    for block in blocks:
+        left = block.size
+        for earlier in pod.containers:
+            if earlier.name == container.name or not left:
+                break
+            if not earlier.reusable or earlier.name not in held:
+                continue
+            shrunk = []
+            for b in held[earlier.name]:
+                used = min(left, b.size) if (b.mask, b.type) == (block.mask, block.type) else 0
+                left -= used
+                shrunk.append(b._replace(size=b.size - used))
+            held[earlier.name] = tuple(shrunk)
+    return replace(state, entries={**state.entries, pod.uid: held})
+
+
+def release_container(state: MemoryState, uid: str, container: str) -> MemoryState:
+    """The state after one container's blocks are given back. Source: policy_static.go, RemoveContainer."""
+    held = state.entries.get(uid, {})
+    if container not in held:
+        return state
+    rest = without(held, container)
+    nodes = state.nodes
+    if uid not in state.pod_entries:
+        nodes = _discharge_all(nodes, held[container])
+    elif not rest:
+        nodes = _discharge_all(nodes, state.pod_entries[uid])
+    return replace(
+        state,
+        nodes=nodes,
+        entries={**state.entries, uid: rest} if rest else without(state.entries, uid),
+        pod_entries=state.pod_entries if rest else without(state.pod_entries, uid),
+    )
+
+
+def _discharge_all(nodes: tuple[NUMANodeMemory, ...], blocks: tuple[Block, ...]) -> tuple[NUMANodeMemory, ...]:
+    for block in blocks:
+        nodes = _discharge(nodes, block.mask, block.type, block.size)
+    return nodes
+
+
+def release(state: MemoryState, uid: str) -> MemoryState:
+    """The state after everything of a pod is given back. Source: memory_manager.go, removeStaleState."""
+    for container in state.entries.get(uid, {}):
+        state = release_container(state, uid, container)
+    return state
+
+
+def start_containers(state: MemoryState, pod: PodRequest) -> MemoryState:
+    """The state once the pod's containers run: ordinary init containers gave their memory back as the next started.
+
+    Only containers that another one follows are released.
+
+    Source: memory_manager.go, AddContainer.
+    """
+    last = pod.containers[-1].name if pod.containers else ""
+    for c in pod.containers:
+        if c.reusable and c.name != last:
+            state = release_container(state, pod.uid, c.name)
+    return state

@@ -1,0 +1,71 @@
+"""Proofs that a node can never admit a pod, whatever is free on it.
+
+Laws:
+- Only occupancy-independent facts count: hardware, configuration, the devices that exist. Admission is not monotone in
+  free resources, so "refused on an empty node" proves nothing.
+- When in doubt the answer is False: "not now" is always safe to say.
+
+The argument: CPUs ever available lie within the allocatable ones, devices ever free within the healthy ones, and every
+preferred hint of any state is among those offered with all of them free. Memory is left out: its manager answers want
+of room with "no preference".
+"""
+
+from collections.abc import Iterator
+
+from extender.replay import cpu_manager, device_manager
+from extender.replay.config import Scope, TopologyPolicy
+from extender.replay.hints import Hints
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import ContainerRequest, PodRequest
+from extender.replay.state import DeviceState
+from extender.replay.verdict import Refusal
+
+
+def can_never_fit(kubelet: Kubelet, devices: DeviceState, pod: PodRequest) -> bool:
+    """Whether this kubelet refuses the pod in every state with these devices. False: not proven."""
+    all_free = DeviceState(devices=devices.devices)
+    if any(_container_never_fits(kubelet, all_free, c) for c in pod.containers):
+        return True
+    if kubelet.policy not in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE):
+        return False
+    single = kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE
+    try:
+        return any(_nothing_in_common(offer, single=single) for offer in _best_offers(kubelet, all_free, pod))
+    except Refusal:
+        return True
+
+
+def _container_never_fits(kubelet: Kubelet, devices: DeviceState, container: ContainerRequest) -> bool:
+    """More than the node has, or a request that full-pcpus-only refuses by its number alone."""
+    if kubelet.cpu_static and container.cpus:
+        if kubelet.cpu_options.full_pcpus_only and container.cpus % kubelet.machine.cpus_per_core:
+            return True
+        if container.cpus > kubelet.allocatable_cpus.bit_count():
+            return True
+    return any(
+        resource in devices.devices and count > sum(d.healthy for d in devices.devices[resource].values())
+        for resource, count in container.devices.items()
+        if resource not in container.dra_resources
+    )
+
+
+def _best_offers(kubelet: Kubelet, devices: DeviceState, pod: PodRequest) -> Iterator[list[Hints]]:
+    """For each merge of the admission, what CPU and device manager would offer with everything free."""
+    if pod.pod_level is not None:
+        return
+    if kubelet.scope is Scope.POD:
+        merges = [(pod.total_cpus, device_manager.pod_hints(kubelet, devices, pod))]
+    else:
+        merges = [(c.cpus, device_manager.container_hints(kubelet, devices, pod, c)) for c in pod.containers]
+    for cpus, device_offers in merges:
+        offers = [hints for hints in device_offers.values() if hints is not None]
+        if kubelet.cpu_static and cpus:
+            offers.append(cpu_manager.generate_hints(kubelet, kubelet.allocatable_cpus, 0, cpus))
+        yield offers
+
+
+def _nothing_in_common(offers: list[Hints], *, single: bool) -> bool:
+    if not offers:
+        return False
+    common = {m for m in offers[0].preferred if not single or m.bit_count() == 1}
+    return not common.intersection(*(hints.preferred for hints in offers[1:]))

@@ -1,0 +1,149 @@
+"""Pods with pod-level resources under PodLevelResourceManagers in pod scope: one bubble, shared out to containers.
+
+Laws:
+- The bubble is taken from the node once; exclusive containers are cut from it, shared ones get what is left.
+- Devices of such pods are not allocated at admission at all.
+
+Mirrors: kubelet 1.36 `cm/topologymanager/scope_pod.go` (admitUsingPodResources) and AllocatePod of the CPU and memory
+managers' static policies.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from extender.replay import cpu_manager, memory_manager
+from extender.replay.hints import IMPOSSIBLE, Hints, TopologyHint
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import ContainerRequest, PodRequest
+from extender.replay.state import Block, CPUState, ManagerState, MemoryState
+from extender.replay.verdict import Provider, Reason, Refusal
+
+
+def checked_cpu_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest) -> Hints | None:
+    """CPU hints of the whole pod; IMPOSSIBLE where the pod-level budget leaves a shared container nothing."""
+    if kubelet.cpu_static and pod.pod_level is not None and pod.pod_level.cpus and _cpu_shortage(pod):
+        return IMPOSSIBLE
+    return cpu_manager.pod_hints(kubelet, state, pod)
+
+
+def checked_memory_hints(kubelet: Kubelet, state: MemoryState, pod: PodRequest) -> dict[str, Hints | None]:
+    """Memory hints of the whole pod; IMPOSSIBLE for every type where a budget leaves a shared container nothing."""
+    if kubelet.memory_static and pod.pod_level is not None and _memory_shortage(pod):
+        return dict.fromkeys(pod.pod_level.memory_bytes, IMPOSSIBLE)
+    return memory_manager.pod_hints(kubelet, state, pod)
+
+
+def allocate_pod(kubelet: Kubelet, state: ManagerState, pod: PodRequest, hint: TopologyHint) -> ManagerState:
+    """The state after CPU and memory manager allocated the bubble and its parts.
+
+    Raises:
+        Refusal: EmptyPodSharedPoolError, SMTAlignmentError or UnexpectedAdmissionError.
+    """
+    state = replace(state, cpu=_allocate_cpus(kubelet, state.cpu, pod, hint.affinity))
+    return replace(state, memory=_allocate_memory(kubelet, state.memory, pod, hint))
+
+
+def _cpu_shortage(pod: PodRequest) -> str | None:
+    assert pod.pod_level is not None
+    return _shortage(pod, pod.pod_level.cpus, lambda c: c.cpus, "cpu", "cpus", "cpus")
+
+
+def _memory_shortage(pod: PodRequest) -> str | None:
+    assert pod.pod_level is not None
+    for name, budget in pod.pod_level.memory_bytes.items():
+        found = _shortage(pod, budget, lambda c, name=name: (c.memory_bytes or {}).get(name, 0), name, name, "memory")  # type: ignore[misc]
+        if found:
+            return found
+    return None
+
+
+def _shortage(
+    pod: PodRequest, budget: int, amount: Callable[[ContainerRequest], int], resource: str, plural: str, left: str
+) -> str | None:
+    """Why the budget leaves a shared container nothing; None when it leaves something.
+
+    Source: policy_static.go of both managers, validatePodScopeResources.
+    """
+    exclusive = 0
+    long_running_shared = False
+    for c in pod.containers:
+        wanted = amount(c)
+        if c.reusable:
+            if not wanted and exclusive >= budget:
+                return f"pod rejected, pod has shared init containers but no {plural} available for them"
+            continue
+        exclusive += wanted
+        long_running_shared = long_running_shared or not wanted
+    if long_running_shared and exclusive >= budget:
+        return (
+            f"pod rejected, sum of exclusive container {resource} requests equals pod budget, "
+            f"leaving no {left} for shared containers"
+        )
+    return None
+
+
+def _allocate_cpus(kubelet: Kubelet, state: CPUState, pod: PodRequest, affinity: int | None) -> CPUState:
+    """Source: cm/cpumanager/policy_static.go, AllocatePod."""
+    assert pod.pod_level is not None
+    total = pod.pod_level.cpus
+    if not kubelet.cpu_static or not total:
+        return state
+    if shortage := _cpu_shortage(pod):
+        raise Refusal(Reason.EMPTY_POD_SHARED_POOL, shortage, provider=Provider.CPU, resource="cpu", wanted=total)
+    cpu_manager.check_smt_alignment(kubelet, state, total)
+    bubble = cpu_manager.take(kubelet, cpu_manager.available(kubelet, state), total, affinity)
+    held: dict[str, int] = {}
+    left = bubble
+    for c in pod.containers:
+        if c.cpus:
+            held[c.name] = cpu_manager.take(kubelet, left, c.cpus, None)
+            if not c.reusable:
+                left &= ~held[c.name]
+        elif c.reusable:
+            held[c.name] = left
+    for c in pod.containers:
+        held.setdefault(c.name, left)
+    return replace(
+        state,
+        default=state.default & ~bubble,
+        entries={**state.entries, pod.uid: {c.name: held[c.name] for c in pod.containers}},
+        pod_entries={**state.pod_entries, pod.uid: bubble},
+    )
+
+
+def _allocate_memory(kubelet: Kubelet, state: MemoryState, pod: PodRequest, hint: TopologyHint) -> MemoryState:
+    """Source: cm/memorymanager/policy_static.go, AllocatePod."""
+    assert pod.pod_level is not None
+    budget = pod.pod_level.memory_bytes
+    if not kubelet.memory_static or not budget:
+        return state
+    if shortage := _memory_shortage(pod):
+        raise Refusal(Reason.EMPTY_POD_SHARED_POOL, shortage, provider=Provider.MEMORY, resource="memory")
+    mask = memory_manager.choose_mask(kubelet, state, budget, {}, hint.affinity, preferred=hint.preferred)
+    nodes = state.nodes
+    for name, size in budget.items():
+        nodes = memory_manager.charge(nodes, mask, name, size)
+    return replace(
+        state,
+        nodes=nodes,
+        entries={**state.entries, pod.uid: _share_out(pod, mask)},
+        pod_entries={**state.pod_entries, pod.uid: tuple(Block(mask, name, size) for name, size in budget.items())},
+    )
+
+
+def _share_out(pod: PodRequest, mask: int) -> dict[str, tuple[Block, ...]]:
+    """Blocks by container: exclusive ones as requested, shared ones what is left of the budget."""
+    assert pod.pod_level is not None
+    left = dict(pod.pod_level.memory_bytes)
+    blocks: dict[str, tuple[Block, ...]] = {}
+    for c in pod.containers:
+        if c.memory_bytes:
+            blocks[c.name] = tuple(Block(mask, name, size) for name, size in c.memory_bytes.items())
+            if not c.reusable:
+                for name, size in c.memory_bytes.items():
+                    left[name] = left.get(name, 0) - size
+        elif c.reusable:
+            blocks[c.name] = tuple(Block(mask, name, size) for name, size in left.items())
+    for c in pod.containers:
+        blocks.setdefault(c.name, tuple(Block(mask, name, size) for name, size in left.items()))
+    return {c.name: blocks[c.name] for c in pod.containers}

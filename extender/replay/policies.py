@@ -1,0 +1,45 @@
+"""The four Topology Manager policies: what each narrows before the merge, and when it admits.
+
+Mirrors: kubelet `cm/topologymanager/policy_{none,best_effort,restricted,single_numa_node}.go`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from extender.replay.config import TopologyPolicy
+from extender.replay.hints import Distances, Hints, TopologyHint, merge
+
+
+class Decision(NamedTuple):
+    """A policy's word on one merge; `hint.affinity` None means any node. `why` is for explanations."""
+
+    hint: TopologyHint
+    admitted: bool
+    why: str
+
+
+def decide(policy: TopologyPolicy, lists: Sequence[Hints], default_mask: int, distances: Distances | None) -> Decision:
+    """Merge the hints of all resources that have an opinion and apply the policy's admit rule.
+
+    Policy none never gets here: it takes no hints.
+    """
+    if policy is TopologyPolicy.SINGLE_NUMA_NODE:
+        return _single_numa_node(lists, default_mask)
+    hint, why = merge(lists, default_mask, distances)
+    return Decision(hint, policy is TopologyPolicy.BEST_EFFORT or hint.preferred, why)
+
+
+def _single_numa_node(lists: Sequence[Hints], default_mask: int) -> Decision:
+    """Only preferred single-node masks count; an affinity to the whole machine is stored as "any node".
+
+    Distances play no part: the merger of this policy is made without them.
+    """
+    narrowed = []
+    for hints in lists:
+        single = tuple(m for m in hints.preferred if m.bit_count() == 1)
+        narrowed.append(Hints(single, single))
+    if any(not h.masks for h in narrowed):
+        return Decision(TopologyHint(None, preferred=False), admitted=False, why="a resource fits no single node")
+    hint, why = merge(narrowed, default_mask, None)
+    affinity = None if hint.affinity == default_mask else hint.affinity
+    return Decision(TopologyHint(affinity, hint.preferred), hint.preferred, why)

@@ -1,0 +1,199 @@
+"""The two scopes of the Topology Manager: who is asked for hints, when, and who allocates under what.
+
+Laws:
+- Providers are asked and allocate in the order device, CPU, memory; containers in the order init (with sidecars), app.
+- Nothing is rolled back here: a refusal unwinds, and `admission` releases what was taken.
+
+Mirrors: kubelet `cm/topologymanager/scope_{none,container,pod}.go`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from extender.replay import cpu_manager, device_manager, memory_manager, pod_level
+from extender.replay.choices import Choices
+from extender.replay.config import Scope, TopologyPolicy
+from extender.replay.hints import Hints, TopologyHint
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import ContainerRequest, PodRequest
+from extender.replay.policies import decide
+from extender.replay.sets import format_list
+from extender.replay.state import ManagerState
+from extender.replay.trace import Allocated, HintRecord, HintsOffered, Merged, Trace
+from extender.replay.verdict import Provider, Reason, Refusal
+
+ANY_NODE = TopologyHint(None, preferred=False)
+"""What containers are allocated under where no Topology Manager policy is set."""
+
+Offers = Mapping[Provider, Mapping[str, Hints | None]]
+
+
+@dataclass(slots=True)
+class Walk:
+    """One admission on its way: what is left behind when a refusal unwinds is read from here.
+
+    `state` and `affinities` are replaced step by step; `container` is the one at work, None in pod-wide steps.
+    """
+
+    kubelet: Kubelet
+    pod: PodRequest
+    state: ManagerState
+    affinities: dict[str, TopologyHint]
+    choices: Choices
+    trace: Trace
+    container: str | None = None
+
+
+def admit_by_scope(walk: Walk) -> None:
+    """Run the configured scope to its end.
+
+    Raises:
+        Refusal: the pod is not admitted; `walk.state` holds what had been allocated by then.
+    """
+    if walk.kubelet.policy is TopologyPolicy.NONE:
+        _admit_without_policy(walk)
+    elif walk.kubelet.scope is Scope.POD:
+        _admit_by_pod(walk)
+    else:
+        _admit_by_container(walk)
+
+
+def _admit_without_policy(walk: Walk) -> None:
+    for container in walk.pod.containers:
+        walk.affinities[container.name] = ANY_NODE
+        _allocate(walk, container, ANY_NODE)
+
+
+def _admit_by_container(walk: Walk) -> None:
+    for container in walk.pod.containers:
+        walk.container = container.name
+        state, pod, kubelet = walk.state, walk.pod, walk.kubelet
+        hint = _merge(
+            walk,
+            {
+                Provider.DEVICE: device_manager.container_hints(kubelet, state.devices, pod, container),
+                Provider.CPU: {"cpu": cpu_manager.container_hints(kubelet, state.cpu, pod, container)},
+                Provider.MEMORY: memory_manager.container_hints(kubelet, state.memory, pod, container),
+            },
+            _wanted(container.cpus, container.memory_bytes or {}, container.devices),
+        )
+        walk.affinities[container.name] = hint
+        _allocate(walk, container, hint)
+
+
+def _admit_by_pod(walk: Walk) -> None:
+    state, pod, kubelet = walk.state, walk.pod, walk.kubelet
+    hint = _merge(
+        walk,
+        {
+            Provider.DEVICE: device_manager.pod_hints(kubelet, state.devices, pod),
+            Provider.CPU: {"cpu": pod_level.checked_cpu_hints(kubelet, state.cpu, pod)},
+            Provider.MEMORY: pod_level.checked_memory_hints(kubelet, state.memory, pod),
+        },
+        _wanted(pod.total_cpus, pod.total_memory_bytes, pod.total_devices),
+    )
+    if pod.pod_level is not None:
+        walk.affinities.update(dict.fromkeys((c.name for c in pod.containers), hint))
+        walk.state = pod_level.allocate_pod(kubelet, state, pod, hint)
+        return
+    for container in pod.containers:
+        walk.affinities[container.name] = hint
+        _allocate(walk, container, hint)
+
+
+def _wanted(cpus: int, memory_bytes: Mapping[str, int], devices: Mapping[str, int]) -> dict[str, int]:
+    return {"cpu": cpus, **memory_bytes, **devices}
+
+
+def _merge(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> TopologyHint:
+    """Merge all offers under the policy. Source: scope_container.go and scope_pod.go, calculateAffinity."""
+    kubelet = walk.kubelet
+    lists = [hints for resources in offers.values() for hints in resources.values() if hints is not None]
+    decision = decide(kubelet.policy, lists, kubelet.default_mask, kubelet.distances)
+    if walk.trace.listening:
+        for event in _told(walk, offers, wanted):
+            walk.trace.record(event)
+        walk.trace.record(
+            Merged(
+                container=walk.container,
+                policy=kubelet.policy,
+                affinity=decision.hint.affinity,
+                preferred=decision.hint.preferred,
+                admitted=decision.admitted,
+                why=decision.why,
+            )
+        )
+    if not decision.admitted:
+        raise _merge_refusal(walk, offers, wanted)
+    return decision.hint
+
+
+def _told(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> Iterator[HintsOffered]:
+    for provider, resources in offers.items():
+        for resource, hints in resources.items():
+            records = None
+            if hints is not None:
+                preferred = set(hints.preferred)
+                ordered = sorted(hints.masks, key=lambda m: (m.bit_count(), m))
+                records = tuple(HintRecord(m, m in preferred) for m in ordered)
+            yield HintsOffered(
+                container=walk.container,
+                provider=provider,
+                resource=resource,
+                wanted=wanted.get(resource, 0),
+                hints=records,
+                minimum_width=None if hints is None else hints.minimum_width,
+            )
+
+
+def _merge_refusal(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> Refusal:
+    """TopologyAffinityError, laid at the first resource that by itself already could not be preferred.
+
+    Where each could, but not together, the refusal names the Topology Manager and no resource.
+    """
+    message = "Resources cannot be allocated with Topology locality"
+    if walk.pod.pod_level is not None:
+        under = (
+            "under pod-scope topology manager"
+            if walk.kubelet.scope is Scope.POD
+            else "with a container-level topology manager"
+        )
+        message = f"Pod Scope pod with pod-level resources failed admission {under}"
+    single = walk.kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE
+    for provider, resources in offers.items():
+        for resource, hints in resources.items():
+            if hints is not None and not any(m.bit_count() == 1 or not single for m in hints.preferred):
+                return Refusal(
+                    Reason.TOPOLOGY_AFFINITY,
+                    message,
+                    provider=provider,
+                    resource=resource,
+                    wanted=wanted.get(resource),
+                )
+    return Refusal(Reason.TOPOLOGY_AFFINITY, message, provider=Provider.TOPOLOGY)
+
+
+def _allocate(walk: Walk, container: ContainerRequest, hint: TopologyHint) -> None:
+    """Device, then CPU, then memory manager; each under the stored affinity."""
+    walk.container = container.name
+    kubelet, pod, affinity = walk.kubelet, walk.pod, hint.affinity
+    devices = device_manager.allocate(walk.state.devices, pod, container, affinity, walk.choices)
+    walk.state = replace(walk.state, devices=devices)
+    cpu = cpu_manager.allocate(kubelet, walk.state.cpu, pod, container, affinity)
+    walk.state = replace(walk.state, cpu=cpu)
+    memory = memory_manager.allocate(kubelet, walk.state.memory, pod, container, affinity, preferred=hint.preferred)
+    walk.state = replace(walk.state, memory=memory)
+    if walk.trace.listening:
+        _tell_allocated(walk, container)
+
+
+def _tell_allocated(walk: Walk, container: ContainerRequest) -> None:
+    uid, name = walk.pod.uid, container.name
+    for resource, ids in sorted(walk.state.devices.entries.get(uid, {}).get(name, {}).items()):
+        taken = f"{resource}: {', '.join(sorted(ids))}"
+        walk.trace.record(Allocated(container=name, provider=Provider.DEVICE, taken=taken))
+    if cpus := walk.state.cpu.entries.get(uid, {}).get(name):
+        walk.trace.record(Allocated(container=name, provider=Provider.CPU, taken=f"CPUs {format_list(cpus)}"))
+    for block in walk.state.memory.entries.get(uid, {}).get(name, ()):
+        taken = f"{block.size} bytes of {block.type} on NUMA {format_list(block.mask)}"
+        walk.trace.record(Allocated(container=name, provider=Provider.MEMORY, taken=taken))

@@ -1,0 +1,162 @@
+"""v1.Pod documents to `replay.pod.Pod`.
+
+Laws:
+- Only what admission reads is read, and checked while reading: a fault names its path (`Pod.spec.containers[0]…`).
+- The API server's defaulting that matters here is applied and changes nothing where it was applied before: missing
+  requests are copied from limits, pod-level requests default to what the containers request together.
+- Nothing is kept from the document: replay values hold no foreign objects.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
+from extender.wire.errors import WireError, shown
+from extender.wire.quantity import parse_milli
+
+MAX_CONTAINERS: Final = 1000
+MAX_RESOURCES: Final = 256
+MAX_NAME_LENGTH: Final = 512
+
+Json = Mapping[str, object]
+
+
+def pod_from_json(document: object, path: str = "Pod") -> Pod:
+    """The pod that a v1.Pod document describes; `kind` and `apiVersion` may be missing.
+
+    Raises:
+        WireError: anything that admission reads is missing or malformed.
+    """
+    pod = _mapping(document, path)
+    metadata = _mapping(pod.get("metadata"), f"{path}.metadata")
+    spec = _mapping(pod.get("spec"), f"{path}.spec")
+    status = _optional_mapping(pod.get("status"), f"{path}.status") or {}
+    statuses = _statuses(status, f"{path}.status")
+    containers = [
+        *_containers(spec.get("initContainers"), f"{path}.spec.initContainers", statuses, init=True),
+        *_containers(spec.get("containers"), f"{path}.spec.containers", statuses, init=False),
+    ]
+    if not any(c.kind is ContainerKind.APP for c in containers):
+        raise WireError(f"{path}.spec.containers", "a pod has at least one container")
+    names = [c.name for c in containers]
+    if len(set(names)) != len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise WireError(f"{path}.spec.containers", f"the name {shown(twice)} stands for two containers")
+    requests, limits = _pod_level(spec, f"{path}.spec.resources", containers)
+    return Pod(
+        uid=_text(metadata.get("uid", ""), f"{path}.metadata.uid"),
+        name=_text(metadata.get("name", ""), f"{path}.metadata.name"),
+        namespace=_text(metadata.get("namespace") or "default", f"{path}.metadata.namespace"),
+        containers=tuple(containers),
+        pod_requests_milli=requests,
+        pod_limits_milli=limits,
+        status_qos=_qos(status.get("qosClass"), f"{path}.status.qosClass"),
+    )
+
+
+def _mapping(value: object, path: str) -> Json:
+    if isinstance(value, dict):
+        return value
+    raise WireError(path, "missing" if value is None else f"{shown(value)} is not an object")
+
+
+def _optional_mapping(value: object, path: str) -> Json | None:
+    return None if value is None else _mapping(value, path)
+
+
+def _list(value: object, path: str, most: int) -> list[object]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise WireError(path, f"{shown(value)} is not a list")
+    if len(value) > most:
+        raise WireError(path, f"{len(value)} entries, more than {most}")
+    return value
+
+
+def _text(value: object, path: str) -> str:
+    if not isinstance(value, str):
+        raise WireError(path, f"{shown(value)} is not a text")
+    if len(value) > MAX_NAME_LENGTH:
+        raise WireError(path, f"{len(value)} characters, more than {MAX_NAME_LENGTH}")
+    return value
+
+
+def _containers(value: object, path: str, statuses: Mapping[str, Mapping[str, int]], *, init: bool) -> list[Container]:
+    return [
+        _container(_mapping(item, f"{path}[{i}]"), f"{path}[{i}]", statuses, init=init)
+        for i, item in enumerate(_list(value, path, MAX_CONTAINERS))
+    ]
+
+
+def _container(document: Json, path: str, statuses: Mapping[str, Mapping[str, int]], *, init: bool) -> Container:
+    name = _text(document.get("name"), f"{path}.name")
+    if not name:
+        raise WireError(f"{path}.name", "empty")
+    resources = _optional_mapping(document.get("resources"), f"{path}.resources") or {}
+    limits = _amounts(resources.get("limits"), f"{path}.resources.limits")
+    requests = {**limits, **_amounts(resources.get("requests"), f"{path}.resources.requests")}
+    kind = ContainerKind.APP
+    if init:
+        kind = ContainerKind.SIDECAR if document.get("restartPolicy") == "Always" else ContainerKind.INIT
+    return Container(
+        name=name, kind=kind, requests_milli=requests, limits_milli=limits, allocated_milli=statuses.get(name)
+    )
+
+
+def _amounts(value: object, path: str) -> dict[str, int]:
+    amounts = _optional_mapping(value, path) or {}
+    if len(amounts) > MAX_RESOURCES:
+        raise WireError(path, f"{len(amounts)} resources, more than {MAX_RESOURCES}")
+    return {name: parse_milli(amount, f"{path}.{name[:MAX_NAME_LENGTH]}") for name, amount in amounts.items()}
+
+
+def _pod_level(
+    spec: Json, path: str, containers: list[Container]
+) -> tuple[dict[str, int] | None, dict[str, int] | None]:
+    """Pod-level requests and limits; requests default to what containers request together, then to the limits."""
+    resources = _optional_mapping(spec.get("resources"), path)
+    if not resources:
+        return None, None
+    limits = _amounts(resources.get("limits"), f"{path}.limits")
+    requests = _amounts(resources.get("requests"), f"{path}.requests")
+    if not limits and not requests:
+        return None, None
+    for name, limit in limits.items():
+        if name not in requests:
+            together = _together(containers, name)
+            requests[name] = limit if together is None else together
+    return requests, limits
+
+
+def _together(containers: list[Container], name: str) -> int | None:
+    """What the containers request of one resource at their peak; None when none of them names it."""
+    if not any(name in c.requests_milli for c in containers):
+        return None
+    peak = running = 0
+    for c in containers:
+        amount = c.requests_milli.get(name, 0)
+        if c.kind is ContainerKind.INIT:
+            peak = max(peak, running + amount)
+        else:
+            running += amount
+    return max(peak, running)
+
+
+def _statuses(status: Json, path: str) -> dict[str, dict[str, int]]:
+    """`allocatedResources` by container name; an entry without them counts as empty."""
+    result = {}
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for i, item in enumerate(_list(status.get(key), f"{path}.{key}", MAX_CONTAINERS)):
+            entry = _mapping(item, f"{path}.{key}[{i}]")
+            name = _text(entry.get("name", ""), f"{path}.{key}[{i}].name")
+            result[name] = _amounts(entry.get("allocatedResources"), f"{path}.{key}[{i}].allocatedResources")
+    return result
+
+
+def _qos(value: object, path: str) -> QOSClass | None:
+    if value is None or value == "":
+        return None
+    if isinstance(value, str) and value in tuple(QOSClass):
+        return QOSClass(value)
+    raise WireError(path, f"{shown(value)} is no QoS class")

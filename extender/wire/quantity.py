@@ -1,0 +1,47 @@
+"""Kubernetes quantities to exact ints.
+
+The official client's parser does the arithmetic; the grammar is checked first, because that parser also takes `NaN`,
+`1K` and JSON floats. Amounts are thousandths of the base unit, rounded up, as the API server stores them.
+"""
+
+import re
+from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
+from typing import Final
+
+from kubernetes.utils.quantity import parse_quantity
+
+from extender.wire.errors import WireError, shown
+
+_GRAMMAR: Final = re.compile(
+    r"\+?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2})?\Z", re.ASCII
+)
+_EXPONENT: Final = re.compile(r"[eE][+-]?\d+\Z")
+
+
+def parse_milli(value: object, field: str) -> int:
+    """A quantity (text, or a JSON integer) as thousandths, rounded up.
+
+    Raises:
+        WireError: it does not parse, is negative, or is no text and no integer; names *field*.
+    """
+    if isinstance(value, str):
+        milli = _parse_text(value)
+        if milli is not None:
+            return milli
+    elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
+        return value * 1000
+    raise WireError(field, f"{shown(value)} is not a quantity such as 500m, 4 or 2Gi (not negative)")
+
+
+def parse_whole(value: object, field: str) -> int:
+    """A quantity as whole units (bytes, pages, devices), rounded up; raises WireError as `parse_milli`."""
+    return -(-parse_milli(value, field) // 1000)
+
+
+@lru_cache(maxsize=4096)
+def _parse_text(text: str) -> int | None:
+    if not _GRAMMAR.match(text):
+        return None
+    amount = Decimal(text) if _EXPONENT.search(text) else parse_quantity(text)  # type: ignore[no-untyped-call]
+    return int((amount * 1000).to_integral_value(ROUND_CEILING))
