@@ -68,8 +68,8 @@ def parse_cpu_list(text: str) -> frozenset[int]:
     cpus: set[int] = set()
     for part in text.strip().split(","):
         if part:
-            first, _, last = part.partition("-")
-            cpus.update(_id_range(int(first), int(last or first)))
+            first, dash, last = part.partition("-")
+            cpus.update(_id_range(int(first), int(last if dash else first)))
     return frozenset(cpus)
 
 

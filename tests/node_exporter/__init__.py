@@ -1,0 +1,1 @@
+"""Tests of the exporter: real files, real sockets, real HTTP."""

@@ -1,0 +1,145 @@
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from node_exporter.report import Machine
+from node_exporter.sysfs import format_page_size, parse_cpu_list, read_machine
+from tests.node_exporter.trees import write_machine, write_text
+
+MACHINES = Path(__file__).parents[3] / "shared/machines"
+EXPECTED = sorted(MACHINES.glob("*.expected.json"))
+
+TWO_NODES: dict[str, Any] = {
+    "cpus": [
+        [0, 0, 0, 0, 3], [1, 1, 0, 0, 3], [2, 0, 1, 8, None], [3, 1, 1, 8, None], [4, 0, 0, 0, 3], [5, 0, 1, 8, None],
+    ],
+    "numa": [
+        {"id": 0, "memory": 4096, "hugepages": {"64Ki": 1, "2Mi": 512, "1Gi": 0}, "distances": [10, 20, 30]},
+        {"id": 8, "memory": 8192, "hugepages": {}, "distances": [20, 10, 30]},
+        {"id": 250, "memory": 16384, "hugepages": {}, "distances": None},
+    ],
+    "num_sockets": 2,
+}  # fmt: skip
+
+
+def as_json(machine: Machine) -> object:
+    return json.loads(orjson.dumps(machine))
+
+
+@pytest.mark.skipif(not EXPECTED, reason="the recorded machines are not part of a clone")
+@pytest.mark.parametrize("expected", EXPECTED, ids=lambda path: path.name.removesuffix(".expected.json"))
+def test_recorded_machine_is_what_the_kubelet_discovers(expected: Path, tmp_path: Path) -> None:
+    name = expected.name.removesuffix(".expected.json")
+    with tarfile.open(MACHINES / f"{name}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="tar")
+    answer = json.loads(expected.read_text())
+    machine = answer["machine"] | {"numa": sorted(answer["machine"]["numa"], key=lambda node: node["id"])}
+
+    found, _ = read_machine(tmp_path)
+
+    assert as_json(found) == machine | {"cpus": sorted(machine["cpus"])}
+    assert len(found.cpus) == answer["kubelet"]["counts"]["cpus"]
+
+
+def test_written_machine_is_read_back(tmp_path: Path) -> None:
+    write_machine(tmp_path, TWO_NODES)
+
+    machine, problems = read_machine(tmp_path)
+
+    assert as_json(machine) == TWO_NODES
+    assert problems == ()
+
+
+def test_offline_cpu_is_left_out(tmp_path: Path) -> None:
+    write_machine(tmp_path, TWO_NODES)
+    write_text(tmp_path / "sys/devices/system/cpu/online", "0-2,4\n")
+
+    machine, _ = read_machine(tmp_path)
+
+    assert [cpu[0] for cpu in machine.cpus] == [0, 1, 2, 4]
+
+
+def test_unreadable_online_list_counts_every_cpu_and_is_a_problem(tmp_path: Path) -> None:
+    write_machine(tmp_path, TWO_NODES)
+    write_text(tmp_path / "sys/devices/system/cpu/online", "0-x")
+
+    machine, problems = read_machine(tmp_path)
+
+    assert len(machine.cpus) == 6
+    assert [problem.path for problem in problems] == ["/sys/devices/system/cpu/online"]
+
+
+def test_cpu_without_topology_is_ignored_and_is_a_problem(tmp_path: Path) -> None:
+    write_machine(tmp_path, TWO_NODES)
+    (tmp_path / "sys/devices/system/cpu/cpu1/topology/core_id").unlink()
+
+    machine, problems = read_machine(tmp_path)
+
+    assert 1 not in {cpu[0] for cpu in machine.cpus}
+    assert "cpu1" in problems[0].path
+
+
+def test_level_3_cache_of_exactly_one_numa_node_is_no_uncore_cache(tmp_path: Path) -> None:
+    write_machine(tmp_path, TWO_NODES)
+    for cpu in (0, 1, 4):
+        write_text(tmp_path / f"sys/devices/system/cpu/cpu{cpu}/cache/index3/shared_cpu_map", "1f\n")
+
+    uncore = {cpu[0]: cpu[4] for cpu in read_machine(tmp_path)[0].cpus}
+
+    assert uncore[0] == uncore[4] == 3, "5 sharing CPUs are not 2 cores of 2 threads"
+    write_text(tmp_path / "sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_map", "0000000f\n")
+    assert read_machine(tmp_path)[0].cpus[0][4] is None
+
+
+def test_unreadable_cache_ends_the_scan_of_its_node_only(tmp_path: Path) -> None:
+    machine = TWO_NODES | {"cpus": [[cpu, core, socket, numa, 7] for cpu, core, socket, numa, _ in TWO_NODES["cpus"]]}
+    write_machine(tmp_path, machine)
+    (tmp_path / "sys/devices/system/cpu/cpu1/cache/index3/id").unlink()
+
+    uncore = {cpu[0]: cpu[4] for cpu in read_machine(tmp_path)[0].cpus}
+
+    assert uncore == {0: 7, 4: 7, 1: None, 2: 7, 3: 7, 5: 7}
+
+
+def test_without_node_directories_each_package_is_a_node(tmp_path: Path) -> None:
+    for cpu, package in ((0, 0), (1, 3)):
+        write_text(tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology/core_id", "0")
+        write_text(tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id", f"{package}")
+
+    machine, _ = read_machine(tmp_path)
+
+    assert machine.cpus == ((0, 0, 0, 0, None), (1, 0, 3, 3, None))
+    assert [node.id for node in machine.numa] == [0, 3]
+    assert machine.num_sockets == 2, "counted from /sys where /proc/cpuinfo has no physical ids"
+
+
+def test_empty_root_is_an_empty_machine_with_an_error(tmp_path: Path) -> None:
+    machine, problems = read_machine(tmp_path)
+
+    assert machine == Machine(cpus=(), numa=(), num_sockets=0)
+    assert "error" in {problem.severity for problem in problems}
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("", set()), ("\n", set()), ("0", {0}), ("0-2,8", {0, 1, 2, 8}), ("5,3-4,4", {3, 4, 5})]
+)
+def test_cpu_list(text: str, cpus: set[int]) -> None:
+    assert parse_cpu_list(text) == cpus
+
+
+@pytest.mark.parametrize("text", ["x", "1-", "-1", "3-1", "0-99999999", "1;2"])
+def test_garbled_cpu_list_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_cpu_list(text)
+
+
+@pytest.mark.parametrize(
+    ("kilobytes", "name"),
+    [(4, "4Ki"), (64, "64Ki"), (2048, "2Mi"), (1 << 20, "1Gi"), (16 << 20, "16Gi"), (1 << 30, "1Ti")],
+)
+def test_page_size_is_the_canonical_quantity(kilobytes: int, name: str) -> None:
+    assert format_page_size(kilobytes) == name
