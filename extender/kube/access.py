@@ -1,0 +1,189 @@
+"""Where the API server is and how we prove who we are.
+
+`in_cluster` reads the service account that Kubernetes mounts; `from_kubeconfig` reads what kubectl reads. Both go
+through the official client's configuration. Credentials are asked for at every request, so a rotated token is used
+without a restart: a token file is read again every minute and at once when the server answers 401; a kubeconfig (token
+files, exec plugins) is loaded again on a 401. CA and client certificate files are read by the TLS layer at each new
+connection.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import yaml
+from kubernetes.client.configuration import Configuration
+from kubernetes.config import ConfigException, load_kube_config
+from kubernetes.config.incluster_config import InClusterConfigLoader
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+TOKEN_MAX_AGE_SECONDS: Final = 60.0
+"""The kubelet renews a projected token when 80 % of its life (at least ten minutes) are over."""
+_RELOAD_PAUSE_SECONDS: Final = 5.0
+_UNUSABLE: Final = (ConfigException, OSError, yaml.YAMLError)
+
+
+class AccessError(Exception):
+    """The configuration of the client is missing or unusable; the message says which part."""
+
+
+class Credentials(Protocol):
+    """Who we are. Both methods are called from many threads."""
+
+    def authorization(self) -> str | None:
+        """The Authorization header; None without one (client certificate, or a server that asks for nothing)."""
+
+    def renew(self) -> bool:
+        """The server said 401: read again. Returns whether the answer may be another one now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach and convince the API server."""
+
+    configuration: Configuration
+    credentials: Credentials
+
+
+class Anonymous:
+    """No credentials at all."""
+
+    def authorization(self) -> str | None:
+        """Nothing."""
+        return None
+
+    def renew(self) -> bool:
+        """Nothing to read again."""
+        return False
+
+
+class TokenFile:
+    """A bearer token in a file that somebody rotates. *clock*: monotonic seconds.
+
+    A file that cannot be read, or is empty while it is being replaced, leaves the last token in use.
+    """
+
+    def __init__(
+        self, path: Path, *, max_age_seconds: float = TOKEN_MAX_AGE_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._path, self._max_age, self._clock = path, max_age_seconds, clock
+        self._lock = threading.Lock()
+        self._token = ""
+        self._read_at = 0.0
+        if not self._read():
+            raise AccessError(f"no token in {path}")
+
+    def authorization(self) -> str | None:
+        """The token as it is in the file now, give or take `max_age_seconds`."""
+        with self._lock:
+            if self._clock() - self._read_at >= self._max_age:
+                self._read()
+            return f"Bearer {self._token}"
+
+    def renew(self) -> bool:
+        """Read the file now; returns whether it holds another token."""
+        with self._lock:
+            return self._read()
+
+    def _read(self) -> bool:
+        self._read_at = self._clock()
+        try:
+            token = self._path.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return False
+        changed = bool(token) and token != self._token
+        self._token = token or self._token
+        return changed
+
+
+class KubeconfigCredentials:
+    """What a kubeconfig says, loaded again on a 401, at most every five seconds."""
+
+    def __init__(self, load: Callable[[], Configuration], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._load, self._clock = load, clock
+        self._lock = threading.Lock()
+        self._configuration = load()
+        self._loaded_at = clock()
+
+    def authorization(self) -> str | None:
+        """The header that the official client would send; expiring tokens are refreshed by it."""
+        with self._lock:
+            setting = self._configuration.auth_settings().get("BearerToken")
+        value = setting["value"] if setting else None
+        return str(value) if value else None
+
+    def renew(self) -> bool:
+        """Load the kubeconfig again; False when that was tried just now or failed."""
+        with self._lock:
+            if self._clock() - self._loaded_at < _RELOAD_PAUSE_SECONDS:
+                return False
+            self._loaded_at = self._clock()
+            try:
+                self._configuration = self._load()
+            except _UNUSABLE:
+                return False
+            return True
+
+
+def in_cluster(root: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.environ) -> Access:
+    """The service account of the pod we run in.
+
+    Raises:
+        AccessError: we run in no pod, or its service account is not mounted.
+    """
+    configuration = Configuration()
+    token, authority = root / "token", root / "ca.crt"
+    try:
+        loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
+            token_filename=str(token), cert_filename=str(authority), try_refresh_token=False, environ=environ
+        )
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError) as error:
+        raise AccessError(f"not in a cluster: {error}") from error
+    return Access(configuration, TokenFile(token))
+
+
+def from_kubeconfig(path: Path | None = None, context: str | None = None) -> Access:
+    """A kubeconfig; *path* None: where kubectl looks; *context* None: its current context.
+
+    Raises:
+        AccessError: there is none or it is unusable.
+    """
+
+    def load() -> Configuration:
+        configuration = Configuration()
+        load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=None if path is None else str(path),
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+        return configuration
+
+    try:
+        credentials = KubeconfigCredentials(load)
+        return Access(load(), credentials)
+    except _UNUSABLE as error:
+        raise AccessError(f"kubeconfig: {error}") from error
+
+
+def plain(url: str, token_file: Path | None = None) -> Access:
+    """A server by its URL (`kubectl proxy`, tests)."""
+    configuration = Configuration()
+    configuration.host = url
+    return Access(configuration, Anonymous() if token_file is None else TokenFile(token_file))
+
+
+def discover(kubeconfig: Path | None = None, environ: Mapping[str, str] = os.environ) -> Access:
+    """The kubeconfig given, else the pod's service account, else the default kubeconfig.
+
+    Raises:
+        AccessError: none of them is there.
+    """
+    if kubeconfig is None and environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(environ=environ)
+    return from_kubeconfig(kubeconfig)

@@ -1,0 +1,256 @@
+"""One connection pool to the API server, for every thread of the process.
+
+`KubeClient.request` is one call with a deadline over all of it, body included; `KubeClient.stream` opens a watch whose
+every silence is bounded and which another thread can abort. Nothing is retried here but two things that are always
+safe: a call answered 401 is made once more with credentials read again, and a GET that fell into a connection closed
+while idle is made once more.
+"""
+
+import contextlib
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+from urllib.parse import quote, urlencode
+
+import orjson
+import urllib3
+from kubernetes.client.rest import RESTClientObject
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    LocationParseError,
+    NameResolutionError,
+    NewConnectionError,
+    ProtocolError,
+)
+
+from extender.kube.access import Access, Credentials
+from extender.kube.errors import NoReplyError, api_error
+
+JSON = dict[str, Any]
+USER_AGENT: Final = "numa-extender"
+MAX_REPLY_BYTES: Final = 512 * 1024 * 1024
+"""A list page of 500 pods is 2 to 10 MB; a server that ignores `limit` may send everything."""
+MAX_ERROR_BYTES: Final = 64 * 1024
+_READ_BYTES: Final = 256 * 1024
+_NEVER_SENT: Final = (ConnectTimeoutError, NewConnectionError, NameResolutionError, LocationParseError)
+
+
+class Requester(Protocol):
+    """What the writers of this package need of a client."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: JSON | None = None,
+        content_type: str = "application/json",
+        timeout_seconds: float = 10.0,
+    ) -> JSON:
+        """One call; see KubeClient.request."""
+
+
+class KubeClient:
+    """Calls to one API server. Thread-safe. *pool_size*: connections kept open; more are made when needed.
+
+    *connect_seconds*: time to connect, TLS included; *clock*: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        pool_size: int = 32,
+        connect_seconds: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        configuration = access.configuration
+        configuration.connection_pool_maxsize = pool_size
+        configuration.socket_options = _socket_options()
+        configuration.retries = False
+        self._url = configuration.host.rstrip("/")
+        self._credentials: Credentials = access.credentials
+        self._pool: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
+        self._connect_seconds = connect_seconds
+        self._clock = clock
+
+    def close(self) -> None:
+        """Close idle connections; open streams are their owners' to close."""
+        self._pool.clear()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: JSON | None = None,
+        content_type: str = "application/json",
+        timeout_seconds: float = 10.0,
+    ) -> JSON:
+        """Make one call and return the JSON object of the reply; empty for an empty body.
+
+        *timeout_seconds* bounds the call as a whole.
+
+        Raises:
+            ApiError: the server answered with a status of 400 or more.
+            NoReplyError: no whole answer came in time, or it was no JSON object.
+        """
+        deadline = self._clock() + timeout_seconds
+        data = None if body is None else orjson.dumps(body)
+        reply = self._send(method, _target(path, query), data, content_type, deadline)
+        with contextlib.closing(reply):
+            raw = self._read(reply, deadline)
+        if reply.status >= 400:
+            raise api_error(reply.status, raw, reply.headers.get("Retry-After"))
+        if not raw:
+            return {}
+        try:
+            value = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            raise NoReplyError(f"{method} {path}: the reply is not JSON: {error}", maybe_done=True) from error
+        if not isinstance(value, dict):
+            raise NoReplyError(f"{method} {path}: the reply is not a JSON object", maybe_done=True)
+        return value
+
+    def stream(self, path: str, *, query: Mapping[str, str], idle_seconds: float) -> "Stream":
+        """Open a watch. *idle_seconds* bounds each silence of the server: before the head of the reply and after it.
+
+        Raises:
+            ApiError: the server answered with a status of 400 or more.
+            NoReplyError: it did not answer in time.
+        """
+        deadline = self._clock() + idle_seconds
+        reply = self._send("GET", _target(path, query), None, "application/json", deadline)
+        if reply.status >= 400:
+            with contextlib.closing(reply):
+                raw = self._read(reply, deadline, MAX_ERROR_BYTES)
+            raise api_error(reply.status, raw, reply.headers.get("Retry-After"))
+        return Stream(reply)
+
+    def _send(
+        self, method: str, target: str, data: bytes | None, content_type: str, deadline: float
+    ) -> urllib3.BaseHTTPResponse:
+        again = {"stale": method == "GET", "401": True}
+        while True:
+            left = deadline - self._clock()
+            if left <= 0:
+                raise NoReplyError(f"{method} {target}: out of time before sending", maybe_done=False)
+            timeout = urllib3.Timeout(connect=min(left, self._connect_seconds), read=left)
+            try:
+                reply = self._pool.request(
+                    method,
+                    self._url + target,
+                    body=data,
+                    headers=self._headers(None if data is None else content_type),
+                    timeout=timeout,
+                    preload_content=False,
+                    decode_content=False,
+                    redirect=False,
+                    retries=False,
+                )
+            except ProtocolError as error:
+                if again.pop("stale", False):
+                    continue
+                raise NoReplyError(f"{method} {target}: {error}", maybe_done=True) from error
+            except (HTTPError, OSError) as error:
+                raise NoReplyError(
+                    f"{method} {target}: {error}", maybe_done=not isinstance(error, _NEVER_SENT)
+                ) from error
+            if reply.status == 401 and again.pop("401", False) and self._credentials.renew():
+                reply.close()
+                continue
+            return reply
+
+    def _headers(self, content_type: str | None) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
+        if content_type is not None:
+            headers["Content-Type"] = content_type
+        authorization = self._credentials.authorization()
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        return headers
+
+    def _read(self, reply: urllib3.BaseHTTPResponse, deadline: float, limit: int = MAX_REPLY_BYTES) -> bytes:
+        """The whole body; the deadline is checked between pieces, so a trickle cannot hold us."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            while piece := reply.read1(_READ_BYTES):
+                pieces.append(piece)
+                size += len(piece)
+                if size > limit or self._clock() > deadline:
+                    raise NoReplyError(f"the reply is too long or too slow ({size} bytes so far)", maybe_done=True)
+        except (HTTPError, OSError) as error:
+            raise NoReplyError(f"the reply broke off after {size} bytes: {error}", maybe_done=True) from error
+        return b"".join(pieces)
+
+
+class Stream:
+    """An open watch: iterate over its bytes as they come; `abort` from any thread ends the iteration.
+
+    Ends when the server closes; raises NoReplyError when the stream breaks or stays silent for too long.
+    """
+
+    def __init__(self, reply: urllib3.BaseHTTPResponse) -> None:
+        self._reply = reply
+        self._lock = threading.Lock()
+        self._open = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Pieces of the body, never empty, not cut at lines."""
+        try:
+            while piece := self._reply.read1(_READ_BYTES):
+                yield piece
+        except (HTTPError, OSError, ValueError) as error:
+            raise NoReplyError(f"the stream broke: {error}", maybe_done=True) from error
+
+    def abort(self) -> None:
+        """Wake the reader: its iteration ends or raises. Harmless when the stream is closed already."""
+        with self._lock, contextlib.suppress(OSError, RuntimeError, ValueError):
+            if self._open:
+                self._reply.shutdown()
+
+    def close(self) -> None:
+        """Close the connection; it is not used again."""
+        with self._lock:
+            self._open = False
+            self._reply.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def path_of(base: str, plural: str, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
+    """The path of an object or a collection; *base* as in `/api/v1` or `/apis/GROUP/VERSION`."""
+    parts = [base]
+    if namespace:
+        parts += ["namespaces", quote(namespace, safe="")]
+    parts.append(plural)
+    parts += [quote(part, safe="") for part in (name, subresource) if part]
+    return "/".join(parts)
+
+
+def _target(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _socket_options() -> list[tuple[int, int, int]]:
+    """No Nagle delay; and a peer that vanished without a word is noticed by the kernel within a minute."""
+    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    if sys.platform == "linux":
+        options += [
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+        ]
+    return options

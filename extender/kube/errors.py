@@ -1,0 +1,95 @@
+"""How a call to the API server can fail, told apart by what a caller may do next.
+
+`ApiError`: the server answered no. `NoReplyError`: there was no answer; it says whether the server may have acted.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+
+class KubeError(Exception):
+    """Any failure of a call to the API server."""
+
+
+class NoReplyError(KubeError):
+    """No (whole) answer came. `maybe_done`: the request had left, so the server may have carried it out."""
+
+    def __init__(self, message: str, *, maybe_done: bool) -> None:
+        super().__init__(message)
+        self.maybe_done = maybe_done
+
+
+class ApiError(KubeError):
+    """The server answered with a status of 400 or more.
+
+    `reason` is the machine-readable word of the Status object, empty when the body was none. `retry_after_seconds` is
+    None when the server named no time.
+    """
+
+    def __init__(
+        self, status: int, reason: str, message: str, *, retry_after_seconds: float | None = None, cause: str = ""
+    ) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+        self.cause = cause
+
+    @property
+    def expired(self) -> bool:
+        """Whether the resourceVersion or continue token is too old: list again."""
+        return self.status == 410
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the resourceVersion is newer than the server's: it has lost history, list again."""
+        return self.cause == "ResourceVersionTooLarge" or (
+            self.status == 504 and "too large resource version" in self.message.lower()
+        )
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same call may succeed later."""
+        return self.status in (408, 429) or self.status >= 500
+
+
+def api_error(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
+    """The error that a reply with *status* is; *body* may be anything."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict) or value.get("kind") != "Status":
+        message = body[:200].decode("utf-8", "replace")
+        return ApiError(status, "", message, retry_after_seconds=_seconds(retry_after))
+    return status_error(value, default_code=status, retry_after=retry_after)
+
+
+def status_error(status: Mapping[str, Any], *, default_code: int = 500, retry_after: str | None = None) -> ApiError:
+    """The error that a Status object is, from a reply or from an ERROR event of a watch."""
+    code = status.get("code")
+    details = status.get("details")
+    if not isinstance(details, dict):
+        details = {}
+    causes = details.get("causes")
+    cause = causes[0].get("reason", "") if isinstance(causes, list) and causes and isinstance(causes[0], dict) else ""
+    seconds = _seconds(retry_after)
+    return ApiError(
+        code if isinstance(code, int) and code >= 400 else default_code,
+        str(status.get("reason") or ""),
+        str(status.get("message") or ""),
+        retry_after_seconds=_seconds(details.get("retryAfterSeconds")) if seconds is None else seconds,
+        cause=str(cause),
+    )
+
+
+def _seconds(value: object) -> float | None:
+    """A Retry-After in seconds; None for a date or anything else (then our own back-off serves)."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) > 0:
+        return float(value)
+    return None

@@ -1,0 +1,47 @@
+"""Reading untrusted JSON objects: what is missing or of another type reads as empty, and never raises."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+_EMPTY: Final[Mapping[str, Any]] = {}
+
+
+def mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object under *name*; empty when there is none."""
+    found = value.get(name)
+    return found if isinstance(found, dict) else _EMPTY
+
+
+def items(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The objects of the list under *name*; empty when there is none."""
+    found = value.get(name)
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def text(value: Mapping[str, Any], name: str) -> str:
+    """The string under *name*; empty when there is none."""
+    found = value.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def integer(value: Mapping[str, Any], name: str, default: int = 0) -> int:
+    """The integer under *name*; *default* when there is none."""
+    found = value.get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) else default
+
+
+def strings(value: Mapping[str, Any], name: str) -> dict[str, str]:
+    """The string-to-string object under *name*; entries of other types are left out."""
+    return {k: v for k, v in mapping(value, name).items() if isinstance(v, str)}
+
+
+def unix_seconds(value: Mapping[str, Any], name: str) -> int | None:
+    """The RFC 3339 time under *name* in whole seconds since 1970; None when there is none or it cannot be read."""
+    found = value.get(name)
+    if not isinstance(found, str):
+        return None
+    try:
+        return int(datetime.fromisoformat(found).timestamp())
+    except (ValueError, OverflowError):
+        return None

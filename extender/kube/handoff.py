@@ -1,0 +1,56 @@
+"""From a watch's thread to the event loop, with back-pressure.
+
+The loop's handler runs once a batch; the thread waits for it before it reads on, so a loop that is busy slows the
+stream down instead of piling up batches. A stopping application releases the thread at once.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from extender.kube.changes import Batch, ConsumerGoneError
+
+T = TypeVar("T")
+_POLL_SECONDS: Final = 0.5
+
+
+class LoopHandoff(Generic[T]):
+    """A `Deliver` for `Watch` that runs *handle* on *loop*. Made on the loop; called in the watch's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, handle: Callable[[Batch[T]], None]) -> None:
+        self._loop, self._handle = loop, handle
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Take no more batches and release a thread that waits. Call it before stopping the watch."""
+        self._closed.set()
+
+    def __call__(self, batch: Batch[T]) -> None:
+        """Run the handler on the loop and wait for it.
+
+        Raises:
+            ConsumerGoneError: `close` was called, or the loop is gone.
+            Exception: whatever the handler raised.
+        """
+        if self._closed.is_set():
+            raise ConsumerGoneError
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def take() -> None:
+            try:
+                self._handle(batch)
+            except Exception as error:  # noqa: BLE001 - it is raised again in the watch's thread
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        try:
+            self._loop.call_soon_threadsafe(take)
+        except RuntimeError as error:
+            raise ConsumerGoneError from error
+        while not concurrent.futures.wait((done,), _POLL_SECONDS).done:
+            if self._closed.is_set():
+                raise ConsumerGoneError
+        done.result()

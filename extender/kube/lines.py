@@ -1,0 +1,123 @@
+"""From the bytes of a watch to its events. Pure: bytes in, events out.
+
+A line that is no event means that the stream is broken (cut, or not a watch at all): it raises, and the caller opens
+another stream at the last resourceVersion it has.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from extender.kube.errors import ApiError, KubeError, status_error
+
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+"""etcd refuses objects above 1.5 MiB; as JSON, with managed fields, the largest are a few times that."""
+
+
+class BrokenStreamError(KubeError):
+    """The stream holds something that is no watch event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """ADDED or MODIFIED: the object is there."""
+
+    object: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """DELETED: the object as it last was."""
+
+    object: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Nothing changed up to this resourceVersion but what has been told."""
+
+    object: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """ERROR: the server ends the stream; `error.expired` when the history is gone."""
+
+    error: ApiError
+
+
+WatchEvent = Upsert | Delete | Bookmark | Failure
+
+
+class LineReader:
+    """Collects bytes and gives out whole lines. Holds at most one unfinished line of MAX_LINE_BYTES."""
+
+    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
+        self._limit = limit
+        self._rest: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that *data* completes, without their ends; empty lines are left out.
+
+        Raises:
+            BrokenStreamError: a line is longer than the limit.
+        """
+        head, newline, tail = data.rpartition(b"\n")
+        if not newline:
+            self._keep(data)
+            return []
+        whole = b"".join((*self._rest, head))
+        self._rest, self._size = [], 0
+        self._keep(tail)
+        return [line for line in whole.split(b"\n") if line]
+
+    def _keep(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > self._limit:
+            raise BrokenStreamError(f"a watch line is longer than {self._limit} bytes")
+        if data:
+            self._rest.append(data)
+
+
+def parse_events(lines: list[bytes]) -> Iterator[WatchEvent]:
+    """The events of *lines*; event types that we do not know are left out.
+
+    Raises:
+        BrokenStreamError: a line is not a watch event.
+    """
+    for line in lines:
+        try:
+            event = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise BrokenStreamError(f"a watch line is not JSON: {error}") from error
+        body = event.get("object") if isinstance(event, dict) else None
+        if not isinstance(body, dict):
+            raise BrokenStreamError("a watch line is not a watch event")
+        match event.get("type"):
+            case "ADDED" | "MODIFIED":
+                yield Upsert(body)
+            case "DELETED":
+                yield Delete(body)
+            case "BOOKMARK":
+                yield Bookmark(body)
+            case "ERROR":
+                yield Failure(status_error(body))
+
+
+def resource_version(value: Mapping[str, Any]) -> str:
+    """`metadata.resourceVersion` of an object or a list; empty when there is none."""
+    metadata = value.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) else ""
+
+
+def went_back(before: str, now: str) -> bool:
+    """Whether *now* is older than *before*: the server has lost history (etcd restored from a backup).
+
+    Versions are compared as numbers, which Kubernetes promises from 1.35 and etcd has always given; anything else is
+    opaque and never older.
+    """
+    return before.isdecimal() and now.isdecimal() and int(now) < int(before)

@@ -1,0 +1,74 @@
+"""The nodes, as far as scheduling reads them. Heartbeats (condition times, image lists) are no change.
+
+RBAC: `list`, `watch` on nodes.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from extender.kube.client import KubeClient
+from extender.kube.fields import items, mapping, strings, text, unix_seconds
+from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+
+SOURCE: Final = Source(path="/api/v1/nodes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """One taint; `value` may be empty."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord:
+    """One node. A node that was made anew under its old name has another `uid`.
+
+    `allocatable`: quantities as the API writes them. `ready`: the Ready condition is True. `boot_id` and
+    `kubelet_version` are empty until the kubelet has registered. `deleted_at`: Unix seconds, None while it stays.
+    """
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    ready: bool
+    boot_id: str
+    kubelet_version: str
+    deleted_at: int | None
+
+
+def decode_node(value: Mapping[str, Any]) -> tuple[str, NodeRecord] | None:
+    """The record under the node's name; None without a name."""
+    metadata, spec, status = mapping(value, "metadata"), mapping(value, "spec"), mapping(value, "status")
+    name = sys.intern(text(metadata, "name"))
+    if not name:
+        return None
+    info = mapping(status, "nodeInfo")
+    return name, NodeRecord(
+        name=name,
+        uid=text(metadata, "uid"),
+        labels=strings(metadata, "labels"),
+        allocatable=strings(status, "allocatable"),
+        taints=tuple(
+            Taint(key=text(t, "key"), value=text(t, "value"), effect=text(t, "effect")) for t in items(spec, "taints")
+        ),
+        unschedulable=spec.get("unschedulable") is True,
+        ready=any(text(c, "type") == "Ready" and text(c, "status") == "True" for c in items(status, "conditions")),
+        boot_id=text(info, "bootID"),
+        kubelet_version=sys.intern(text(info, "kubeletVersion")),
+        deleted_at=unix_seconds(metadata, "deletionTimestamp"),
+    )
+
+
+def watch_nodes(
+    client: KubeClient, deliver: Deliver[NodeRecord], settings: WatchSettings | None = None
+) -> Watch[NodeRecord]:
+    """The watch of all nodes; not yet started."""
+    return Watch(client, SOURCE, decode=decode_node, deliver=deliver, settings=settings)

@@ -1,0 +1,144 @@
+"""The pods of the nodes: bound by us, by other schedulers, by DaemonSets, or made by the kubelet (mirror pods).
+
+Watched with `spec.nodeName!=`, so the server never sends the pods that are nowhere yet: their spec comes with the
+scheduler's own requests. Finished pods are *not* selected away although they hold nothing: the server would report them
+as deleted with their last running state, and the reason of their failure, which the audit needs, would be lost.
+
+A record keeps what cluster state, preemption and audit read. The spec is reduced to what `extender.wire.pods` reads,
+encoded, and shared between equal pods: about 1 KB for a pod where the object as Python dicts takes 20.
+
+RBAC: `list`, `watch` on pods (all namespaces).
+"""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from extender.kube.client import KubeClient
+from extender.kube.fields import integer, items, mapping, strings, text, unix_seconds
+from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+
+SOURCE: Final = Source(path="/api/v1/pods", field_selector="spec.nodeName!=")
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_SHARED: Final = 20_000
+"""Distinct reduced specs remembered for sharing; then the memory of them starts anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRecord:
+    """One pod on a node. Strings are empty where the object has nothing; times are Unix seconds, None when unset.
+
+    `kubelet_uid`: the UID under which the kubelet's checkpoints know the pod; differs from `uid` for static pods, whose
+    API object is a mirror. `deleted_at`: when its grace period ends. `reduced`: see `manifest`.
+    """
+
+    uid: str
+    name: str
+    namespace: str
+    node_name: str
+    kubelet_uid: str
+    phase: str
+    reason: str
+    message: str
+    priority: int
+    created_at: int | None
+    started_at: int | None
+    deleted_at: int | None
+    reduced: bytes
+
+    @property
+    def mirror(self) -> bool:
+        """Whether this is the API's picture of a static pod."""
+        return self.kubelet_uid != self.uid
+
+    @property
+    def finished(self) -> bool:
+        """Whether the API has it as Succeeded or Failed: no container of it runs or ever will."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def terminating(self) -> bool:
+        """Whether its deletion was asked for; it holds what it holds until its containers have stopped."""
+        return self.deleted_at is not None
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """`metadata.labels`; decoded at each call."""
+        return strings(mapping(self.manifest(), "metadata"), "labels")
+
+    def manifest(self) -> dict[str, Any]:
+        """A v1.Pod with what `extender.wire.pods.pod_from_json` reads, and labels; a fresh copy at each call."""
+        pod: dict[str, Any] = orjson.loads(self.reduced)
+        pod["metadata"].update(name=self.name, namespace=self.namespace, uid=self.uid)
+        pod["spec"]["nodeName"] = self.node_name
+        pod["status"]["phase"] = self.phase
+        return pod
+
+
+class PodDecoder:
+    """Pod objects to records; one for each watch. Equal reduced specs become one object in memory."""
+
+    def __init__(self) -> None:
+        self._shared: dict[bytes, bytes] = {}
+
+    def __call__(self, value: Mapping[str, Any]) -> tuple[str, PodRecord] | None:
+        """The record under its UID; None for an object without UID, name or node."""
+        metadata, spec, status = mapping(value, "metadata"), mapping(value, "spec"), mapping(value, "status")
+        uid, name, node = text(metadata, "uid"), text(metadata, "name"), text(spec, "nodeName")
+        if not (uid and name and node):
+            return None
+        return uid, PodRecord(
+            uid=uid,
+            name=name,
+            namespace=sys.intern(text(metadata, "namespace")),
+            node_name=sys.intern(node),
+            kubelet_uid=text(mapping(metadata, "annotations"), _MIRROR) or uid,
+            phase=sys.intern(text(status, "phase")),
+            reason=sys.intern(text(status, "reason")),
+            message=text(status, "message"),
+            priority=integer(spec, "priority"),
+            created_at=unix_seconds(metadata, "creationTimestamp"),
+            started_at=unix_seconds(status, "startTime"),
+            deleted_at=unix_seconds(metadata, "deletionTimestamp"),
+            reduced=self._share(orjson.dumps(_reduced(metadata, spec, status), option=orjson.OPT_SORT_KEYS)),
+        )
+
+    def _share(self, raw: bytes) -> bytes:
+        if len(self._shared) >= _SHARED:
+            self._shared.clear()
+        return self._shared.setdefault(raw, raw)
+
+
+def watch_pods(
+    client: KubeClient, deliver: Deliver[PodRecord], settings: WatchSettings | None = None
+) -> Watch[PodRecord]:
+    """The watch of all pods on nodes; not yet started."""
+    return Watch(client, SOURCE, decode=PodDecoder(), deliver=deliver, settings=settings)
+
+
+def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts that admission reads; without what changes from pod to pod of one controller."""
+    return {
+        "metadata": {"labels": strings(metadata, "labels")},
+        "spec": {
+            "initContainers": [_pick(c, ("name", "resources", "restartPolicy")) for c in items(spec, "initContainers")],
+            "containers": [_pick(c, ("name", "resources")) for c in items(spec, "containers")],
+            **_pick(spec, ("resources", "overhead", "resourceClaims")),
+        },
+        "status": {
+            "initContainerStatuses": _statuses(items(status, "initContainerStatuses")),
+            "containerStatuses": _statuses(items(status, "containerStatuses")),
+            **_pick(status, ("qosClass", "extendedResourceClaimStatus", "resourceClaimStatuses")),
+        },
+    }
+
+
+def _statuses(statuses: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [_pick(status, ("name", "allocatedResources")) for status in statuses]
+
+
+def _pick(value: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value[name] for name in names if value.get(name) is not None}

@@ -1,0 +1,307 @@
+"""List and watch one resource for ever: after every batch the consumer knows what the server knows.
+
+How it goes: list in pages (consistent, straight from the server's quorum read, so that a relist never goes back in
+time), tell the differences, watch from the list's resourceVersion, resume from the last version seen. It lists again
+only when the server has lost or forgotten that version: HTTP 410, an ERROR event 410, a version too large for the
+server, or events older than what we have. Everything else is resumed after a wait with full jitter.
+
+Never hangs: each silence of a stream is bounded by `idle_seconds` (bookmarks come about once a minute), each stream by
+its `timeoutSeconds`, which we also enforce ourselves. A consumer that raises ends the watch for good
+(`status().broken`): the two no longer agree, and only a restart mends that.
+
+RBAC: `list` and `watch` on the resource.
+"""
+
+import logging
+import random as _random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from extender.kube.backoff import Backoff
+from extender.kube.changes import Batch, Change, ConsumerGoneError, Mirror, batches
+from extender.kube.client import KubeClient, Stream
+from extender.kube.errors import ApiError, KubeError, NoReplyError
+from extender.kube.lines import (
+    Bookmark,
+    BrokenStreamError,
+    Delete,
+    Failure,
+    LineReader,
+    WatchEvent,
+    parse_events,
+    resource_version,
+    went_back,
+)
+
+T = TypeVar("T")
+Decode = Callable[[Mapping[str, Any]], tuple[str, T] | None]
+"""From an object to (key, value); None for one that cannot be used, which is counted and left out."""
+Deliver = Callable[[Batch[T]], None]
+"""Called in the watch's thread, one batch after the other; the next is read when it returns."""
+
+_SHORT_SECONDS: Final = 1.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What to watch: the collection's path, and selectors that the server applies (empty: everything)."""
+
+    path: str
+    field_selector: str = ""
+    label_selector: str = ""
+
+    def query(self, **more: str) -> dict[str, str]:
+        """The query of a list or watch; empty values are left out."""
+        named = {"fieldSelector": self.field_selector, "labelSelector": self.label_selector, **more}
+        return {name: value for name, value in named.items() if value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSettings:
+    """`page_size`: objects a list page, each given `page_seconds`. `batch_size`: changes of a relist told at once.
+
+    `idle_seconds`: silence after which a stream counts as dead. `stream_seconds`: life asked for each stream, drawn
+    between this and twice this so that streams do not end together.
+    """
+
+    page_size: int = 500
+    batch_size: int = 1000
+    page_seconds: float = 60.0
+    idle_seconds: float = 120.0
+    stream_seconds: float = 300.0
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchStatus:
+    """How the watch is doing. Counters run from its start.
+
+    `silent_seconds`: since the server was last heard, by a list or a byte of a stream. `failures`: in a row. `broken`:
+    why the thread has ended for good; empty while it runs or was stopped.
+    """
+
+    synced: bool
+    objects: int
+    resource_version: str
+    silent_seconds: float
+    lists: int
+    streams: int
+    events: int
+    skipped: int
+    failures: int
+    last_error: str
+    broken: str
+
+
+class Watch(Generic[T]):
+    """One resource, followed in a daemon thread from `start` to `stop`."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        source: Source,
+        *,
+        decode: Decode[T],
+        deliver: Deliver[T],
+        settings: WatchSettings | None = None,
+        random: Callable[[], float] = _random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._source, self._decode, self._deliver = client, source, decode, deliver
+        self._settings = settings or WatchSettings()
+        self._random, self._clock = random, clock
+        self._thread = threading.Thread(target=self._run, name=f"watch {source.path}", daemon=True)
+        self._stop = threading.Event()
+        self._synced = threading.Event()
+        self._stream: Stream | None = None
+        self._stream_lock = threading.Lock()
+        self._mirror: Mirror[T] = Mirror()
+        self._version = ""
+        self._heard_at = clock()
+        self._lists = self._streams = self._events = self._skipped = self._failures = 0
+        self._last_error = self._broken = ""
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def stop(self, timeout_seconds: float = 5.0) -> bool:
+        """End; returns whether the thread is gone in time. Also ends one that waits or is in the middle of a stream."""
+        self._stop.set()
+        with self._stream_lock:
+            if self._stream is not None:
+                self._stream.abort()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def wait_synced(self, timeout_seconds: float) -> bool:
+        """Wait for the first whole list to be delivered; returns whether it was."""
+        return self._synced.wait(timeout_seconds)
+
+    def status(self) -> WatchStatus:
+        """How it is doing now; from any thread."""
+        return WatchStatus(
+            synced=self._synced.is_set(),
+            objects=len(self._mirror),
+            resource_version=self._version,
+            silent_seconds=max(0.0, self._clock() - self._heard_at),
+            lists=self._lists,
+            streams=self._streams,
+            events=self._events,
+            skipped=self._skipped,
+            failures=self._failures,
+            last_error=self._last_error,
+            broken=self._broken,
+        )
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._stop.wait(self._round())
+        except ConsumerGoneError:
+            self._broken = "the consumer is gone"
+        except Exception as error:  # noqa: BLE001 - a consumer may raise anything, and status() must tell
+            self._broken = f"{type(error).__name__}: {error}"
+            _log.exception("watch of %s ended for good", self._source.path)
+
+    def _round(self) -> float:
+        """List if need be, follow one stream to its end; returns the seconds to wait before the next round."""
+        try:
+            if not self._version:
+                self._list()
+            self._follow()
+        except KubeError as error:
+            return 0.0 if self._stop.is_set() else self._failed(error)
+        return 0.0
+
+    def _failed(self, error: KubeError) -> float:
+        self._failures += 1
+        self._last_error = str(error)
+        failures, retry_after = self._failures, None
+        if isinstance(error, ApiError):
+            retry_after = error.retry_after_seconds
+            if error.expired or error.ahead or error.status == 400:
+                self._version = ""
+                failures -= error.expired
+        delay = self._settings.backoff.delay_seconds(failures, self._random, retry_after_seconds=retry_after)
+        _log.warning("watch of %s: %s; again in %.1f s", self._source.path, error, delay)
+        return delay
+
+    def _list(self) -> None:
+        try:
+            listed, version = self._read_pages(self._settings.page_size)
+        except _PagesExpiredError:
+            listed, version = self._read_pages(0)
+        for batch in batches(self._mirror.replace(listed), self._settings.batch_size):
+            self._deliver(batch)
+        self._version = version
+        self._lists += 1
+        self._synced.set()
+
+    def _read_pages(self, size: int) -> tuple[dict[str, T], str]:
+        """The whole list, decoded page by page, and its version. *size* 0: in one page, whatever its length."""
+        listed: dict[str, T] = {}
+        token = ""
+        while True:
+            query = self._source.query(limit=str(size or ""), **{"continue": token})
+            try:
+                page = self._client.request(
+                    "GET", self._source.path, query=query, timeout_seconds=self._settings.page_seconds
+                )
+            except ApiError as error:
+                if error.expired and token:
+                    raise _PagesExpiredError(str(error)) from error
+                raise
+            self._heard_at = self._clock()
+            items = page.get("items") or ()
+            listed.update(decoded for item in items if (decoded := self._decoded(item)) is not None)
+            token = page.get("metadata", {}).get("continue") or ""
+            if not token:
+                break
+            if self._stop.is_set():
+                raise NoReplyError("stopped while listing", maybe_done=False)
+        version = resource_version(page)
+        if not version:
+            raise NoReplyError("the list has no resourceVersion", maybe_done=False)
+        return listed, version
+
+    def _follow(self) -> None:
+        """One stream, to its end. Returns when the server ended it in order; raises KubeError otherwise."""
+        seconds = self._settings.stream_seconds * (1.0 + self._random())
+        events_before, started = self._events, self._clock()
+        lines = LineReader()
+        with self._opened(seconds) as stream:
+            for piece in stream:
+                self._heard_at = self._clock()
+                self._apply(parse_events(lines.feed(piece)))
+                if self._heard_at - started > seconds + self._settings.idle_seconds:
+                    return
+        if self._events == events_before and self._clock() - started < _SHORT_SECONDS:
+            raise BrokenStreamError("the server closed the stream at once")
+
+    def _apply(self, events: Iterable[WatchEvent]) -> None:
+        """Take *events* in; whatever was taken is delivered, even when a later one ends the stream."""
+        changes: list[Change[T]] = []
+        try:
+            for event in events:
+                change = self._take(event)
+                if change is not None:
+                    changes.append(change)
+        finally:
+            if changes:
+                self._deliver(Batch(tuple(changes)))
+
+    def _take(self, event: WatchEvent) -> Change[T] | None:
+        if isinstance(event, Failure):
+            raise event.error
+        version = resource_version(event.object)
+        if went_back(self._version, version):
+            message = f"events of version {version} after {self._version}"
+            raise ApiError(410, "Expired", f"the server has lost history: {message}")
+        change = None
+        if not isinstance(event, Bookmark):
+            decoded = self._decoded(event.object)
+            if decoded is not None:
+                key, value = decoded
+                change = self._mirror.remove(key) if isinstance(event, Delete) else self._mirror.upsert(key, value)
+        self._version = version or self._version
+        self._events += 1
+        self._failures = 0
+        return change
+
+    def _decoded(self, value: Any) -> tuple[str, T] | None:  # noqa: ANN401 - whatever the server sent
+        decoded = self._decode(value) if isinstance(value, dict) else None
+        if decoded is None:
+            self._skipped += 1
+        return decoded
+
+    @contextmanager
+    def _opened(self, seconds: float) -> Iterator[Stream]:
+        query = self._source.query(
+            watch="true",
+            resourceVersion=self._version,
+            allowWatchBookmarks="true",
+            timeoutSeconds=str(max(1, int(seconds))),
+        )
+        stream = self._client.stream(self._source.path, query=query, idle_seconds=self._settings.idle_seconds)
+        self._streams += 1
+        with stream:
+            with self._stream_lock:
+                self._stream = stream
+            if self._stop.is_set():
+                stream.abort()
+            try:
+                yield stream
+            finally:
+                with self._stream_lock:
+                    self._stream = None
+
+
+class _PagesExpiredError(Exception):
+    """The list took longer than the server keeps its snapshot: read it in one go."""
