@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from node_exporter.build import build_report
-from node_exporter.devices import Remembered
-from node_exporter.observation import PodResources
+from node_exporter.devices import Remembered, remember
 from node_exporter.observe import Fixed, RunningConfig, observe, read_fixed
-from node_exporter.report import NodeReport, Problem
+from node_exporter.podresources import PodResourcesClient
+from node_exporter.report import NodeReport
 
 SOCKET = "pod-resources/kubelet.sock"
 REFRESH_SECONDS = 600.0
@@ -34,6 +34,7 @@ class Node:
         self._fixed_at = 0.0
         self._socket_identity: tuple[int, int] | None = None
         self._remembered: Remembered = {}
+        self._podresources = PodResourcesClient(settings.root / SOCKET)
 
     @property
     def kubelet_dir(self) -> Path:
@@ -43,7 +44,8 @@ class Node:
     def look(self, *, is_tick: bool) -> NodeReport:
         """Take one look. Without podresources a regular look reads machine and configuration again."""
         fixed = self._refreshed(is_tick=is_tick)
-        observation = observe(self._settings.root, fixed, self._ask, time.sleep)
+        observation = observe(self._settings.root, fixed, self._podresources.ask, time.sleep)
+        self._remembered = remember(self._remembered, observation.podresources)
         return build_report(observation, node_name=self._settings.node_name, remembered=self._remembered)
 
     def _refreshed(self, *, is_tick: bool) -> Fixed:
@@ -61,11 +63,9 @@ class Node:
             self._fixed_at = time.monotonic()
             self._socket_identity = _identity(self._fixed.kubelet_dir / SOCKET)
             self._remembered = {} if is_restart else self._remembered
+            self._podresources.close()
+            self._podresources = PodResourcesClient(self._fixed.kubelet_dir / SOCKET)
         return self._fixed
-
-    def _ask(self) -> tuple[PodResources | None, tuple[Problem, ...]]:
-        reason = "no socket"
-        return None, (Problem(source="podresources", path=SOCKET, reason=reason, severity="error"),)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

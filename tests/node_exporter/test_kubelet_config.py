@@ -46,7 +46,7 @@ def test_empty_policies_mean_the_defaults() -> None:
         ({"evictionHard": {"memory.available": "0%"}}, False, 0),
         ({"evictionHard": {"memory.available": "100%"}}, False, 0),
         ({"evictionHard": {"memory.available": "25%"}}, False, 16 * GIBIBYTE),
-        ({"evictionHard": {"memory.available": "5%"}}, False, 3435973888),  # 0.05 in single precision is a little more than that
+        ({"evictionHard": {"memory.available": "5%"}}, False, 3435973888),  # in single precision
     ],
 )  # fmt: skip
 def test_hard_eviction_threshold(document: dict[str, Any], running: bool, memory: int) -> None:  # noqa: FBT001

@@ -1,0 +1,153 @@
+"""The kubelet's podresources v1 service over its unix socket: the only place that knows gRPC.
+
+Laws of this file
+- Whatever the service does (absent, restarting, slow, refusing, nonsense) becomes None and a Problem; nothing raises.
+- Each question has a deadline. A channel that failed is thrown away, so that a restarted kubelet is reached at once.
+- gRPC is imported on first use: an exporter on a node without the socket does not pay for it.
+- List shows app containers, and sidecars from 1.30 on, never ordinary init containers (pkg/kubelet/apis/podresources).
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from node_exporter.files import describe
+from node_exporter.observation import DeviceNuma, ListedPod, PodResources
+from node_exporter.report import Container, MemoryBlock, Problem
+
+if TYPE_CHECKING:
+    import grpc
+    from google.protobuf.message import Message
+
+    from node_exporter._podresources import podresources_pb2 as messages
+
+Answer = TypeVar("Answer")
+
+SOURCE = "podresources"
+SERVICE = "/v1.PodResourcesLister"
+DEADLINE_SECONDS = 5.0
+MAX_MESSAGE_BYTES = 64 << 20
+
+
+class PodResourcesClient:
+    """Asks the service at one socket. Not safe for several threads at once."""
+
+    def __init__(self, socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+        self._socket = socket
+        self._deadline = deadline_seconds
+        self._channel: grpc.Channel | None = None
+
+    def ask(self) -> tuple[PodResources | None, tuple[Problem, ...]]:
+        """List and GetAllocatableResources together; None if either fails."""
+        if not self._socket.exists():
+            self.close()
+            return None, (_problem(self._socket, "no socket"),)
+        import grpc  # noqa: PLC0415 - see the laws of this file
+
+        try:
+            from node_exporter._podresources import podresources_pb2 as pb  # noqa: PLC0415
+
+            listed = self._call("List", pb.ListPodResourcesRequest(), pb.ListPodResourcesResponse.FromString)
+            allocatable = self._call(
+                "GetAllocatableResources", pb.AllocatableResourcesRequest(), pb.AllocatableResourcesResponse.FromString
+            )
+            return _facts(listed, allocatable), ()
+        except grpc.RpcError as error:
+            self.close()
+            code, details = getattr(error, "code", None), getattr(error, "details", None)
+            said = f"{code().name if code else type(error).__name__}: {details() if details else ''}"
+            return None, (_problem(self._socket, " ".join(said.split())[:200]),)
+        except (ImportError, ValueError, OverflowError) as error:
+            self.close()
+            return None, (_problem(self._socket, describe(error)),)
+
+    def get(self, namespace: str, name: str) -> ListedPod | None:
+        """One pod; None if the kubelet does not count it, or does not answer (Get is served from 1.34 on)."""
+        import grpc  # noqa: PLC0415
+
+        from node_exporter._podresources import podresources_pb2 as pb  # noqa: PLC0415
+
+        request = pb.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
+        try:
+            reply = self._call("Get", request, pb.GetPodResourcesResponse.FromString)
+        except grpc.RpcError:
+            return None
+        return _pod(reply.pod_resources)
+
+    def close(self) -> None:
+        """Let go of the connection; the next question makes a new one."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _call(self, method: str, request: "Message", parse: Callable[[bytes], Answer]) -> Answer:
+        call: grpc.UnaryUnaryMultiCallable[Message, Answer] = self._connected().unary_unary(
+            f"{SERVICE}/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=parse,
+        )
+        return call(request, timeout=self._deadline)
+
+    def _connected(self) -> "grpc.Channel":
+        import grpc  # noqa: PLC0415
+
+        if self._channel is None:
+            options = (
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.enable_http_proxy", 0),
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.default_authority", "localhost"),
+            )
+            self._channel = grpc.insecure_channel(f"unix:{self._socket}", options=options)
+        return self._channel
+
+
+def _facts(
+    listed: "messages.ListPodResourcesResponse", allocatable: "messages.AllocatableResourcesResponse"
+) -> PodResources:
+    return PodResources(
+        pods=tuple(_pod(pod) for pod in listed.pod_resources),
+        devices=_device_numa(allocatable.devices),
+        allocatable_cpus=frozenset(allocatable.cpu_ids),
+    )
+
+
+def _pod(pod: "messages.PodResources") -> ListedPod:
+    containers = tuple(
+        Container(
+            name=container.name,
+            cpus=tuple(sorted(set(container.cpu_ids))),
+            memory=tuple(
+                sorted(
+                    (
+                        MemoryBlock(type=block.memory_type, size=block.size, numa=_numa_ids(block))
+                        for block in container.memory
+                    ),
+                    key=lambda block: (block.type, block.numa),
+                )
+            ),
+            devices={resource: tuple(sorted(ids)) for resource, ids in sorted(_device_numa(container.devices).items())},
+        )
+        for container in pod.containers
+    )
+    return ListedPod(namespace=pod.namespace, name=pod.name, containers=containers)
+
+
+def _device_numa(devices: "Iterable[messages.ContainerDevices]") -> dict[str, DeviceNuma]:
+    """Join the elements of each device: the service sends one for each NUMA node of it. No topology is None."""
+    found: dict[str, dict[str, frozenset[int] | None]] = {}
+    for element in devices:
+        known = found.setdefault(element.resource_name, {})
+        nodes = frozenset(node.ID for node in element.topology.nodes) if element.HasField("topology") else None
+        for id_ in element.device_ids:
+            before = known.get(id_)
+            known[id_] = nodes if before is None else before | (nodes or frozenset())
+    return dict(found)
+
+
+def _numa_ids(block: "messages.ContainerMemory") -> tuple[int, ...]:
+    return tuple(sorted({node.ID for node in block.topology.nodes}))
+
+
+def _problem(socket: Path, reason: str) -> Problem:
+    return Problem(source=SOURCE, path=socket.name, reason=reason, severity="error")
