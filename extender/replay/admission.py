@@ -149,6 +149,7 @@ def _admitted(walk: Walk) -> Admitted:
             cpus=cpus.get(c.name, 0),
             memory=memory.get(c.name, ()),
             devices={r: tuple(sorted(ids)) for r, ids in sorted(devices.get(c.name, {}).items())},
+            devices_random=frozenset(r for name, r in walk.choices.random_picks if name == c.name),
         )
     return Admitted(placements=placements, pod_cpus=state.cpu.pod_entries.get(uid, 0))
 

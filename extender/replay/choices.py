@@ -11,11 +11,13 @@ from collections.abc import Iterator, Sequence
 class Choices:
     """Follows a script of choice numbers, 0 beyond its end, and counts the alternatives at each choice met."""
 
-    __slots__ = ("alternatives", "script")
+    __slots__ = ("alternatives", "random_picks", "script")
 
     def __init__(self, script: tuple[int, ...] = ()) -> None:
         self.script = script
         self.alternatives: list[int] = []
+        self.random_picks: set[tuple[str, str]] = set()
+        """(container, resource) pairs for which the kubelet had more devices to pick from than it needed."""
 
     def split(self, count: int, sizes: Sequence[int]) -> tuple[int, ...]:
         """How many to take from each kind, *count* in all; *sizes* is what each kind has, together more than that."""

@@ -22,12 +22,14 @@ class KubeletConfigError(ValueError):
     """A configuration with which no kubelet of that version starts.
 
     `field` is the KubeletConfiguration field to mend, the message says why in the kubelet's words where it has any.
+    `alternatives` are messages that the kubelet prints as well instead: it looks at options in random order.
     """
 
-    def __init__(self, field_name: str, reason: str) -> None:
+    def __init__(self, field_name: str, reason: str, alternatives: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
         self.field: Final = field_name
         self.reason: Final = reason
+        self.alternatives: Final = alternatives
 
 
 class TopologyPolicy(StrEnum):
@@ -138,14 +140,11 @@ def parse_cpu_options(config: KubeletConfig, minor: int) -> CPUOptions:
     Raises:
         KubeletConfigError: an unknown or unavailable option, a value that is no boolean, two options in conflict.
     """
-    where = "cpuManagerPolicyOptions"
-    on = {}
-    for name, value in sorted(config.cpu_manager_policy_options.items()):
-        level = _level(name, CPU_OPTION_LEVELS, minor)
-        if level is None:
-            raise KubeletConfigError(where, f'{_CPU_ERRORS}unknown CPU Manager Policy option: "{name}"')
-        _require_gate("CPU Manager Policy", "CPUManagerPolicy", name, level, config, minor, where, _CPU_ERRORS)
-        on[name] = _parse_bool(where, name, value)
+    family = _OptionFamily("cpuManagerPolicyOptions", "CPU Manager Policy", CPU_OPTION_LEVELS, _CPU_ERRORS)
+    where = family.field
+    options = config.cpu_manager_policy_options
+    _check_available(family, options, config, minor)
+    on = {name: _parse_bool(where, name, value) for name, value in sorted(options.items())}
     for first, second in _CONFLICTS:
         if on.get(first) and on.get(second):
             raise KubeletConfigError(
@@ -169,15 +168,14 @@ def parse_topology_options(config: KubeletConfig, minor: int) -> TopologyOptions
     Raises:
         KubeletConfigError: an unknown or unavailable option, or a value that does not parse.
     """
-    where = "topologyManagerPolicyOptions"
+    family = _OptionFamily(
+        "topologyManagerPolicyOptions", "Topology Manager Policy", TOPOLOGY_OPTION_LEVELS, "topologymanager: "
+    )
+    where = family.field
+    options = config.topology_manager_policy_options
+    _check_available(family, options, config, minor)
     closest, max_nodes = False, DEFAULT_MAX_NUMA_NODES
-    for name, value in sorted(config.topology_manager_policy_options.items()):
-        level = _level(name, TOPOLOGY_OPTION_LEVELS, minor)
-        if level is None:
-            raise KubeletConfigError(where, f'topologymanager: unknown Topology Manager Policy option: "{name}"')
-        _require_gate(
-            "Topology Manager Policy", "TopologyManagerPolicy", name, level, config, minor, where, "topologymanager: "
-        )
+    for name, value in sorted(options.items()):
         if name == "prefer-closest-numa-nodes":
             closest = _parse_bool(where, name, value)
         else:
@@ -185,18 +183,30 @@ def parse_topology_options(config: KubeletConfig, minor: int) -> TopologyOptions
     return TopologyOptions(prefer_closest_numa=closest, max_allowable_numa_nodes=max_nodes)
 
 
-def _level(name: str, levels: Mapping[str, OptionLevels], minor: int) -> str | None:
-    return levels[name].level(minor) if name in levels else None
+@dataclass(frozen=True, slots=True)
+class _OptionFamily:
+    field: str
+    title: str
+    levels: Mapping[str, OptionLevels]
+    error_prefix: str
 
 
-def _require_gate(
-    family: str, gate_prefix: str, name: str, level: str, config: KubeletConfig, minor: int, where: str, prefix: str
-) -> None:
-    if level == "stable" or gate_enabled(f"{gate_prefix}{level.capitalize()}Options", minor, config.feature_gates):
-        return
-    raise KubeletConfigError(
-        where, f'{prefix}{family} {level.capitalize()}-level Options not enabled, but option "{name}" provided'
-    )
+def _check_available(family: _OptionFamily, options: Mapping[str, str], config: KubeletConfig, minor: int) -> None:
+    """Refuse options that the version does not know or whose stability level is gated off."""
+    faults = []
+    for name in sorted(options):
+        level = family.levels[name].level(minor) if name in family.levels else None
+        if level is None:
+            faults.append(f'{family.error_prefix}unknown {family.title} option: "{name[:60]}"')
+            continue
+        gate = f"{family.title.replace(' ', '')}{level.capitalize()}Options"
+        if level != "stable" and not gate_enabled(gate, minor, config.feature_gates):
+            faults.append(
+                f"{family.error_prefix}{family.title} {level.capitalize()}-level Options not enabled, "
+                f'but option "{name}" provided'
+            )
+    if faults:
+        raise KubeletConfigError(family.field, faults[0], tuple(faults[1:]))
 
 
 def _parse_bool(where: str, name: str, value: str) -> bool:

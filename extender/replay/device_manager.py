@@ -195,7 +195,7 @@ def _devices_to_allocate(
     if needed <= 0:
         return _NONE
     reusable = state.reusable_by(pod.uid).get(resource, _NONE)
-    reused = _pick(devices, reusable, min(needed, len(reusable)), choices)
+    reused = _pick(devices, reusable, min(needed, len(reusable)), choices, (container.name, resource))
     needed -= len(reused)
     if not needed:
         return reused
@@ -204,7 +204,7 @@ def _devices_to_allocate(
         message = f"requested number of devices unavailable for {resource}. Requested: {needed}, Available: {len(free)}"
         raise _refusal(message, resource, needed, len(free))
     for tier in _tiers(devices, free, affinity):
-        picked = _pick(devices, tier, min(needed, len(tier)), choices)
+        picked = _pick(devices, tier, min(needed, len(tier)), choices, (container.name, resource))
         reused |= picked
         needed -= len(picked)
         if not needed:
@@ -228,10 +228,13 @@ def _tiers(devices: Mapping[str, Device], free: frozenset[str], affinity: int | 
     return aligned, free - nowhere - aligned, nowhere
 
 
-def _pick(devices: Mapping[str, Device], tier: frozenset[str], count: int, choices: Choices) -> frozenset[str]:
+def _pick(
+    devices: Mapping[str, Device], tier: frozenset[str], count: int, choices: Choices, what: tuple[str, str]
+) -> frozenset[str]:
     """*count* devices of the tier: how many of each kind is the kubelet's free choice."""
-    if count >= len(tier):
-        return tier
+    if count in (0, len(tier)):
+        return tier if count else _NONE
+    choices.random_picks.add(what)
     kinds: dict[tuple[int, bool], list[str]] = {}
     for device_id in sorted(tier):
         device = devices.get(device_id)

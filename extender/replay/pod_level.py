@@ -15,7 +15,7 @@ from extender.replay import cpu_manager, memory_manager
 from extender.replay.hints import IMPOSSIBLE, Hints, TopologyHint
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import ContainerRequest, PodRequest
-from extender.replay.state import Block, CPUState, ManagerState, MemoryState
+from extender.replay.state import Block, CPUState, MemoryState
 from extender.replay.verdict import Provider, Reason, Refusal
 
 
@@ -31,16 +31,6 @@ def checked_memory_hints(kubelet: Kubelet, state: MemoryState, pod: PodRequest) 
     if kubelet.memory_static and pod.pod_level is not None and _memory_shortage(pod):
         return dict.fromkeys(pod.pod_level.memory_bytes, IMPOSSIBLE)
     return memory_manager.pod_hints(kubelet, state, pod)
-
-
-def allocate_pod(kubelet: Kubelet, state: ManagerState, pod: PodRequest, hint: TopologyHint) -> ManagerState:
-    """The state after CPU and memory manager allocated the bubble and its parts.
-
-    Raises:
-        Refusal: EmptyPodSharedPoolError, SMTAlignmentError or UnexpectedAdmissionError.
-    """
-    state = replace(state, cpu=_allocate_cpus(kubelet, state.cpu, pod, hint.affinity))
-    return replace(state, memory=_allocate_memory(kubelet, state.memory, pod, hint))
 
 
 def _cpu_shortage(pod: PodRequest) -> str | None:
@@ -82,8 +72,16 @@ def _shortage(
     return None
 
 
-def _allocate_cpus(kubelet: Kubelet, state: CPUState, pod: PodRequest, affinity: int | None) -> CPUState:
-    """Source: cm/cpumanager/policy_static.go, AllocatePod."""
+def take_bubble(kubelet: Kubelet, state: CPUState, pod: PodRequest, affinity: int | None) -> CPUState:
+    """The state after the pod's whole CPU budget was taken from the node, not yet shared out.
+
+    If sharing out then fails, the kubelet never gives this bubble back: no container entry leads to it.
+
+    Source: cm/cpumanager/policy_static.go, AllocatePod.
+
+    Raises:
+        Refusal: EmptyPodSharedPoolError, SMTAlignmentError or UnexpectedAdmissionError.
+    """
     assert pod.pod_level is not None
     total = pod.pod_level.cpus
     if not kubelet.cpu_static or not total:
@@ -92,6 +90,21 @@ def _allocate_cpus(kubelet: Kubelet, state: CPUState, pod: PodRequest, affinity:
         raise Refusal(Reason.EMPTY_POD_SHARED_POOL, shortage, provider=Provider.CPU, resource="cpu", wanted=total)
     cpu_manager.check_smt_alignment(kubelet, state, total)
     bubble = cpu_manager.take(kubelet, cpu_manager.available(kubelet, state), total, affinity)
+    pod_entries = {**state.pod_entries, pod.uid: bubble}
+    return replace(state, default=state.default & ~bubble, pod_entries=pod_entries)
+
+
+def share_out_cpus(kubelet: Kubelet, state: CPUState, pod: PodRequest) -> CPUState:
+    """The state after every container got its part of the bubble: exclusive ones as asked, shared ones the rest.
+
+    Source: cm/cpumanager/policy_static.go, AllocatePod.
+
+    Raises:
+        Refusal: UnexpectedAdmissionError where the bubble is too small for an exclusive container.
+    """
+    bubble = state.pod_entries.get(pod.uid, 0)
+    if not bubble:
+        return state
     held: dict[str, int] = {}
     left = bubble
     for c in pod.containers:
@@ -103,16 +116,18 @@ def _allocate_cpus(kubelet: Kubelet, state: CPUState, pod: PodRequest, affinity:
             held[c.name] = left
     for c in pod.containers:
         held.setdefault(c.name, left)
-    return replace(
-        state,
-        default=state.default & ~bubble,
-        entries={**state.entries, pod.uid: {c.name: held[c.name] for c in pod.containers}},
-        pod_entries={**state.pod_entries, pod.uid: bubble},
-    )
+    entries = {**state.entries, pod.uid: {c.name: held[c.name] for c in pod.containers}}
+    return replace(state, entries=entries)
 
 
-def _allocate_memory(kubelet: Kubelet, state: MemoryState, pod: PodRequest, hint: TopologyHint) -> MemoryState:
-    """Source: cm/memorymanager/policy_static.go, AllocatePod."""
+def allocate_memory(kubelet: Kubelet, state: MemoryState, pod: PodRequest, hint: TopologyHint) -> MemoryState:
+    """The state after the pod's memory budget was pinned and shared out in blocks.
+
+    Source: cm/memorymanager/policy_static.go, AllocatePod.
+
+    Raises:
+        Refusal: EmptyPodSharedPoolError or UnexpectedAdmissionError.
+    """
     assert pod.pod_level is not None
     budget = pod.pod_level.memory_bytes
     if not kubelet.memory_static or not budget:
@@ -140,8 +155,7 @@ def _share_out(pod: PodRequest, mask: int) -> dict[str, tuple[Block, ...]]:
         if c.memory_bytes:
             blocks[c.name] = tuple(Block(mask, name, size) for name, size in c.memory_bytes.items())
             if not c.reusable:
-                for name, size in c.memory_bytes.items():
-                    left[name] = left.get(name, 0) - size
+                left = {name: size - c.memory_bytes.get(name, 0) for name, size in left.items()}
         elif c.reusable:
             blocks[c.name] = tuple(Block(mask, name, size) for name, size in left.items())
     for c in pod.containers:

@@ -94,7 +94,9 @@ def _admit_by_pod(walk: Walk) -> None:
     )
     if pod.pod_level is not None:
         walk.affinities.update(dict.fromkeys((c.name for c in pod.containers), hint))
-        walk.state = pod_level.allocate_pod(kubelet, state, pod, hint)
+        walk.state = replace(walk.state, cpu=pod_level.take_bubble(kubelet, state.cpu, pod, hint.affinity))
+        walk.state = replace(walk.state, cpu=pod_level.share_out_cpus(kubelet, walk.state.cpu, pod))
+        walk.state = replace(walk.state, memory=pod_level.allocate_memory(kubelet, state.memory, pod, hint))
         return
     for container in pod.containers:
         walk.affinities[container.name] = hint

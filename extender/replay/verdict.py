@@ -62,7 +62,8 @@ class Placement:
     """Where one container lands.
 
     `cpus` raw bits, 0 in the shared pool. `affinity` is what the Topology Manager stored: raw NUMA bits, None for any
-    node. `devices` ids by resource, sorted; where the kubelet picks at random among equal ones, one possible pick.
+    node. `devices` ids by resource, sorted. `devices_random` names the resources of which the kubelet picks some at
+    random: `devices` then shows one possible pick.
     """
 
     affinity: int | None
@@ -70,6 +71,7 @@ class Placement:
     cpus: int = 0
     memory: tuple[Block, ...] = ()
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    devices_random: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
