@@ -25,6 +25,13 @@ class WireError(ValueError):
         return WireError(f"{prefix}{self.field}" if self.field[0] == "[" else f"{prefix}.{self.field}", self.reason)
 
 
+class NotJSONError(WireError):
+    """The document is no JSON text at all."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("", f"not JSON: {reason}")
+
+
 def shown(value: object) -> str:
     """A foreign value for a message: its Python form, cut to `MAX_SHOWN` characters."""
     text = repr(value) if not isinstance(value, str | bytes) else repr(value[: MAX_SHOWN + 1])

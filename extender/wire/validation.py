@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from extender.wire.errors import WireError, shown
+from extender.wire.errors import NotJSONError, WireError, shown
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def _first_fault(error: ValidationError) -> WireError:
         elif "[" not in part:  # the name of a union's member, such as list[str]
             path += f".{part}" if path else part
     if fault["type"] == "json_invalid":
-        return WireError("", f"not JSON: {fault['msg'].removeprefix('Invalid JSON: ')}")
+        return NotJSONError(fault["msg"].removeprefix("Invalid JSON: "))
     if fault["type"] == "missing":
         return WireError(path, "missing")
     return WireError(path, f"{fault['msg']}, not {shown(fault['input'])}")

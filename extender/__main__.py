@@ -1,0 +1,31 @@
+"""`python -m extender`, `numa-extender`."""
+
+import importlib
+from typing import Final
+
+import click
+
+COMMANDS: Final = ("demo", "replay", "serve")
+"""Each is a module of `extender.cli` with a click command of the same name, imported only when it is asked for."""
+
+
+class _Commands(click.Group):
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"extender.cli.{name}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.command(cls=_Commands)
+@click.version_option(package_name="numa-extender")
+def main() -> None:
+    """Ask the kubelet's Topology Manager before the pod is bound, not after."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The OpenAPI document: bodies that routes read themselves are described as well as those that FastAPI reads."""
+
+from typing import Any, Final, Literal
+
+from fastapi import FastAPI
+from pydantic import TypeAdapter
+
+from extender.api.problems import ProblemDetails
+from extender.api.what_if import WhatIfRequest
+from extender.wire.reports import HEARTBEAT, REPORT
+from extender.wire.scheduler import EXAMPLE_POD, ExtenderArgs
+
+DESCRIPTION: Final = """
+Keeps what every node's kubelet has given away, and answers by replaying the kubelet's own admission.
+
+* **scheduler**: the verbs that kube-scheduler calls. Always status 200; what went wrong is in `Error`.
+* **nodes**: what exporters report, and what is known of each node.
+* **what-if**: what each node would answer to a pod, and why.
+
+Errors of everything but the scheduler's verbs are `application/problem+json` (RFC 9457) with the faulty field.
+"""
+TAGS: Final = [
+    {"name": "scheduler", "description": "The extender protocol of kube-scheduler."},
+    {"name": "nodes", "description": "Reports of exporters, and what follows from them."},
+    {"name": "what-if", "description": "Questions of people. Asking changes nothing."},
+    {"name": "service", "description": "Is it alive, is it ready, how is it doing."},
+]
+BODIES: Final[dict[str, TypeAdapter[Any]]] = {
+    "NodeReport": REPORT,
+    "Heartbeat": HEARTBEAT,
+    "ExtenderArgs": TypeAdapter(ExtenderArgs),
+    "WhatIfRequest": TypeAdapter(WhatIfRequest),
+    "ProblemDetails": TypeAdapter(ProblemDetails),
+}
+"""Schemas that routes name in `openapi_extra` and `responses`."""
+_EXAMPLES: Final[dict[str, object]] = {
+    "ExtenderArgs": {"Pod": EXAMPLE_POD, "Nodes": None, "NodeNames": ["node-a", "node-b"]},
+    "WhatIfRequest": {"pod": EXAMPLE_POD, "nodes": None},
+}
+
+
+def install(app: FastAPI) -> None:
+    """Add the schemas of `BODIES` to the document of *app*."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generate()
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        if "ExtenderArgs" not in schemas:
+            schemas.update(_body_schemas())
+        return document
+
+    # FastAPI's documented way to extend the document.
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _body_schemas() -> dict[str, Any]:
+    inputs: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
+        (name, "validation", adapter) for name, adapter in BODIES.items()
+    ]
+    _, shared = TypeAdapter.json_schemas(inputs, ref_template="#/components/schemas/{model}")
+    schemas: dict[str, Any] = shared["$defs"]
+    for name, example in _EXAMPLES.items():
+        schemas[name]["examples"] = [example]
+    return schemas

@@ -1,0 +1,46 @@
+"""Is it alive, is it ready, how is it doing."""
+
+from collections import Counter
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from extender.api.node_views import certainty_of
+from extender.api.service import Service
+from extender.metrics import CONTENT_TYPE
+from extender.replay.verdict import Certainty
+
+
+class Ready(BaseModel):
+    """The service answers."""
+
+    nodes: int = Field(description="Nodes that reported.")
+    classes: int = Field(description="How many different ones, as far as verdicts go.")
+
+
+def ops_router(service: Service) -> APIRouter:
+    """GET /livez, /readyz, /metrics."""
+    router = APIRouter(tags=["service"])
+
+    @router.get("/livez", summary="The process runs")
+    async def livez() -> dict[str, str]:
+        """Answers as long as the event loop turns."""
+        return {"status": "alive"}
+
+    @router.get("/readyz", summary="Requests are answered")
+    async def readyz() -> Ready:
+        """Ready from the start: nodes that did not report yet are unknown, and treated as set."""
+        return Ready(nodes=len(service.cluster), classes=service.cluster.class_count)
+
+    @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+    async def metrics() -> Response:
+        """The Prometheus text format."""
+        service.cluster.expire(service.clock())
+        by_certainty = Counter(certainty_of(record) for record in service.cluster)
+        for certainty in (Certainty.EXACT, Certainty.STALE, Certainty.UNKNOWN):
+            service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
+        service.metrics.classes.set(service.cluster.class_count)
+        service.metrics.remembered.set(len(service.memo))
+        return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)
+
+    return router

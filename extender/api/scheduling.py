@@ -1,0 +1,122 @@
+"""The verbs that kube-scheduler calls.
+
+Laws of this file
+- Every answer has status 200: kube-scheduler throws other bodies away. What went wrong is in `Error`.
+- The event loop takes the picture of the cluster, another thread replays what was never replayed before.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from extender.api.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.service import Service
+from extender.cluster.classes import NodeClass
+from extender.replay.rules import NEWEST_MINOR, Rules
+from extender.verbs.filter import Filtered, filter_nodes
+from extender.verbs.memo import Judgements, judge_all
+from extender.verbs.prioritize import MAX_SCORE, prioritize_nodes
+from extender.wire.errors import WireError
+from extender.wire.scheduler import (
+    ExtenderFilterResult,
+    HostPriority,
+    SchedulerArgs,
+    error_reply,
+    filter_reply,
+    parse_args,
+    prioritize_reply,
+)
+
+LOG: Final = logging.getLogger(__name__)
+NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
+"""Stand in for kubelets that nothing is known of."""
+
+
+def scheduling_router(service: Service) -> APIRouter:
+    """POST /scheduler/filter and /scheduler/prioritize."""
+    router = APIRouter(prefix="/scheduler", tags=["scheduler"])
+
+    @router.post(
+        "/filter",
+        response_class=Response,
+        responses={200: {"model": ExtenderFilterResult}},
+        openapi_extra=json_body("ExtenderArgs"),
+        summary="Which candidates would admit the pod",
+    )
+    async def filter_(request: Request) -> Response:
+        """The extender's `filterVerb`. Always status 200; what went wrong is in `Error`."""
+        return await _answer(service, "filter", request, _filter)
+
+    @router.post(
+        "/prioritize",
+        response_class=Response,
+        responses={200: {"model": list[HostPriority]}},
+        openapi_extra=json_body("ExtenderArgs"),
+        summary="How good each candidate is, 0 to 10",
+    )
+    async def prioritize(request: Request) -> Response:
+        """The extender's `prioritizeVerb`. Always status 200; what went wrong is in `Error`."""
+        return await _answer(service, "prioritize", request, _prioritize)
+
+    return router
+
+
+async def _answer(
+    service: Service, verb: str, request: Request, answer: Callable[[Service, SchedulerArgs], Awaitable[bytes]]
+) -> Response:
+    started = service.clock()
+    outcome = "answered"
+    try:
+        body = await read_body(request, service.settings.max_scheduler_body_bytes)
+        reply = await answer(service, parse_args(body))
+    except (WireError, BodyTooLargeError) as error:
+        outcome = "invalid"
+        LOG.warning("request not understood verb=%s reason=%r", verb, str(error))
+        reply = error_reply(f"numa-extender: {error}")
+    except Exception:  # the scheduler would throw a 500's body away
+        outcome = "failed"
+        LOG.exception("defect verb=%s", verb)
+        reply = error_reply("numa-extender: a defect of the service; its log tells more")
+    service.metrics.verb_seconds.labels(verb, outcome).observe(service.clock() - started)
+    return Response(reply, media_type="application/json")
+
+
+async def _filter(service: Service, args: SchedulerArgs) -> bytes:
+    judged = await _judge(service, args)
+    filtered = Filtered(passed=args.names) if judged is None else filter_nodes(args.names, *judged)
+    _count(service, filtered)
+    if service.settings.failed_nodes_resolvable:
+        now = {name: refusal.text for name, refusal in filtered.refused.items() if not refusal.never}
+        never = {name: refusal.text for name, refusal in filtered.refused.items() if refusal.never}
+        return filter_reply(args, filtered.passed, now, never)
+    return filter_reply(args, filtered.passed, {}, {name: r.text for name, r in filtered.refused.items()})
+
+
+async def _prioritize(service: Service, args: SchedulerArgs) -> bytes:
+    judged = await _judge(service, args)
+    scores = [MAX_SCORE] * len(args.names) if judged is None else prioritize_nodes(*judged)
+    return prioritize_reply(args.names, scores)
+
+
+async def _judge(service: Service, args: SchedulerArgs) -> tuple[Sequence[NodeClass], Judgements] | None:
+    """The class of each candidate, and the judgement of each class; None for a pod that nothing aligns anywhere."""
+    memo = service.memo.shape(args.pod)
+    if not memo.shape.is_aligned_anywhere((NEWEST_RULES, *service.cluster.rules)):
+        return None
+    classes = service.cluster.classes_of(args.names, service.clock())
+    missing = memo.missing(classes)
+    if missing:
+        service.metrics.judgements.labels("replayed").inc(len(missing))
+        service.memo.store(memo, await asyncio.to_thread(judge_all, service.judge, memo.shape, missing))
+    return classes, memo.judgements
+
+
+def _count(service: Service, filtered: Filtered) -> None:
+    candidates = service.metrics.candidates
+    candidates.labels("passed").inc(len(filtered.passed))
+    for refusal, count in Counter(filtered.refused.values()).items():
+        candidates.labels(refusal.text).inc(count)

@@ -1,0 +1,22 @@
+"""What the routes work with, made once by the composition root."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from extender.cluster.state import ClusterState
+from extender.metrics import Metrics
+from extender.settings import Settings
+from extender.verbs.judge import Judge
+from extender.verbs.memo import VerdictMemo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One extender. `clock` gives seconds of a monotonic clock."""
+
+    settings: Settings
+    cluster: ClusterState
+    memo: VerdictMemo
+    judge: Judge
+    metrics: Metrics
+    clock: Callable[[], float]

@@ -1,0 +1,78 @@
+"""The composition root: the only place that knows everything, and reads the clock."""
+
+import logging
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Final
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
+
+from extender.api import openapi, problems
+from extender.api.nodes import nodes_router
+from extender.api.ops import ops_router
+from extender.api.scheduling import scheduling_router
+from extender.api.service import Service
+from extender.api.what_if import what_if_router
+from extender.cluster.state import ClusterState
+from extender.metrics import Metrics
+from extender.settings import Settings
+from extender.verbs.judge import make_judge
+from extender.verbs.memo import VerdictMemo
+from extender.verbs.strategies import STRATEGIES
+
+DISTRIBUTION: Final = "numa-extender"
+
+
+def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic) -> Service:
+    """One extender, empty."""
+    return Service(
+        settings=settings,
+        cluster=ClusterState(stale_after_seconds=settings.stale_after_seconds, max_nodes=settings.max_nodes),
+        memo=VerdictMemo(settings.max_remembered_judgements),
+        judge=make_judge(STRATEGIES[settings.strategy], settings.doubts),
+        metrics=Metrics(),
+        clock=clock,
+    )
+
+
+def make_app(service: Service) -> FastAPI:
+    """The HTTP face of a service. `/docs` brings its own scripts, so that it works with no internet."""
+    app = FastAPIOffline(
+        title=DISTRIBUTION,
+        version=version(DISTRIBUTION),
+        description=openapi.DESCRIPTION,
+        openapi_tags=openapi.TAGS,
+        redoc_url=None,
+        static_url="/docs/assets",
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name.strip("_"),
+    )
+    for make_router in (scheduling_router, nodes_router, what_if_router, ops_router):
+        app.include_router(make_router(service))
+    problems.install(app)
+    openapi.install(app)
+    return app
+
+
+def make_server(settings: Settings, app: FastAPI) -> uvicorn.Server:
+    """The server for *app*; `Server.run` serves until SIGTERM or SIGINT, then lets requests under way end."""
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+    )
+    return uvicorn.Server(config)
+
+
+def set_up_logging(level: str) -> None:
+    """One line an event, to stderr."""
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")

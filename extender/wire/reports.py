@@ -1,0 +1,230 @@
+"""NodeReports: facts of a node, checked, and what they mean to the replay.
+
+Laws of this file
+- A report that contradicts itself is refused as a whole (`WireError`), so that the last good one stays.
+- A report that lacks something is taken, and never guessed at. Without a machine, a kubelet configuration or a known
+  kubelet version no verdict is possible (`kubelet` None). A manager whose state file is missing, or was written under
+  another policy than the configuration names, is `hidden`: only pods that need nothing of it get a verdict. Each gap is
+  told in `problems`.
+- What pods hold that the kubelet no longer counts is released here, as the kubelet will before its next admission.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+from pydantic import TypeAdapter
+
+from extender.replay.admission import release_pods
+from extender.replay.config import KubeletConfigError
+from extender.replay.kubelet import Kubelet
+from extender.replay.startup import ObservedStateError, check_observed, initial_state, start
+from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
+from extender.replay.verdict import Provider
+from extender.wire.checkpoints import (
+    CPU_FIELD,
+    DEVICE_FIELD,
+    MEMORY_FIELD,
+    JsonObject,
+    cpu_state_from_json,
+    device_entries_from_json,
+    memory_state_from_json,
+    policy_name,
+)
+from extender.wire.errors import WireError, shown
+from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json, machine_from_json
+from extender.wire.validation import Document, parse_json
+from node_exporter.report import SCHEMA_VERSION, Heartbeat, NodeReport, Pod, Problem, Zone
+
+_NODE_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
+SOURCE: Final = "extender"
+"""`source` of the problems found here."""
+
+
+class _Header(Document):
+    schema_version: int
+
+
+_HEADER: Final = TypeAdapter(_Header)
+REPORT: Final = TypeAdapter(NodeReport)
+"""Validates the published contract, types first."""
+
+
+HEARTBEAT: Final = TypeAdapter(Heartbeat)
+_PODS: Final = TypeAdapter(tuple[Pod, ...])
+_ZONES: Final = TypeAdapter(tuple[Zone, ...])
+_PROBLEMS: Final = TypeAdapter(tuple[Problem, ...])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadReport:
+    """A report that holds together. `pods` None: the node could not list them. For the rest see the file's laws."""
+
+    node_name: str
+    boot_id: str
+    sequence: int
+    observed_at: float
+    kubelet_version: str | None
+    kubelet: Kubelet | None
+    state: ManagerState | None
+    hidden: frozenset[Provider]
+    pods: tuple[Pod, ...] | None
+    zones: tuple[Zone, ...]
+    problems: tuple[Problem, ...]
+
+
+def read_report(body: bytes) -> ReadReport:
+    """Read and check the body of a report.
+
+    Raises:
+        WireError: not JSON, an unknown schema version, a wrong type, a quantity that does not parse, or parts that
+            contradict each other.
+    """
+    version = parse_json(_HEADER, body).schema_version
+    if version != SCHEMA_VERSION:
+        raise WireError("schema_version", f"{version} is not known; this extender reads version {SCHEMA_VERSION}")
+    facts = parse_json(REPORT, body)
+    _check_envelope(facts)
+    problems = list(facts.problems)
+    kubelet, devices = _read_fixed(facts, orjson.loads(body), problems)
+    state: ManagerState | None = None
+    hidden: frozenset[Provider] = frozenset()
+    if kubelet is not None:
+        state, hidden = _observed_state(facts, kubelet, devices, problems)
+    return ReadReport(
+        node_name=facts.node_name,
+        boot_id=facts.boot_id,
+        sequence=facts.sequence,
+        observed_at=facts.observed_at,
+        kubelet_version=facts.kubelet_version,
+        kubelet=kubelet,
+        state=state,
+        hidden=hidden,
+        pods=None if facts.pods is None else tuple(facts.pods),
+        zones=tuple(facts.zones),
+        problems=tuple(problems),
+    )
+
+
+def read_heartbeat(body: bytes) -> Heartbeat:
+    """Read the body of a heartbeat; raises WireError."""
+    return parse_json(HEARTBEAT, body)
+
+
+def report_facts(report: ReadReport) -> dict[str, object]:
+    """The parts of a report that people look at and the replay does not, as JSON."""
+    return {
+        "kubelet_version": report.kubelet_version,
+        "pods": None if report.pods is None else _PODS.dump_python(report.pods, mode="json"),
+        "zones": _ZONES.dump_python(report.zones, mode="json"),
+        "problems": _PROBLEMS.dump_python(report.problems, mode="json"),
+    }
+
+
+def _check_envelope(facts: NodeReport) -> None:
+    if not _NODE_NAME.match(facts.node_name):
+        raise WireError("node_name", f"{shown(facts.node_name)} is not a name that a Kubernetes node can have")
+    if not 0 <= facts.sequence < 2**63:
+        raise WireError("sequence", f"{facts.sequence} is outside 0..2^63-1")
+    if not 0 <= facts.observed_at < 2**53:
+        raise WireError("observed_at", f"{facts.observed_at} is not a time in Unix seconds")
+
+
+def _read_fixed(
+    facts: NodeReport, document: Mapping[str, object], problems: list[Problem]
+) -> tuple[Kubelet | None, Devices]:
+    """The running kubelet, and the devices; None where too little is known or no kubelet runs like this.
+
+    Every part that is there is read, so that the absence of one never hides a fault in another.
+    """
+    has_machine = bool(facts.machine.cpus or facts.machine.numa)
+    machine = machine_from_json(document["machine"], "machine") if has_machine else None
+    version = facts.kubelet_version or ""
+    config = kubelet_config_from_json(version, document["kubelet"], "kubelet") if facts.kubelet else None
+    devices = devices_from_json(document["devices"], "devices") if facts.devices else {}
+    if machine is None or config is None or not version:
+        for name, part in (("machine", machine), ("kubelet", config), ("kubelet_version", version)):
+            if not part:
+                problems.append(_problem(name, "not known: no verdict is possible"))
+        return None, devices
+    try:
+        return start(machine, config), devices
+    except KubeletConfigError as error:
+        problems.append(_problem(f"kubelet.{error.field}", f"no kubelet starts like this: {error.reason}"))
+        return None, devices
+
+
+class _Gaps:
+    """Collects what a report does not tell."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        self.hidden: set[Provider] = set()
+
+    def hide(self, manager: Provider, path: str, reason: str) -> None:
+        self.hidden.add(manager)
+        self.problems.append(_problem(path, f"{reason}: no verdict for pods that need the {manager.value} manager"))
+
+
+def _observed_state(
+    facts: NodeReport, kubelet: Kubelet, devices: Devices, problems: list[Problem]
+) -> tuple[ManagerState, frozenset[Provider]]:
+    """What the managers hold, and the managers that nothing is known of."""
+    gaps = _Gaps(problems)
+    empty = initial_state(kubelet, devices)
+    state = ManagerState(
+        cpu=_cpu_state(facts.state.cpu_manager_state, kubelet, empty.cpu, gaps),
+        memory=_memory_state(facts.state.memory_manager_state, kubelet, empty.memory, gaps),
+        devices=_device_state(facts, devices, gaps),
+    )
+    try:
+        check_observed(kubelet, state)
+    except ObservedStateError as error:
+        raise WireError(f"state.{error.field}", error.reason) from None
+    gone = [pod.uid for pod in facts.pods or () if pod.counted is False and pod.uid is not None]
+    return release_pods(state, gone), frozenset(gaps.hidden)
+
+
+def _cpu_state(document: JsonObject | None, kubelet: Kubelet, empty: CPUState, gaps: _Gaps) -> CPUState:
+    policy = kubelet.config.cpu_manager_policy
+    if _is_readable(document, policy, Provider.CPU, CPU_FIELD, gaps, needed=kubelet.cpu_static) and document:
+        return cpu_state_from_json(document) or empty
+    return empty
+
+
+def _memory_state(document: JsonObject | None, kubelet: Kubelet, empty: MemoryState, gaps: _Gaps) -> MemoryState:
+    policy = kubelet.config.memory_manager_policy
+    if _is_readable(document, policy, Provider.MEMORY, MEMORY_FIELD, gaps, needed=kubelet.memory_static) and document:
+        return memory_state_from_json(document) or empty
+    return empty
+
+
+def _is_readable(
+    document: JsonObject | None, policy: str, manager: Provider, field: str, gaps: _Gaps, *, needed: bool
+) -> bool:
+    """Whether the document says something that counts; where it should and does not, the manager is hidden."""
+    if document is None:
+        if needed:
+            gaps.hide(manager, field, "missing")
+        return False
+    written_by = policy_name(document)
+    if written_by != policy:
+        gaps.hide(manager, field, f"written under policy {shown(written_by)}, the configuration says {shown(policy)}")
+        return False
+    return needed
+
+
+def _device_state(facts: NodeReport, devices: Devices, gaps: _Gaps) -> DeviceState:
+    """A node where no plugin ever registered has no checkpoint, and needs none."""
+    document = facts.state.kubelet_internal_checkpoint
+    if facts.devices is None:
+        gaps.hide(Provider.DEVICE, "devices", "not known")
+    elif document is None and devices:
+        gaps.hide(Provider.DEVICE, DEVICE_FIELD, "missing")
+    return DeviceState.of(devices, device_entries_from_json(document) if document is not None else {})
+
+
+def _problem(path: str, reason: str) -> Problem:
+    return Problem(source=SOURCE, path=path, reason=reason, severity="warning")

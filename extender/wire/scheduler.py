@@ -1,0 +1,176 @@
+"""The scheduler extender protocol (k8s.io/kube-scheduler/extender/v1), as Go writes and reads it.
+
+Laws of this file
+- Keys are Go field names, capitalised; unset lists and maps are null. Pods and nodes inside keep their usual keys.
+- A pod of a request stays a plain mapping until `wire.pods` reads it: no model objects on the hot path.
+- The models describe the protocol in the OpenAPI document; requests are not validated through them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from extender.replay.pod import Pod
+from extender.wire.errors import NotJSONError, WireError, shown
+from extender.wire.pods import pod_from_json
+
+JsonObject = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerArgs:
+    """A filter or prioritize request.
+
+    `names` are the candidates in the order asked. `nodes` are the full Node objects, same order, where the scheduler
+    sent those (`nodeCacheCapable: false`); None where it sent names.
+    """
+
+    pod: Pod
+    names: Sequence[str]
+    nodes: Sequence[object] | None
+
+
+def parse_args(body: bytes) -> SchedulerArgs:
+    """Read the body of a filter or prioritize request.
+
+    Raises:
+        WireError: not JSON, no pod, neither names nor nodes, or a part of the wrong type.
+    """
+    document = _object(_load(body), "")
+    pod = pod_from_json(document.get("Pod"), "Pod")
+    names, nodes = document.get("NodeNames"), document.get("Nodes")
+    if names is not None:
+        return SchedulerArgs(pod=pod, names=_names(names), nodes=None)
+    if nodes is None:
+        raise WireError("NodeNames", "neither NodeNames nor Nodes is given")
+    items = _object(nodes, "Nodes").get("items")
+    if items is None:
+        return SchedulerArgs(pod=pod, names=[], nodes=[])
+    if not isinstance(items, list):
+        raise WireError("Nodes.items", f"a list is expected, not {shown(items)}")
+    return SchedulerArgs(pod=pod, names=[_node_name(item, i) for i, item in enumerate(items)], nodes=items)
+
+
+def _load(body: bytes) -> object:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise NotJSONError(str(error)) from None
+
+
+def _object(value: object, field: str) -> JsonObject:
+    if not isinstance(value, dict):
+        raise WireError(field, "missing" if value is None else f"an object is expected, not {shown(value)}")
+    return value
+
+
+def _names(value: object) -> list[str]:
+    if not isinstance(value, list):
+        raise WireError("NodeNames", f"a list is expected, not {shown(value)}")
+    if set(map(type, value)) - {str}:
+        i, wrong = next((i, each) for i, each in enumerate(value) if not isinstance(each, str))
+        raise WireError(f"NodeNames[{i}]", f"a node name is expected, not {shown(wrong)}")
+    return value
+
+
+def _node_name(item: object, i: int) -> str:
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str):
+        raise WireError(f"Nodes.items[{i}].metadata.name", f"a node name is expected, not {shown(name)}")
+    return name
+
+
+def filter_reply(args: SchedulerArgs, passed: Sequence[str], failed: JsonObject, unresolvable: JsonObject) -> bytes:
+    """The reply to a filter request, in the form in which the nodes were asked: names, or whole Node objects.
+
+    The list of that form is never null: two nulls mean "no node fits, and there is no reason".
+    """
+    nodes: JsonObject | None = None
+    names: Sequence[str] | None = passed
+    if args.nodes is not None:
+        keep = set(passed)
+        items = [item for name, item in zip(args.names, args.nodes, strict=True) if name in keep]
+        nodes, names = {"metadata": {}, "items": items}, None
+    return orjson.dumps(
+        {
+            "Nodes": nodes,
+            "NodeNames": names,
+            "FailedNodes": failed,
+            "FailedAndUnresolvableNodes": unresolvable,
+            "Error": "",
+        }
+    )
+
+
+def prioritize_reply(names: Sequence[str], scores: Sequence[int]) -> bytes:
+    """The reply to a prioritize request: a bare array, scores as ints (one float would void the whole reply)."""
+    return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
+
+
+def error_reply(message: str) -> bytes:
+    """The reply, with status 200, to a request that cannot be answered; bodies of other statuses are thrown away."""
+    return orjson.dumps(
+        {"Nodes": None, "NodeNames": None, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": message}
+    )
+
+
+class _GoModel(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+KubernetesObject = dict[str, object]
+_Reasons = dict[str, str]
+
+
+class NodeList(_GoModel):
+    """A v1.NodeList."""
+
+    items: Annotated[list[KubernetesObject] | None, Field(description="v1.Node objects.")] = None
+
+
+class ExtenderArgs(_GoModel):
+    """What kube-scheduler sends to filter and prioritize. One of `NodeNames` and `Nodes` is null."""
+
+    Pod: Annotated[KubernetesObject, Field(description="The v1.Pod that is to be scheduled.")]
+    Nodes: Annotated[NodeList | None, Field(description="The candidates, if `nodeCacheCapable: false`.")] = None
+    NodeNames: Annotated[list[str] | None, Field(description="Their names, if `nodeCacheCapable: true`.")] = None
+
+
+class ExtenderFilterResult(_GoModel):
+    """What filter answers. Nodes keep their order; a refused node stands in one of the two maps, with a reason."""
+
+    Nodes: Annotated[NodeList | None, Field(description="Nodes that pass, if `Nodes` were sent.")]
+    NodeNames: Annotated[list[str] | None, Field(description="Names of nodes that pass, if `NodeNames` were sent.")]
+    FailedNodes: Annotated[_Reasons, Field(description="Refused now; preemption may be tried. Reason by node name.")]
+    FailedAndUnresolvableNodes: Annotated[_Reasons, Field(description="Refused; preemption cannot help.")]
+    Error: Annotated[str, Field(description="Why the request could not be answered; empty if it was.")]
+
+
+class HostPriority(_GoModel):
+    """One entry of what prioritize answers."""
+
+    Host: Annotated[str, Field(description="Node name.")]
+    Score: Annotated[int, Field(ge=0, le=10, description="0 is worst, 10 is best.")]
+
+
+EXAMPLE_POD: Final[KubernetesObject] = {
+    "metadata": {"name": "solver-0", "namespace": "default", "uid": "0d6f2c1e-7a2b-4f0e-9b59-0a3b6f3c9e11"},
+    "spec": {
+        "containers": [
+            {
+                "name": "app",
+                "image": "registry.example/solver:1",
+                "resources": {
+                    "requests": {"cpu": "8", "memory": "16Gi", "vendor.example/gpu": "1"},
+                    "limits": {"cpu": "8", "memory": "16Gi", "vendor.example/gpu": "1"},
+                },
+            }
+        ]
+    },
+    "status": {"phase": "Pending", "qosClass": "Guaranteed"},
+}
+"""A pod for the OpenAPI document's examples."""
