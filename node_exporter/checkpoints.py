@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from node_exporter.checksums import wrong_checksum
 from node_exporter.files import describe, read_bounded
 from node_exporter.report import JsonObject, KubeletState, Problem
 from node_exporter.sysfs import parse_cpu_list
@@ -27,25 +28,31 @@ MAX_STATE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoints:
-    """One reading of the three files: parsed, with the raw bytes that tell whether anything changed since."""
+class RawFiles:
+    """The bytes of the three files, None where unreadable, and why. Equal readings are equal values."""
 
-    state: KubeletState
-    raw: tuple[bytes | None, bytes | None, bytes | None]
-    problems: tuple[Problem, ...]
+    cpu: bytes | None
+    memory: bytes | None
+    devices: bytes | None
+    problems: tuple[Problem, ...] = ()
 
 
-def read_checkpoints(kubelet_dir: Path) -> Checkpoints:
+def read_files(kubelet_dir: Path) -> RawFiles:
     """Read the three state files below the kubelet's root directory. Raises nothing."""
     problems: list[Problem] = []
-    raw = tuple(_read(kubelet_dir, name, problems) for name in (CPU_FILE, MEMORY_FILE, DEVICE_FILE))
-    cpu, memory, devices = raw
+    cpu, memory, devices = (_read(kubelet_dir, name, problems) for name in (CPU_FILE, MEMORY_FILE, DEVICE_FILE))
+    return RawFiles(cpu, memory, devices, tuple(problems))
+
+
+def parse_files(files: RawFiles) -> tuple[KubeletState, tuple[Problem, ...]]:
+    """Parse what was read; a file that is no JSON object is None and a Problem."""
+    problems: list[Problem] = []
     state = KubeletState(
-        cpu_manager_state=_parse(CPU_FILE, cpu, problems),
-        memory_manager_state=_parse(MEMORY_FILE, memory, problems),
-        kubelet_internal_checkpoint=_without_responses(_parse(DEVICE_FILE, devices, problems)),
+        cpu_manager_state=_parse(CPU_FILE, files.cpu, problems),
+        memory_manager_state=_parse(MEMORY_FILE, files.memory, problems),
+        kubelet_internal_checkpoint=_without_responses(_parse(DEVICE_FILE, files.devices, problems)),
     )
-    return Checkpoints(state, (cpu, memory, devices), tuple(problems))
+    return state, (*files.problems, *problems)
 
 
 def torn_cpu(document: JsonObject, expected: frozenset[int]) -> str | None:
@@ -95,6 +102,14 @@ def torn_memory(document: JsonObject) -> str | None:
         return f"not a memory manager state: {type(error).__name__} {describe(error)}"
     off = {kind: amount for kind, amount in charged.items() if amount}
     return f"bytes of blocks less bytes reserved, by type: {off}" if off else None
+
+
+def bad_checksum(document: JsonObject) -> str | None:
+    """Say how a CPU or memory manager state contradicts its own checksum; None if it agrees."""
+    try:
+        return wrong_checksum(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"not a state file: {type(error).__name__} {describe(error)}"
 
 
 def cpu_texts(document: JsonObject) -> Iterator[str]:

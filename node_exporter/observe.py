@@ -12,13 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from node_exporter.checkpoints import CPU_FILE, MEMORY_FILE, Checkpoints, read_checkpoints, torn_cpu, torn_memory
+from node_exporter.checkpoints import (
+    CPU_FILE,
+    MEMORY_FILE,
+    bad_checksum,
+    parse_files,
+    read_files,
+    torn_cpu,
+    torn_memory,
+)
 from node_exporter.files import under
 from node_exporter.kubelet_config import effective_config, load_documents
 from node_exporter.kubelet_flags import Flags, find_command_line, parse_flags
 from node_exporter.observation import Observation, PodResources
 from node_exporter.pods import read_pod_logs
-from node_exporter.report import KubeletConfig, Machine, Problem
+from node_exporter.report import KubeletConfig, KubeletState, Machine, Problem
 from node_exporter.sysfs import parse_cpu_list, read_machine
 
 DEFAULT_KUBELET_DIR = "/var/lib/kubelet"
@@ -83,18 +91,19 @@ def read_fixed(
 
 def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[float], None]) -> Observation:
     """Take one consistent look at what changes: the state files, podresources, the pods' log directories."""
-    checkpoints = read_checkpoints(fixed.kubelet_dir)
+    files = read_files(fixed.kubelet_dir)
     for attempt in range(ATTEMPTS):
-        torn = torn_state(checkpoints, fixed)
-        podresources, ask_problems = (None, ()) if torn and attempt < ATTEMPTS - 1 else ask()
-        again = read_checkpoints(fixed.kubelet_dir)
-        moved = again.raw != checkpoints.raw
-        checkpoints = again
-        if not torn and not moved:
+        is_last = attempt == ATTEMPTS - 1
+        state, state_problems = parse_files(files)
+        torn = torn_state(state, fixed)
+        podresources, ask_problems = (None, ()) if torn and not is_last else ask()
+        again = read_files(fixed.kubelet_dir)
+        moved = again != files
+        if is_last or not (torn or moved):
             break
-        if attempt < ATTEMPTS - 1:
-            pause(PAUSE_SECONDS)
-    problems = [*fixed.problems, *checkpoints.problems, *ask_problems, *torn_state(checkpoints, fixed)]
+        files = again
+        pause(PAUSE_SECONDS)
+    problems = [*fixed.problems, *state_problems, *torn, *ask_problems]
     if moved:
         reason = f"changed during each of {ATTEMPTS} looks: podresources may be of another moment"
         problems.append(Problem(source="kubelet state", path="", reason=reason))
@@ -111,23 +120,24 @@ def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[flo
         machine=fixed.machine,
         kubelet_version=fixed.kubelet_version,
         kubelet=fixed.kubelet,
-        state=checkpoints.state,
+        state=state,
         podresources=podresources,
         pod_logs=logs,
         problems=tuple(problems),
     )
 
 
-def torn_state(checkpoints: Checkpoints, fixed: Fixed) -> tuple[Problem, ...]:
-    """Where the state files contradict themselves, the machine, or the configuration."""
-    problems: list[Problem] = []
-    state = checkpoints.state
+def torn_state(state: KubeletState, fixed: Fixed) -> tuple[Problem, ...]:
+    """Where the state files contradict themselves, their checksums, the machine, or the configuration."""
+    cpu, memory = state.cpu_manager_state, state.memory_manager_state
     expected = _expected_cpus(fixed)
-    if state.cpu_manager_state is not None and expected and (torn := torn_cpu(state.cpu_manager_state, expected)):
-        problems.append(Problem(source="kubelet state", path=CPU_FILE, reason=torn))
-    if state.memory_manager_state is not None and (torn := torn_memory(state.memory_manager_state)):
-        problems.append(Problem(source="kubelet state", path=MEMORY_FILE, reason=torn))
-    return tuple(problems)
+    faults = [
+        (CPU_FILE, torn_cpu(cpu, expected) if cpu and expected else None),
+        (CPU_FILE, bad_checksum(cpu) if cpu else None),
+        (MEMORY_FILE, torn_memory(memory) if memory else None),
+        (MEMORY_FILE, bad_checksum(memory) if memory else None),
+    ]
+    return tuple(Problem(source="kubelet state", path=path, reason=fault) for path, fault in faults if fault)
 
 
 def _expected_cpus(fixed: Fixed) -> frozenset[int] | None:
