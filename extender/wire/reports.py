@@ -20,7 +20,8 @@ from pydantic import TypeAdapter
 from extender.replay.admission import release_pods
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
-from extender.replay.startup import ObservedStateError, check_observed, initial_state, start
+from extender.replay.observed import ObservedStateError, check_observed
+from extender.replay.startup import initial_state, start
 from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
 from extender.replay.verdict import Provider
 from extender.wire.checkpoints import (
@@ -182,7 +183,7 @@ def _observed_state(
     try:
         check_observed(kubelet, state)
     except ObservedStateError as error:
-        raise WireError(f"state.{error.field}", error.reason) from None
+        raise WireError(error.field, error.reason) from None
     gone = [pod.uid for pod in facts.pods or () if pod.counted is False and pod.uid is not None]
     return release_pods(state, gone), frozenset(gaps.hidden)
 
