@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import orjson
@@ -13,6 +14,10 @@ import orjson
 from node_exporter.node import Node, NodeSettings
 from node_exporter.sequence import next_sequence
 
+if TYPE_CHECKING:
+    from node_exporter.kubelet_api import KubeletApi
+
+SERVICE_ACCOUNT_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a path, no secret
 FILE = click.Path(path_type=Path)
 
 
@@ -75,12 +80,27 @@ def report(root: Path, node_name: str, kubelet_dir: str | None, kubelet_version:
 @click.option("--ca-file", type=FILE, envvar="NUMA_CA_FILE", help="CA of the extender's certificate.")
 @click.option("--cert-file", type=FILE, envvar="NUMA_CERT_FILE", help="Client certificate for the extender.")
 @click.option("--key-file", type=FILE, envvar="NUMA_KEY_FILE", help="Key of the client certificate.")
+@click.option(
+    "--kubelet-url", envvar="KUBELET_URL",
+    help="Ask the running kubelet for its configuration and version, such as https://127.0.0.1:10250.",
+)  # fmt: skip
+@click.option(
+    "--kubelet-token-file", type=FILE, envvar="KUBELET_TOKEN_FILE", default=SERVICE_ACCOUNT_TOKEN, show_default=True,
+    help="Token to show to the kubelet.",
+)  # fmt: skip
+@click.option("--kubelet-ca-file", type=FILE, envvar="KUBELET_CA_FILE", help="CA of the kubelet's certificate.")
+@click.option(
+    "--kubelet-pin-file", type=FILE, envvar="KUBELET_PIN_FILE",
+    help="The kubelet's own certificate, where no CA signed it (such as /var/lib/kubelet/pki/kubelet.crt).",
+)  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
 def run(
     *,
     root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
     push: str | None, interval: float, once: bool, dry_run: bool, listen: str, timeout: float,
-    token_file: Path | None, ca_file: Path | None, cert_file: Path | None, key_file: Path | None, log_level: str,
+    token_file: Path | None, ca_file: Path | None, cert_file: Path | None, key_file: Path | None,
+    kubelet_url: str | None, kubelet_token_file: Path, kubelet_ca_file: Path | None, kubelet_pin_file: Path | None,
+    log_level: str,
 ) -> None:  # fmt: skip
     """Report to an extender at an interval and on change, until SIGTERM.
 
@@ -97,7 +117,13 @@ def run(
         token_file=token_file, ca_file=ca_file, cert_file=cert_file, key_file=key_file,
     )  # fmt: skip
     settings = service.ServiceSettings(
-        node=NodeSettings(root=root, node_name=node_name, kubelet_dir=kubelet_dir, kubelet_version=kubelet_version),
+        node=NodeSettings(
+            root=root,
+            node_name=node_name,
+            kubelet_dir=kubelet_dir,
+            kubelet_version=kubelet_version,
+            kubelet_api=_kubelet_api(kubelet_url, kubelet_token_file, kubelet_ca_file, kubelet_pin_file),
+        ),
         target=None if dry_run else target,
         cadence=Cadence(interval=interval),
         listen=_address(listen),
@@ -105,6 +131,17 @@ def run(
     if once:
         sys.exit(0 if service.run_once(settings) else 1)
     service.run_until_signal(settings)
+
+
+def _kubelet_api(url: str | None, token_file: Path, ca_file: Path | None, pin_file: Path | None) -> "KubeletApi | None":
+    if not url:
+        return None
+    from node_exporter.kubelet_api import KubeletApi  # noqa: PLC0415 - loads an HTTP client
+
+    try:
+        return KubeletApi(url=url, token_file=token_file, ca_file=ca_file, pin_file=pin_file)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _address(text: str) -> tuple[str, int] | None:

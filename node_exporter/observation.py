@@ -38,6 +38,15 @@ class PodResources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunningConfig:
+    """What the kubelet says of itself over https: its configuration document and its version, None where it did not."""
+
+    document: dict[str, object] | None = None
+    version: str | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """One consistent look at a node. `pod_logs` None: the pods' log directories are not readable."""
 

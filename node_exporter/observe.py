@@ -24,7 +24,7 @@ from node_exporter.checkpoints import (
 from node_exporter.files import under
 from node_exporter.kubelet_config import effective_config, load_documents
 from node_exporter.kubelet_flags import Flags, find_command_line, parse_flags
-from node_exporter.observation import Observation, PodResources
+from node_exporter.observation import Observation, PodResources, RunningConfig
 from node_exporter.pods import read_pod_logs
 from node_exporter.report import KubeletConfig, KubeletState, Machine, Problem
 from node_exporter.sysfs import parse_cpu_list, read_machine
@@ -36,15 +36,6 @@ PAUSE_SECONDS = 0.02
 """Between two attempts; the kubelet's two writes of one allocation lie a few milliseconds apart."""
 
 AskPodResources = Callable[[], tuple[PodResources | None, tuple[Problem, ...]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningConfig:
-    """What the kubelet says of itself over https: its configuration document and its version, None where it did not."""
-
-    document: dict[str, object] | None = None
-    version: str | None = None
-    problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
