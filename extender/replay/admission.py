@@ -52,35 +52,43 @@ class Outcome:
     complete: bool = True
 
 
-def admit(kubelet: Kubelet, state: ManagerState, pod: PodRequest, trace: Trace = NO_TRACE) -> Outcome:
+def admit(
+    kubelet: Kubelet,
+    state: ManagerState,
+    pod: PodRequest,
+    trace: Trace = NO_TRACE,
+    *,
+    max_replays: int = MAX_OUTCOMES,
+) -> Outcome:
     """Replay one admission.
 
-    *state* must hold active pods only (`retain_pods`). The trace tells the story of the first outcome.
+    *state* must hold active pods only (`retain_pods`). The trace tells the story of the first outcome. *max_replays*
+    bounds the work spent on random device choices.
     """
     choices = Choices()
     first = _follow(kubelet, state, pod, choices, trace)
     if not choices.alternatives:
         return first
-    return _with_alternatives(kubelet, state, pod, first, choices)
+    return _with_alternatives(kubelet, state, pod, first, choices, max_replays)
 
 
 def _with_alternatives(
-    kubelet: Kubelet, state: ManagerState, pod: PodRequest, first: Outcome, choices: Choices
+    kubelet: Kubelet, state: ManagerState, pod: PodRequest, first: Outcome, choices: Choices, max_replays: int
 ) -> Outcome:
-    """Try the other scripts of choices, breadth first, at most MAX_OUTCOMES in all."""
-    found = {_identity(first): first}
+    """Try the other scripts of choices, breadth first, at most *max_replays* in all."""
+    found = {identity(first): first}
     queue = _next_scripts((), choices)
     tried = 1
-    while queue and tried < MAX_OUTCOMES:
+    while queue and tried < max_replays:
         script = queue.pop(0)
         branch = Choices(script)
         outcome = _follow(kubelet, state, pod, branch, NO_TRACE)
         tried += 1
-        found.setdefault(_identity(outcome), outcome)
+        found.setdefault(identity(outcome), outcome)
         queue += _next_scripts(script, branch)
     complete = not queue
     outcomes = list(found.values())
-    decided = complete and len({_answer(o.verdict) for o in outcomes}) == 1
+    decided = complete and len({answer(o.verdict) for o in outcomes}) == 1
     if not decided:
         outcomes = [replace(o, verdict=replace(o.verdict, certainty=Certainty.POSSIBLE)) for o in outcomes]
     return replace(outcomes[0], alternatives=tuple(outcomes[1:]), complete=complete)
@@ -96,17 +104,28 @@ def _next_scripts(script: tuple[int, ...], choices: Choices) -> list[tuple[int, 
     return scripts[: MAX_OUTCOMES + 1]
 
 
-def _answer(verdict: Verdict) -> object:
+def answer(verdict: Verdict) -> object:
     """What must be equal for a verdict to be certain: yes or no, and why."""
-    return (verdict.reason, verdict.message) if isinstance(verdict, Rejected) else True
+    return (verdict.reason, verdict.message) if isinstance(verdict, Rejected) else None
 
 
-def _identity(outcome: Outcome) -> object:
+def identity(outcome: Outcome) -> object:
+    """What tells outcomes apart: the answer, the placement, and what the state after it says to later pods.
+
+    Devices count by kind: which of several equal ones was taken makes no other outcome.
+    """
     verdict = outcome.verdict
-    if isinstance(verdict, Rejected):
-        return verdict.reason, verdict.message, outcome.state.key
-    placements = tuple((p.affinity, p.preferred, p.cpus, p.memory) for p in verdict.placements.values())
-    return placements, outcome.state.key
+    placements: list[object] = []
+    if isinstance(verdict, Admitted):
+        for p in verdict.placements.values():
+            kinds = tuple((resource, _kinds(outcome.state, resource, ids)) for resource, ids in p.devices.items())
+            placements.append((p.affinity, p.preferred, p.cpus, p.memory, kinds))
+    return answer(verdict), outcome.state.key, tuple(placements)
+
+
+def _kinds(state: ManagerState, resource: str, ids: tuple[str, ...]) -> tuple[str, ...]:
+    known = state.devices.devices.get(resource, {})
+    return tuple(sorted(str(known.get(i)) for i in ids))
 
 
 def _follow(kubelet: Kubelet, state: ManagerState, pod: PodRequest, choices: Choices, trace: Trace) -> Outcome:

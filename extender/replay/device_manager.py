@@ -270,3 +270,15 @@ def release(state: DeviceState, uid: str) -> DeviceState:
 def numa_of_devices(devices: Mapping[str, Device], ids: Iterable[str]) -> tuple[int, ...]:
     """The NUMA ids that any of the devices lists, ascending."""
     return tuple(iter_bits(bits_of(n for i in ids for n in iter_bits((devices[i].numa or 0) if i in devices else 0))))
+
+
+def rename_devices(
+    state: DeviceState, uid: str, resource: str, container: str, ours: frozenset[str], theirs: frozenset[str]
+) -> DeviceState:
+    """The state in which a container holds *theirs* instead of *ours*: another pick among devices of one kind."""
+    held_by = state.entries.get(uid, {})
+    resources = held_by.get(container, {})
+    if resources.get(resource) != ours or ours == theirs:
+        return state
+    entries = {**state.entries, uid: {**held_by, container: {**resources, resource: theirs}}}
+    return replace(state, entries=entries, held=held_devices(entries))

@@ -115,8 +115,8 @@ class ContainerRequest:
 class PodLevelRequest:
     """`spec.resources` under PodLevelResourceManagers: the budget of the whole pod.
 
-    `cpus` 0 when the pod-level CPU request is missing or not whole; `memory_bytes` holds positive amounts only. Both are
-    empty for pods that are not Guaranteed.
+    `cpus` 0 when the pod-level CPU request is missing or not whole; `memory_bytes` holds positive amounts only. Neither
+    has anything for pods that are not Guaranteed.
     """
 
     cpus: int

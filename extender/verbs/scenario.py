@@ -4,12 +4,11 @@ Where the kubelet chooses among devices at random, every state that can follow i
 that later verdicts are judged in all of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from extender.replay.admission import Outcome, admit, release_pods, start_pod
-from extender.replay.config import KubeletConfigError
+from extender.replay.admission import Outcome, admit, answer, identity, release_pods, start_pod
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest, resolve
 from extender.replay.startup import initial_state, start
@@ -19,6 +18,8 @@ from extender.wire.scenarios import Scenario, Step
 
 MAX_STATES: Final = 64
 """States carried from step to step; beyond it verdicts are `possible` and the rest is dropped."""
+
+_MAX_REPLAYS_PER_STEP: Final = 512
 
 
 class KubeletCrashError(Exception):
@@ -33,7 +34,11 @@ class Admission:
     outcomes: tuple[Outcome, ...]
 
 
-def run(scenario: Scenario) -> Iterator[Admission | None]:
+Narrow = Callable[[Admission], tuple[Outcome, ...]]
+"""Which outcomes of a step the rest of the history follows; must not be empty."""
+
+
+def run(scenario: Scenario, narrow: Narrow = lambda admission: admission.outcomes) -> Iterator[Admission | None]:
     """One value a step: the admission, or None for steps that are none.
 
     Raises:
@@ -49,13 +54,13 @@ def run(scenario: Scenario) -> Iterator[Admission | None]:
             yield None
             continue
         request = resolve(step.pod, kubelet.rules)
-        outcomes = _admit_in_all(kubelet, states, request)
-        first = outcomes[0].verdict
+        admission = Admission(step=step, outcomes=admit_in_all(kubelet, states, request))
+        first = admission.outcomes[0].verdict
         if isinstance(first, Rejected) and first.reason is Reason.KUBELET_PANIC:
             raise KubeletCrashError(first.message)
         admitted[request.uid] = request
-        states = tuple(o.state for o in outcomes)
-        yield Admission(step=step, outcomes=outcomes)
+        states = tuple(o.state for o in narrow(admission))
+        yield admission
 
 
 def _after_event(step: Step, state: ManagerState, admitted: dict[str, PodRequest]) -> ManagerState:
@@ -64,30 +69,17 @@ def _after_event(step: Step, state: ManagerState, admitted: dict[str, PodRequest
     return start_pod(state, admitted[step.uid]) if step.uid in admitted else state
 
 
-def _admit_in_all(kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest) -> tuple[Outcome, ...]:
+def admit_in_all(kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest) -> tuple[Outcome, ...]:
+    """Every distinct outcome of one admission from any of the states; never empty, at most MAX_STATES."""
     found: dict[object, Outcome] = {}
     complete = True
     for state in states:
-        first = admit(kubelet, state, request)
+        first = admit(kubelet, state, request, max_replays=max(1, _MAX_REPLAYS_PER_STEP // len(states)))
         complete = complete and first.complete
         for outcome in (first, *first.alternatives):
-            found.setdefault((_answer(outcome), outcome.state.key, str(_placements(outcome))), outcome)
+            found.setdefault(identity(outcome), outcome)
     outcomes = tuple(found.values())
-    if len({_answer(o) for o in outcomes}) > 1 or not complete or len(outcomes) > MAX_STATES:
+    decided = complete and len(outcomes) <= MAX_STATES and len({answer(o.verdict) for o in outcomes}) == 1
+    if not decided:
         outcomes = tuple(replace(o, verdict=replace(o.verdict, certainty=Certainty.POSSIBLE)) for o in outcomes)
     return outcomes[:MAX_STATES]
-
-
-def _answer(outcome: Outcome) -> object:
-    verdict = outcome.verdict
-    return (verdict.reason, verdict.message) if isinstance(verdict, Rejected) else None
-
-
-def _placements(outcome: Outcome) -> object:
-    verdict = outcome.verdict
-    if isinstance(verdict, Rejected):
-        return None
-    return [(p.affinity, p.preferred, p.cpus, p.memory) for p in verdict.placements.values()]
-
-
-__all__ = ["Admission", "KubeletConfigError", "KubeletCrashError", "run"]

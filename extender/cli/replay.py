@@ -1,0 +1,129 @@
+"""`numa-extender replay`: what a kubelet would answer to a history of pods, and whether recordings agree."""
+
+import lzma
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from extender.replay.config import KubeletConfigError
+from extender.replay.verdict import Certainty
+from extender.verbs.agreement import ASPECTS, Agreement, Difference, check
+from extender.verbs.scenario import Admission, KubeletCrashError, run
+from extender.wire.errors import WireError
+from extender.wire.scenarios import Scenario, scenario_from_json
+from extender.wire.verdicts import verdict_to_json
+
+SHOWN_DIFFERENCES: Final = 10
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE|-]...")
+@click.option("--check", "is_check", is_flag=True, help="Compare with what the scenarios say the real kubelet did.")
+def replay(files: tuple[str, ...], *, is_check: bool) -> None:
+    """Replay scenarios, one JSON object a line; .xz is unpacked; no FILE or - is standard input.
+
+    Prints one JSON line a scenario: what the kubelet answers to each step. With --check prints how far that agrees with
+    the recorded answers and the first differences; exits 1 on any.
+    """
+    try:
+        if is_check:
+            sys.exit(_check(files or ("-",)))
+        for scenario in _scenarios(files or ("-",)):
+            sys.stdout.buffer.write(orjson.dumps(_replayed(scenario)) + b"\n")
+    except WireError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _scenarios(files: tuple[str, ...]) -> Iterator[Scenario]:
+    for name in files:
+        with _open(name) as lines:
+            try:
+                for number, line in enumerate(lines, start=1):
+                    if line.strip():
+                        yield _read(line, f"{name}:{number}")
+            except lzma.LZMAError as error:
+                raise click.ClickException(f"{name}: not an xz file: {error}") from None
+
+
+def _open(name: str) -> IO[bytes]:
+    if name == "-":
+        return sys.stdin.buffer
+    try:
+        return lzma.open(name) if name.endswith(".xz") else Path(name).open("rb")
+    except OSError as error:
+        raise click.ClickException(f"{name}: {error.strerror}") from None
+
+
+def _read(line: bytes, where: str) -> Scenario:
+    try:
+        return scenario_from_json(orjson.loads(line))
+    except orjson.JSONDecodeError as error:
+        raise WireError(where, f"not JSON: {error}") from None
+    except WireError as error:
+        raise WireError(f"{where}: {error.field}", error.reason) from None
+
+
+def _replayed(scenario: Scenario) -> dict[str, object]:
+    try:
+        steps = [{} if step is None else _step(step) for step in run(scenario)]
+    except KubeletConfigError as error:
+        return {"id": scenario.id, "kubelet_error": error.reason, "field": error.field}
+    except KubeletCrashError as error:
+        return {"id": scenario.id, "kubelet_error": str(error)}
+    return {"id": scenario.id, "steps": steps}
+
+
+def _step(admission: Admission) -> dict[str, object]:
+    """One admission; where the kubelet's random choices lead to different answers, all of them."""
+    first = admission.outcomes[0].verdict
+    result = verdict_to_json(first)
+    if first.certainty is not Certainty.EXACT:
+        result["certainty"] = first.certainty.value
+        result["outcomes"] = [verdict_to_json(o.verdict) for o in admission.outcomes]
+    return result
+
+
+def _check(files: tuple[str, ...]) -> int:
+    agreement, differences, scenarios = Agreement(), list[Difference](), 0
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("replaying"),
+        MofNCompleteColumn(),
+        TextColumn("scenarios, {task.fields[differences]} differences"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=None, differences=0)
+        for scenario in _scenarios(files):
+            differences += check(scenario, agreement)
+            scenarios += 1
+            progress.update(task, advance=1, differences=len(differences))
+    console = Console()
+    console.print(_table(agreement, scenarios))
+    for difference in differences[:SHOWN_DIFFERENCES]:
+        step = "" if difference.step is None else f" step {difference.step}"
+        console.print(f"\n{difference.scenario}{step}: {difference.path}", highlight=False, markup=False)
+        console.print(f"  recorded: {difference.recorded!r}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  replayed: {difference.replayed!r}", highlight=False, markup=False, soft_wrap=True)
+    if len(differences) > SHOWN_DIFFERENCES:
+        console.print(f"\n… and {len(differences) - SHOWN_DIFFERENCES} more differences")
+    return 1 if differences else 0
+
+
+def _table(agreement: Agreement, scenarios: int) -> Table:
+    table = Table(title=f"Agreement with the recorded kubelet, {scenarios} scenarios")
+    for column in ("aspect", "compared", "differing", "agreement"):
+        table.add_column(column, justify="left" if column == "aspect" else "right")
+    for aspect in ASPECTS:
+        compared, differing = agreement.compared[aspect], agreement.differing[aspect]
+        share = f"{100 * (compared - differing) / compared:.2f} %" if compared else "-"
+        table.add_row(aspect, f"{compared}", f"{differing}", share)
+    return table

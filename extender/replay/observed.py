@@ -1,0 +1,148 @@
+"""Checks on a state read from a node, as the kubelet checks its own checkpoints when it starts.
+
+No verdict is ever made from a state that contradicts the machine or itself: a CPU given out twice, bytes that do not
+add up, a NUMA node that does not exist.
+
+Mirrors: validateState in kubelet `cm/cpumanager/policy_static.go` and `cm/memorymanager/policy_static.go`.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from extender.replay.kubelet import Kubelet
+from extender.replay.sets import format_list, iter_bits
+from extender.replay.state import Block, CPUState, DeviceState, ManagerState, MemoryState, NUMANodeMemory
+
+CPU_FIELD: Final = "state.cpu_manager_state"
+MEMORY_FIELD: Final = "state.memory_manager_state"
+DEVICE_FIELD: Final = "state.kubelet_internal_checkpoint"
+
+
+class ObservedStateError(ValueError):
+    """The state contradicts the machine, the configuration or itself; `field` is the path inside the node report."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field: Final = field
+        self.reason: Final = reason
+
+
+def check_observed(kubelet: Kubelet, state: ManagerState) -> None:
+    """Raise ObservedStateError for the first contradiction; entries of pods that are gone are none."""
+    if kubelet.cpu_static:
+        _check_cpus(kubelet, state.cpu)
+    if kubelet.memory_static:
+        _check_memory(kubelet, state.memory)
+    _check_devices(state.devices)
+
+
+def _check_cpus(kubelet: Kubelet, state: CPUState) -> None:
+    machine = kubelet.machine
+    for field, cpus in _cpu_sets(state):
+        if unknown := cpus & ~machine.all_cpus:
+            raise ObservedStateError(field, f"CPUs {format_list(unknown)} are not online on this machine")
+    if any(core.bit_count() != machine.cpus_per_core for core in machine.core_cpus.values()):
+        return  # hybrid machine: a running kubelet hands out foreign and reserved CPUs, and nothing need add up
+    holders: dict[str, int] = {}
+    for uid in {**state.entries, **state.pod_entries}:
+        held = state.pod_entries.get(uid, 0)
+        for cpus in state.entries.get(uid, {}).values():
+            held |= cpus
+        if twice := held & state.default:
+            message = f"CPUs {format_list(twice)} belong to pod {uid} and to the shared pool"
+            raise ObservedStateError(f"{CPU_FIELD}.entries.{uid}", message)
+        for other, others in holders.items():
+            if twice := held & others:
+                message = f"CPUs {format_list(twice)} belong to pod {other} as well"
+                raise ObservedStateError(f"{CPU_FIELD}.entries.{uid}", message)
+        holders[uid] = held
+    _check_cpu_totals(kubelet, state, sum(holders.values()))
+
+
+def _cpu_sets(state: CPUState) -> Iterator[tuple[str, int]]:
+    yield f"{CPU_FIELD}.defaultCpuSet", state.default
+    for uid, containers in state.entries.items():
+        for name, cpus in containers.items():
+            yield f"{CPU_FIELD}.entries.{uid}.{name}", cpus
+    for uid, cpus in state.pod_entries.items():
+        yield f"{CPU_FIELD}.podEntries.{uid}", cpus
+
+
+def _check_cpu_totals(kubelet: Kubelet, state: CPUState, held: int) -> None:
+    strict = kubelet.cpu_options.strict_reservation
+    reserved = kubelet.reserved_cpus
+    field = f"{CPU_FIELD}.defaultCpuSet"
+    if strict and reserved & state.default:
+        message = f"reserved CPUs {format_list(reserved & state.default)} are in it in spite of strict-cpu-reservation"
+        raise ObservedStateError(field, message)
+    if not strict and reserved & ~state.default:
+        raise ObservedStateError(field, f"reserved CPUs {format_list(reserved & ~state.default)} are not in it")
+    expected = kubelet.machine.all_cpus & ~(reserved if strict else 0)
+    if missing := expected & ~(state.default | held):
+        raise ObservedStateError(field, f"CPUs {format_list(missing)} are neither in it nor in any entry")
+
+
+def _check_memory(kubelet: Kubelet, state: MemoryState) -> None:
+    ids = tuple(n.id for n in state.nodes)
+    field = f"{MEMORY_FIELD}.machineState"
+    if ids != kubelet.machine.numa_ids:
+        raise ObservedStateError(field, f"NUMA nodes {list(ids)}, but the machine has {list(kubelet.machine.numa_ids)}")
+    for node in state.nodes:
+        for name, amounts in node.amounts:
+            if amounts.free + amounts.reserved != amounts.allocatable:
+                message = f"free {amounts.free} + reserved {amounts.reserved} is not {amounts.allocatable} allocatable"
+                raise ObservedStateError(f"{field}.{node.id}.memoryMap.{name}", message)
+    blocks = list(_memory_blocks(state))
+    for where, block in blocks:
+        if unknown := [i for i in iter_bits(block.mask) if i not in ids]:
+            raise ObservedStateError(where, f"NUMA nodes {unknown} do not exist on this machine")
+    for node in state.nodes:
+        _check_assignments(node, [b for _, b in blocks], field)
+    if kubelet.rules.memory_group_check:
+        _check_groups(state, [b for _, b in blocks], field)
+
+
+def _memory_blocks(state: MemoryState) -> Iterator[tuple[str, Block]]:
+    """The blocks that the machine state is charged with; a pod's own blocks stand for those of its containers."""
+    for uid, containers in state.entries.items():
+        if uid in state.pod_entries:
+            continue
+        for name, blocks in containers.items():
+            for block in blocks:
+                yield f"{MEMORY_FIELD}.entries.{uid}.{name}", block
+    for uid, blocks in state.pod_entries.items():
+        for block in blocks:
+            yield f"{MEMORY_FIELD}.podEntries.{uid}", block
+
+
+def _check_assignments(node: NUMANodeMemory, blocks: list[Block], field: str) -> None:
+    users = sum(block.mask >> node.id & 1 for block in blocks)
+    if users != node.assignments:
+        message = f"{node.assignments}, but {users} blocks use the node"
+        raise ObservedStateError(f"{field}.{node.id}.numberOfAssignments", message)
+
+
+def _check_groups(state: MemoryState, blocks: list[Block], field: str) -> None:
+    """Bytes charged to a group are the sizes of its blocks. Not so before 1.32, where groups may mix."""
+    for node in state.nodes:
+        if node.cells >> node.id & 1 == 0:
+            raise ObservedStateError(f"{field}.{node.id}.cells", "the node itself is not among them")
+        for name, _ in node.amounts:
+            members = [n.get(name) for n in state.nodes if node.cells >> n.id & 1]
+            charged = sum(a.reserved for a in members if a is not None)
+            sizes = sum(b.size for b in blocks if b.mask == node.cells and b.type == name)
+            if charged != sizes:
+                message = f"{charged} bytes are reserved on NUMA {format_list(node.cells)}, but its blocks hold {sizes}"
+                raise ObservedStateError(f"{field}.{node.id}.memoryMap.{name}", message)
+
+
+def _check_devices(state: DeviceState) -> None:
+    holder: dict[tuple[str, str], str] = {}
+    for uid, containers in state.entries.items():
+        for resources in containers.values():
+            for resource, ids in resources.items():
+                for device_id in ids:
+                    other = holder.setdefault((resource, device_id), uid)
+                    if other != uid:
+                        message = f"{resource} device {device_id[:80]} belongs to pod {other} and to pod {uid}"
+                        raise ObservedStateError(f"{DEVICE_FIELD}.Data.PodDeviceEntries", message)
