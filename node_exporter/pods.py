@@ -111,7 +111,8 @@ def _uid(listed: ListedPod, logs: PodLogs, holdings: Mapping[str, Holdings]) -> 
     if len(candidates) != 1 or owners:
         return None
     (uid,) = candidates
-    return None if held and uid in holdings else uid
+    is_contradicted = uid in holdings and bool(held or holdings[uid])
+    return None if is_contradicted else uid
 
 
 def _unlisted(

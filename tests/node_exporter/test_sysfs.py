@@ -1,4 +1,5 @@
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from node_exporter.sysfs import format_page_size, parse_cpu_list, read_machine
 from tests.node_exporter.trees import write_machine, write_text
 
 MACHINES = Path(__file__).parents[3] / "shared/machines"
+NEEDED = re.compile(r"proc/(cpuinfo|meminfo)|sys/devices/system/(cpu|node)/.*")
 EXPECTED = sorted(MACHINES.glob("*.expected.json"))
 
 TWO_NODES: dict[str, Any] = {
@@ -35,7 +37,8 @@ def as_json(machine: Machine) -> object:
 def test_recorded_machine_is_what_the_kubelet_discovers(expected: Path, tmp_path: Path) -> None:
     name = expected.name.removesuffix(".expected.json")
     with tarfile.open(MACHINES / f"{name}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="tar")
+        members = [member for member in archive if NEEDED.match(member.name)]
+        archive.extractall(tmp_path, members, filter="fully_trusted")
     answer = json.loads(expected.read_text())
     machine = answer["machine"] | {"numa": sorted(answer["machine"]["numa"], key=lambda node: node["id"])}
 

@@ -1,0 +1,95 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from node_exporter.podresources import PodResourcesClient
+from node_exporter.report import Container, MemoryBlock
+from tests.node_exporter.fake_kubelet import FakeKubelet, pod
+
+
+@pytest.fixture
+def kubelet(tmp_path: Path) -> Iterator[FakeKubelet]:
+    fake = FakeKubelet(tmp_path / "kubelet.sock").start()
+    yield fake
+    fake.stop()
+
+
+def test_pods_devices_and_cpus_are_read(kubelet: FakeKubelet) -> None:
+    kubelet.pods = [
+        pod("a", cpus=[5, 1], devices={"gpu": {"g1": [1], "g0": [0, 1]}}, memory=[("memory", 4096, [1, 0])])
+    ]
+    kubelet.devices = {"gpu": {"g0": [0, 1], "g1": [1], "g2": None}}
+    kubelet.cpus = [1, 2, 3]
+
+    answer, problems = PodResourcesClient(kubelet.socket).ask()
+
+    assert problems == ()
+    assert answer is not None
+    assert answer.devices == {"gpu": {"g0": frozenset({0, 1}), "g1": frozenset({1}), "g2": None}}
+    assert answer.allocatable_cpus == {1, 2, 3}
+    assert answer.pods[0].containers == (
+        Container(
+            name="c0",
+            cpus=(1, 5),
+            memory=(MemoryBlock(type="memory", size=4096, numa=(0, 1)),),
+            devices={"gpu": ("g0", "g1")},
+        ),
+    )
+
+
+def test_get_finds_one_pod_or_none(kubelet: FakeKubelet) -> None:
+    kubelet.pods = [pod("a", cpus=[1])]
+    client = PodResourcesClient(kubelet.socket)
+
+    found = client.get("default", "a")
+
+    assert found is not None
+    assert found.containers[0].cpus == (1,)
+    assert client.get("default", "b") is None
+
+
+def test_missing_socket_is_a_problem(tmp_path: Path) -> None:
+    assert PodResourcesClient(tmp_path / "kubelet.sock").ask()[1][0].reason == "no socket"
+
+
+def test_refusal_and_slowness_are_problems_and_pass(kubelet: FakeKubelet) -> None:
+    client = PodResourcesClient(kubelet.socket, deadline_seconds=0.3)
+
+    kubelet.refusal = grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "RESOURCE_EXHAUSTED: as told by the test" in client.ask()[1][0].reason
+    kubelet.refusal, kubelet.delay_seconds = None, 1.0
+    assert "DEADLINE_EXCEEDED" in client.ask()[1][0].reason
+    kubelet.delay_seconds = 0.0
+    assert client.ask()[0] is not None
+
+
+def test_restarted_kubelet_is_reached_at_once(kubelet: FakeKubelet) -> None:
+    client = PodResourcesClient(kubelet.socket)
+    assert client.ask()[0] is not None
+
+    kubelet.stop()
+    assert client.ask()[0] is None
+    kubelet.start()
+
+    assert client.ask()[0] is not None
+
+
+def test_socket_that_nobody_serves_and_one_that_speaks_nonsense(tmp_path: Path) -> None:
+    (tmp_path / "kubelet.sock").write_text("not a socket")
+
+    answer, problems = PodResourcesClient(tmp_path / "kubelet.sock", deadline_seconds=1).ask()
+
+    assert answer is None
+    assert problems[0].severity == "error"
+
+
+def test_many_pods_and_devices_fit(kubelet: FakeKubelet) -> None:
+    kubelet.pods = [pod(f"pod-{index}", cpus=[index], devices={"gpu": {f"g{index}": [0]}}) for index in range(500)]
+    kubelet.devices = {"gpu": {f"g{index}": [index % 2] for index in range(1000)}}
+
+    answer, _ = PodResourcesClient(kubelet.socket).ask()
+
+    assert answer is not None
+    assert (len(answer.pods), len(answer.devices["gpu"])) == (500, 1000)
