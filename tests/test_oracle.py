@@ -3,11 +3,13 @@
 import json
 import lzma
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from tests.oracle import NaiveKubelet, NaiveKubeletError
+from tests.oracle import NaiveKubelet, NaiveKubeletError, topology_manager
+from tests.oracle.hints import Hint, Hints, masks_over
 from tests.oracle.vectors import compare, differences
 
 RECORDED = sorted((Path(__file__).parent / "vectors").glob("kubelet-*.jsonl.xz"))
@@ -102,6 +104,19 @@ def test_what_is_removed_is_free_again() -> None:
 def test_a_kubelet_that_would_not_start_says_so() -> None:
     with pytest.raises(NaiveKubeletError, match="can not be used at the same time"):
         kubelet(full_pcpus_only="true", distribute_cpus_across_cores="true")
+
+
+def test_large_cross_products_are_folded_to_the_same_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = Random(1)
+    masks = list(masks_over([0, 1]))
+    for _ in range(400):
+        manager = kubelet(rng.choice(["best-effort", "restricted", "single-numa-node"])).topology
+        hints = [[Hint(rng.choice([None, *masks]), rng.random() < 0.5) for _ in range(3)] for _ in range(3)]
+        answers: list[Hints | None] = [{"a": list(hints[0]), "b": list(hints[1])}, {"c": list(hints[2])}]
+        walked = manager.merge(answers)
+        with monkeypatch.context() as patch:
+            patch.setattr(topology_manager, "WALK_CAP", 0)
+            assert manager.merge(answers) == walked
 
 
 def test_the_comparison_sees_what_differs_and_ignores_what_varies() -> None:

@@ -8,7 +8,7 @@ from tests.oracle.errors import NaiveKubeletError
 from tests.oracle.kubelet import NaiveKubelet
 
 
-def differences(scenario: dict[str, Any], *, seeds: int = 8) -> list[str]:
+def differences(scenario: dict[str, Any], *, seeds: int = 64) -> list[str]:
     """What differs, for the random device choices that agree longest; empty: the scenario is reproduced."""
     best: list[str] | None = None
     best_step = -1
