@@ -12,6 +12,7 @@ subjectaccessreviews. Faults: `server.faults`, `break_streams`, `expire_streams`
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import sys
 import threading
@@ -92,8 +93,8 @@ class FakeApiServer:
         self._port = port
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fake-apiserver", daemon=True)
-        self._server: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._listener: socket.socket | None = None
+        self._connections: set[asyncio.Future[None]] = set()
         self._streams: set[Stream] = set()
         self.pods = Objects(self.store, registry, resources.PODS)
         self.nodes = Objects(self.store, registry, resources.NODES)
@@ -162,35 +163,49 @@ class FakeApiServer:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self._port, limit=MAX_HEAD_BYTES, ssl=self._tls, backlog=1024
-        )
-        self._port = self._server.sockets[0].getsockname()[1]
+        """Our own accept: asyncio's server and `sock_accept` can lose a connection that arrives while they close."""
+        self._listener = socket.create_server(("127.0.0.1", self._port), backlog=1024)
+        self._listener.settimeout(0)
+        self._port = self._listener.getsockname()[1]
+        self._loop.add_reader(self._listener, self._accept, self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            accepted, _ = listener.accept()
+        except OSError:
+            return
+        accepted.settimeout(0)
+        task = asyncio.ensure_future(self._serve(accepted))
+        self._connections.add(task)
+        task.add_done_callback(lambda done: self._forget(done, accepted))
+
+    def _forget(self, task: asyncio.Future[None], accepted: socket.socket) -> None:
+        self._connections.discard(task)
+        accepted.close()
 
     async def _close(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task, writer in list(self._connections.items()):
-            writer.transport.abort()
+        assert self._listener is not None
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
-        await self._server.wait_closed()
+        await asyncio.sleep(0)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections[task] = writer
+    async def _serve(self, accepted: socket.socket) -> None:
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, accepted, ssl=self._tls)
+        writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
         try:
             while (request := await read_request(reader)) is not None:
                 await self._respond(request, reader, writer)
-        except (BrokenOnPurposeError, ConnectionError, asyncio.IncompleteReadError):
-            writer.transport.abort()
-        except asyncio.CancelledError:
-            writer.transport.abort()
+        except (BrokenOnPurposeError, ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            transport.abort()
         finally:
-            del self._connections[task]
             writer.close()
-            with contextlib.suppress(OSError, asyncio.CancelledError):
+            with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
     async def _respond(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

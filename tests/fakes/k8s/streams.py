@@ -72,7 +72,8 @@ class Stream:
                 if bookmarks and not mute:
                     await self._send_bookmark(writer, watcher)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), max(min(deadline, bookmark_at) - now, 0.001))
+                async with asyncio.timeout(max(min(deadline, bookmark_at) - now, 0.001)):
+                    await self._news.wait()
         if self._order == "cut":
             await self._cut(writer, b'{"type":"MODIFIED","object":{"metadata":{"na')
         if self._order == "gone":

@@ -1,0 +1,277 @@
+"""The watch against a server that misbehaves in one way at a time."""
+
+import time
+
+import pytest
+
+from extender.kube.backoff import Backoff
+from extender.kube.changes import Batch
+from extender.kube.client import KubeClient
+from extender.kube.pods import PodRecord, watch_pods
+from extender.kube.watch import WatchSettings
+from tests.fakes.apiserver import FakeApiServer
+from tests.kube.watching import QUICK, Consumer, followed, pod, truth, until
+
+
+def test_lists_in_pages_and_then_follows(server: FakeApiServer, client: KubeClient) -> None:
+    for i in range(20):
+        server.pods.create(pod(f"old-{i}", "node-a"))
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        assert watch.wait_synced(5)
+        assert consumer.pods == truth(server)
+        assert [len(b.changes) for b in consumer.batches] == [5, 5, 5, 5]
+        assert [b.complete for b in consumer.batches] == [False, False, False, True]
+
+        server.pods.create(pod("new", "node-a"))
+        server.pods.patch("old-3", {"status": {"phase": "Succeeded"}})
+        server.pods.delete("old-4")
+        until(lambda: consumer.pods == truth(server))
+
+        assert consumer.kinds[20:] == ["Seen", "Changed", "Gone"]
+        status = watch.status()
+        assert (status.lists, status.streams, status.objects) == (1, 1, 20)
+
+
+def test_an_empty_cluster_is_told_as_one_complete_batch(client: KubeClient) -> None:
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        assert watch.wait_synced(5)
+        assert consumer.batches == [Batch((), complete=True)]
+
+
+def test_pods_on_no_node_are_not_sent_until_they_are_bound(server: FakeApiServer, client: KubeClient) -> None:
+    server.pods.create(pod("waiting"))
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        assert watch.wait_synced(5)
+        assert consumer.pods == {}
+        server.pods.bind("waiting", "node-a")
+        until(lambda: len(consumer.pods) == 1)
+
+        (record,) = consumer.pods.values()
+        assert record.node_name == "node-a"
+        assert consumer.kinds == ["Seen"]
+
+
+def test_a_change_that_we_do_not_keep_is_not_told(server: FakeApiServer, client: KubeClient) -> None:
+    server.pods.create(pod("steady", "node-a"))
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        assert watch.wait_synced(5)
+        events = watch.status().events
+        server.pods.patch("steady", {"status": {"podIP": "10.0.0.1"}, "metadata": {"annotations": {"a": "b"}}})
+        until(lambda: watch.status().events > events)
+        assert consumer.kinds == ["Seen"]
+
+
+@pytest.mark.parametrize("trouble", ["break_streams", "end_streams"])
+def test_a_stream_that_ends_is_resumed_without_a_list(server: FakeApiServer, client: KubeClient, trouble: str) -> None:
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        until(lambda: server.open_streams == 1)
+        for i in range(5):
+            server.pods.create(pod(f"before-{i}", "node-a"))
+            streams = watch.status().streams
+            getattr(server, trouble)()
+            server.pods.create(pod(f"after-{i}", "node-a"))
+            until(lambda streams=streams: watch.status().streams > streams)  # type: ignore[misc]
+        until(lambda: consumer.pods == truth(server))
+
+        assert watch.status().lists == 1
+        assert len(consumer.pods) == 10
+
+
+def test_gone_as_an_event_means_list_again(server: FakeApiServer, client: KubeClient) -> None:
+    server.pods.create(pod("stays", "node-a"))
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        until(lambda: server.open_streams == 1)
+        server.expire_streams()
+        server.pods.create(pod("new", "node-a"))
+        until(lambda: watch.status().lists == 2)
+        until(lambda: consumer.pods == truth(server))
+
+        assert consumer.kinds == ["Seen", "Seen"]
+
+
+def test_gone_as_a_reply_means_list_again(server: FakeApiServer, client: KubeClient) -> None:
+    server.pods.create(pod("leaves", "node-a"))
+    server.pods.create(pod("changes", "node-a"))
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        until(lambda: server.open_streams == 1)
+        server.faults.fail(3, 503, verb="watch")
+        server.break_streams()
+        server.pods.delete("leaves")
+        server.pods.patch("changes", {"status": {"phase": "Failed", "reason": "TopologyAffinityError"}})
+        server.pods.create(pod("comes", "node-a"))
+        server.compact()
+        until(lambda: watch.status().lists == 2)
+        until(lambda: consumer.pods == truth(server))
+
+        assert sorted(consumer.kinds[2:]) == ["Changed", "Gone", "Seen"]
+
+
+def test_a_list_whose_snapshot_expires_is_read_in_one_page(server: FakeApiServer, client: KubeClient) -> None:
+    for i in range(20):
+        server.pods.create(pod(f"pod-{i}", "node-a"))
+    server.faults.latency = 0.05
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        until(lambda: any(call.verb == "list" for call in server.access.calls))
+        time.sleep(0.06)
+        server.pods.delete("pod-0")
+        server.compact()
+        assert watch.wait_synced(5)
+        until(lambda: consumer.pods == truth(server))
+
+
+def test_too_many_requests_waits_as_long_as_the_server_says(server: FakeApiServer, client: KubeClient) -> None:
+    server.faults.fail(1, 429, verb="list", retry_after=1)
+    settings = WatchSettings(backoff=Backoff(base_seconds=0.01, cap_seconds=5.0))
+    consumer = Consumer()
+    started = time.monotonic()
+
+    with followed(client, consumer, settings) as watch:
+        assert watch.wait_synced(5)
+
+        assert time.monotonic() - started >= 1.0
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500, 503, 504])
+def test_refusals_are_lived_through(server: FakeApiServer, client: KubeClient, status: int) -> None:
+    server.pods.create(pod("a", "node-a"))
+    server.faults.fail(3, status, verb="list")
+    server.faults.fail(3, status, verb="watch")
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        assert watch.wait_synced(5)
+        until(lambda: server.open_streams == 1)
+        server.pods.create(pod("b", "node-a"))
+        until(lambda: consumer.pods == truth(server))
+
+        assert watch.status().lists == 1
+        assert watch.status().failures == 0
+
+
+def test_a_silent_stream_is_given_up_and_resumed(server: FakeApiServer, client: KubeClient) -> None:
+    server.faults.mute_streams = True
+    consumer = Consumer()
+    settings = WatchSettings(idle_seconds=0.2, backoff=QUICK.backoff)
+
+    with followed(client, consumer, settings) as watch:
+        until(lambda: watch.status().streams == 1)
+        server.pods.create(pod("unheard", "node-a"))
+        until(lambda: watch.status().streams >= 2)
+        server.faults.mute_streams = False
+        until(lambda: consumer.pods == truth(server))
+
+        assert watch.status().lists == 1
+
+
+def test_a_trickling_stream_delivers_whole_events(server: FakeApiServer, client: KubeClient) -> None:
+    server.faults.trickle_bytes, server.faults.trickle_delay = 11, 0.0005
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        until(lambda: server.open_streams == 1)
+        for i in range(10):
+            server.pods.create(pod(f"slow-{i}", "node-a"))
+        until(lambda: consumer.pods == truth(server))
+
+        assert (watch.status().lists, watch.status().streams) == (1, 1)
+
+
+def test_bookmarks_carry_the_version_past_foreign_changes(server: FakeApiServer, client: KubeClient) -> None:
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        until(lambda: server.open_streams == 1)
+        for i in range(50):
+            server.nodes.create({"metadata": {"name": f"node-{i}"}})
+        until(lambda: watch.status().resource_version == str(server.store.revision))
+        server.compact()
+        server.break_streams()
+        server.pods.create(pod("new", "node-a"))
+        until(lambda: consumer.pods == truth(server))
+
+        assert watch.status().lists == 1
+
+
+def test_a_restart_that_keeps_state(server: FakeApiServer, client: KubeClient) -> None:
+    for i in range(10):
+        server.pods.create(pod(f"pod-{i}", "node-a"))
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        assert watch.wait_synced(5)
+        server.restart(down_seconds=0.1)
+        server.pods.delete("pod-1")
+        until(lambda: consumer.pods == truth(server))
+
+        assert consumer.kinds.count("Seen") == 10
+
+
+def test_a_restart_that_loses_everything(server: FakeApiServer, client: KubeClient) -> None:
+    for i in range(10):
+        server.pods.create(pod(f"pod-{i}", "node-a"))
+    consumer = Consumer()
+
+    with followed(client, consumer) as watch:
+        assert watch.wait_synced(5)
+        until(lambda: server.open_streams == 1)
+        server.restart(lose_state=True)
+        server.pods.create(pod("pod-1", "node-b"))
+        until(lambda: consumer.pods == truth(server))
+
+        assert watch.status().lists >= 2
+        assert consumer.kinds.count("Gone") == 10
+
+
+def test_a_server_that_is_down_does_not_hold_up_the_stop(server: FakeApiServer, client: KubeClient) -> None:
+    server.faults.fail(10_000, 503)
+    watch = watch_pods(client, Consumer(), WatchSettings(backoff=Backoff(base_seconds=60.0, cap_seconds=60.0)))
+    watch.start()
+    until(lambda: watch.status().failures > 0)
+    started = time.monotonic()
+
+    assert watch.stop()
+    assert time.monotonic() - started < 1.0
+
+
+def test_an_idle_stream_does_not_hold_up_the_stop(server: FakeApiServer, client: KubeClient) -> None:
+    server.faults.mute_streams = True
+    watch = watch_pods(client, Consumer(), WatchSettings())
+    watch.start()
+    until(lambda: server.open_streams == 1)
+    started = time.monotonic()
+
+    assert watch.stop()
+    assert time.monotonic() - started < 1.0
+    until(lambda: server.open_streams == 0)
+
+
+def test_a_consumer_that_fails_ends_the_watch_and_is_told(client: KubeClient) -> None:
+    def fail(batch: Batch[PodRecord]) -> None:
+        raise ZeroDivisionError(len(batch.changes))
+
+    watch = watch_pods(client, fail, QUICK)
+    watch.start()
+    until(lambda: watch.status().broken != "")
+
+    assert watch.status().broken == "ZeroDivisionError: 0"
+    assert watch.stop()
+
+
+def test_a_watch_that_was_never_started_stops(client: KubeClient) -> None:
+    assert watch_pods(client, Consumer()).stop()

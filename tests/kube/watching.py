@@ -1,0 +1,86 @@
+"""A consumer that applies what a watch tells it, and objects to watch."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from extender.kube.backoff import Backoff
+from extender.kube.changes import Batch, Changed, Gone, Seen
+from extender.kube.client import KubeClient
+from extender.kube.pods import PodDecoder, PodRecord, watch_pods
+from extender.kube.watch import Watch, WatchSettings
+from tests.fakes.apiserver import FakeApiServer
+
+QUICK = WatchSettings(
+    page_size=7,
+    batch_size=5,
+    page_seconds=5.0,
+    idle_seconds=1.0,
+    stream_seconds=30.0,
+    backoff=Backoff(base_seconds=0.01, cap_seconds=0.05),
+)
+
+
+@dataclass
+class Consumer:
+    """Applies batches to a dict, and holds the watch to its word: only known pods change or go."""
+
+    pods: dict[str, PodRecord] = field(default_factory=dict)
+    batches: list[Batch[PodRecord]] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+
+    def __call__(self, batch: Batch[PodRecord]) -> None:
+        self.batches.append(batch)
+        for change in batch.changes:
+            self.kinds.append(type(change).__name__)
+            match change:
+                case Seen(value):
+                    assert value.uid not in self.pods
+                    self.pods[value.uid] = value
+                case Changed(old, value):
+                    assert self.pods[value.uid] == old
+                    assert old != value
+                    self.pods[value.uid] = value
+                case Gone(value):
+                    assert self.pods.pop(value.uid) == value
+
+
+def truth(server: FakeApiServer) -> dict[str, PodRecord]:
+    """What the watch must arrive at."""
+    decode = PodDecoder()
+    decoded = (decode(pod) for pod in server.pods.list("spec.nodeName!="))
+    return dict(item for item in decoded if item is not None)
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait for something to come true; fails after *seconds*."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.002)
+
+
+@contextmanager
+def followed(client: KubeClient, consumer: Consumer, settings: WatchSettings = QUICK) -> Iterator[Watch[PodRecord]]:
+    """A running watch of pods; it must have ended cleanly when the test is over."""
+    watch = watch_pods(client, consumer, settings)
+    watch.start()
+    try:
+        yield watch
+    finally:
+        assert watch.stop()
+        assert watch.status().broken == ""
+
+
+def pod(name: str, node: str = "", *, cpu: str = "2", **spec: Any) -> dict[str, Any]:
+    """A guaranteed pod of one container in `default`."""
+    amounts = {"cpu": cpu, "memory": "1Gi"}
+    container = {"name": "app", "image": "app", "resources": {"requests": amounts, "limits": amounts}}
+    placed = {"nodeName": node} if node else {}
+    return {
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": "demo"}},
+        "spec": {"containers": [container], **placed, **spec},
+        "status": {"phase": "Running" if node else "Pending", "qosClass": "Guaranteed"},
+    }
