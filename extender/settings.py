@@ -19,28 +19,28 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="NUMA_EXTENDER_", frozen=True, extra="ignore")
 
-    host: str = Field("127.0.0.1", description="Address to listen on. Loopback: the scheduler runs next to it.")
-    port: int = Field(9600, ge=0, le=65535, description="TCP port; 0 takes a free one.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on. Loopback: the scheduler runs next to it.")
+    port: int = Field(default=9600, ge=0, le=65535, description="TCP port; 0 takes a free one.")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    strategy: str = Field("least-numa", description="How admitting nodes are ranked by prioritize.")
+    strategy: str = Field(default="least-numa", description="How admitting nodes are ranked by prioritize.")
     unknown_nodes: Literal[Treatment.PASS, Treatment.REFUSE] = Field(
-        Treatment.PASS,
+        default=Treatment.PASS,
         description="A node without a usable report. `pass`, with score 0: while exporters roll out, or where a node "
         "needs no alignment, nothing is held back. `refuse` where every node must be known.",
     )
     stale_nodes: Treatment = Field(
-        Treatment.REPLAY,
+        default=Treatment.REPLAY,
         description="A node not heard of for `stale_after_seconds`. `replay`: judged by its last state, at half the "
         "score.",
     )
     possible_nodes: Literal[Treatment.PASS, Treatment.REFUSE] = Field(
-        Treatment.REFUSE,
+        default=Treatment.REFUSE,
         description="A node where the kubelet's random choice of devices decides. Refused, because an admission is "
         "promised only where it is certain.",
     )
     stale_after_seconds: float = Field(
-        120.0, gt=0, description="Exporters are heard of every 30 s; three lost messages and jitter make 120 s."
+        default=120.0, gt=0, description="Exporters are heard of every 30 s; three lost messages and jitter make 120 s."
     )
     failed_nodes_resolvable: bool = Field(
         default=False,
@@ -49,17 +49,21 @@ class Settings(BaseSettings):
     )
 
     max_scheduler_body_bytes: int = Field(
-        128 * MIB, ge=MIB, description="Filter and prioritize; 5,000 full Node objects are about 62 MB."
+        default=128 * MIB, ge=MIB, description="Filter and prioritize; 5,000 full Node objects are about 62 MB."
     )
-    max_body_bytes: int = Field(16 * MIB, ge=MIB, description="Every other request; a large node reports under 1 MB.")
-    max_nodes: int = Field(20_000, ge=1, description="Reports of more nodes are refused, so that memory is bounded.")
+    max_body_bytes: int = Field(
+        default=16 * MIB, ge=MIB, description="Every other request; a large node reports under 1 MB."
+    )
+    max_nodes: int = Field(
+        default=20_000, ge=1, description="Reports of more nodes are refused, so that memory is bounded."
+    )
     max_remembered_judgements: int = Field(
-        200_000, ge=1000, description="Judgements by (pod shape, class of nodes); about 100 bytes each."
+        default=200_000, ge=1000, description="Judgements by (pod shape, class of nodes); about 100 bytes each."
     )
     keep_alive_seconds: int = Field(
-        120, ge=91, description="Idle connections stay open longer than kube-scheduler keeps them (90 s)."
+        default=120, ge=91, description="Idle connections stay open longer than kube-scheduler keeps them (90 s)."
     )
-    shutdown_seconds: int = Field(10, ge=0, description="How long requests under way may take after a SIGTERM.")
+    shutdown_seconds: int = Field(default=10, ge=0, description="How long requests under way may take after a SIGTERM.")
 
     @field_validator("strategy")
     @classmethod

@@ -4,6 +4,7 @@ Laws of this file
 - Scores are ints: kube-scheduler silently drops a whole reply that holds one float.
 - The merits of one request are stretched over the whole range: best 10, worst 0, all equal 10.
 - What is not certain ranks lower: a stale node gets half its score, an unknown or refused one 0.
+- A node that takes the pod without aligning it gets 0 where another one aligns it.
 """
 
 from collections.abc import Sequence
@@ -26,15 +27,25 @@ def prioritize_nodes(classes: Sequence[NodeClass], judgements: Judgements) -> li
 
 def _scores(judgements: Judgements) -> dict[int, int]:
     merits = [j.merit for j in judgements.values() if j.merit is not None and j.refusal is None]
-    worst, best = (min(merits), max(merits)) if merits else (0, 0)
-    return {class_id: _score(judgement, worst, best) for class_id, judgement in judgements.items()}
+    spread = (min(merits), max(merits)) if merits else None
+    return {class_id: _score(judgement, spread) for class_id, judgement in judgements.items()}
 
 
-def _score(judgement: Judgement, worst: int, best: int) -> int:
+def _score(judgement: Judgement, spread: tuple[int, int] | None) -> int:
+    """*spread*: the worst and the best merit of the request; None where no node has any."""
     if judgement.refusal is not None or judgement.certainty is Certainty.UNKNOWN:
         return 0
-    if judgement.merit is None or best == worst:
+    if spread is None:
         score = MAX_SCORE
+    elif judgement.merit is None:
+        score = 0
     else:
-        score = (2 * MAX_SCORE * (judgement.merit - worst) + best - worst) // (2 * (best - worst))
+        score = _stretch(judgement.merit, *spread)
     return score // 2 if judgement.certainty is Certainty.STALE else score
+
+
+def _stretch(merit: int, worst: int, best: int) -> int:
+    """Position of *merit* between worst (0) and best (10), rounded half up; 10 if all are equal."""
+    if best == worst:
+        return MAX_SCORE
+    return (2 * MAX_SCORE * (merit - worst) + best - worst) // (2 * (best - worst))

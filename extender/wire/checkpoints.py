@@ -3,8 +3,7 @@
 Laws of this file
 - Only the documents are read here: whether they fit the machine is `replay.startup.check_observed`'s question.
 - A document of policy none, or one that the kubelet never initialised, says nothing: None.
-- Checksums are not verified: they are over Go's own formatting of the values, and a torn document cannot occur (the
-  kubelet writes by rename).
+- Checksums are not looked at: the exporter did that, next to the files.
 """
 
 from collections.abc import Mapping

@@ -1,0 +1,21 @@
+"""`numa-extender demo`."""
+
+import click
+from rich.console import Console
+
+from extender.demo.run import run_demo
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="End after the tables instead of serving on.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9600,
+    show_default=True,
+    help="TCP port; a free one if it is taken.",
+)
+def demo(*, once: bool, host: str, port: int) -> None:
+    """Show on a sample cluster what kube-scheduler would do blindly, what the kubelets would say, and our answer."""
+    run_demo(Console(), host=host, port=port, once=once)

@@ -1,0 +1,166 @@
+"""One pod, asked about at the running extender: what totals say, what the kubelets would say, what we answer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from extender.demo.nodes import SampleNode, requested_milli
+from extender.replay.sets import CPUSet
+from extender.wire.quantity import parse_milli
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What kube-scheduler knows of a node: allocatable and not requested, in thousandths; and its usual ranking.
+
+    `rank` is 1 for the node that NodeResourcesFit (LeastAllocated, its default) likes best.
+    """
+
+    free_milli: Mapping[str, int]
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One node of the story. `answer` is the node's part of /v1/what-if; `detail` is /v1/nodes/NAME."""
+
+    node: SampleNode
+    totals: Totals
+    answer: Json
+    detail: Json
+    score: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """The pod and what became of it, node by node, as kube-scheduler would rank them blindly.
+
+    `left_out`: nodes that an extender is never asked about, because kube-scheduler itself sees that the pod does not
+    fit, or because they are kept for pods that ask for their devices (by a taint).
+    """
+
+    pod: Json
+    rows: Sequence[Row]
+    left_out: Sequence[SampleNode]
+
+    @property
+    def blind_choice(self) -> Row:
+        """The node that kube-scheduler alone would have chosen."""
+        return self.rows[0]
+
+
+def ask(client: httpx.Client, nodes: Sequence[SampleNode], pod: Json) -> Story:
+    """Ask filter and prioritize as kube-scheduler does, and what-if for the reasons."""
+    totals = _blind(nodes, requested_milli(pod))
+    candidates = sorted((n for n in nodes if n.name in totals), key=lambda n: totals[n.name].rank)
+    names = [node.name for node in candidates]
+    args = {"Pod": pod, "Nodes": None, "NodeNames": names}
+    filtered = _post(client, "/scheduler/filter", args)
+    if filtered["Error"]:
+        raise RuntimeError(filtered["Error"])
+    ranked = _post(client, "/scheduler/prioritize", {**args, "NodeNames": filtered["NodeNames"]})
+    scores = {entry["Host"]: entry["Score"] for entry in ranked}
+    answers = {each["node"]: each for each in _post(client, "/v1/what-if", {"pod": pod, "nodes": names})["nodes"]}
+    rows = [
+        Row(
+            node=node,
+            totals=totals[node.name],
+            answer=answers[node.name],
+            detail=client.get(f"/v1/nodes/{node.name}").raise_for_status().json(),
+            score=scores.get(node.name),
+        )
+        for node in candidates
+    ]
+    return Story(pod=pod, rows=rows, left_out=[node for node in nodes if node.name not in totals])
+
+
+def _post(client: httpx.Client, path: str, document: Json) -> Any:  # noqa: ANN401 - JSON
+    return client.post(path, json=document).raise_for_status().json()
+
+
+def _blind(nodes: Sequence[SampleNode], wanted: Mapping[str, int]) -> dict[str, Totals]:
+    """Free totals, and the order in which the scheduler would like them, of the nodes where it sees the pod fit."""
+    liked: dict[str, float] = {}
+    free = {node.name: _free(node) for node in nodes}
+    for node in nodes:
+        amounts, devices = free[node.name], node.description.devices
+        is_kept_for_others = bool(devices) and not devices.keys() & wanted.keys()
+        if not is_kept_for_others and all(amounts.get(r, 0) >= amount for r, amount in wanted.items()):
+            allocatable = _allocatable(node)
+            liked[node.name] = sum((amounts[r] - wanted[r]) / allocatable[r] for r in ("cpu", "memory"))
+    best_first = sorted(liked, key=lambda name: -liked[name])
+    return {name: Totals(free_milli=free[name], rank=rank) for rank, name in enumerate(best_first, start=1)}
+
+
+def _allocatable(node: SampleNode) -> dict[str, int]:
+    """node.status.allocatable, in thousandths."""
+    machine, config = node.kubelet.machine, node.kubelet.config
+    memory = sum(n.memory_bytes - sum(s * p for s, p in n.hugepages.items()) for n in machine.numa_nodes)
+    amounts = {resource: 1000 * len(devices) for resource, devices in node.state.devices.devices.items()}
+    amounts["cpu"] = 1000 * machine.num_cpus - config.reservation_cpu_milli
+    amounts["memory"] = 1000 * (memory - config.reservation_bytes["memory"])
+    return amounts
+
+
+def _free(node: SampleNode) -> dict[str, int]:
+    free = _allocatable(node)
+    for pod in node.pods:
+        for resource, amount in requested_milli(pod).items():
+            free[resource] = free.get(resource, 0) - amount
+    return free
+
+
+def why_refused(row: Row, pod: Json) -> str:
+    """What stands in the way on a node where the totals suffice, in numbers."""
+    wanted = {name: parse_milli(amount, name) // 1000 for name, amount in _limits(pod).items()}
+    numa = row.detail["numa"]
+    per_numa = {
+        "cpu": [_count(each["free_cpus"]) for each in numa],
+        "memory": [each["memory"].get("memory", {}).get("free", 0) for each in numa],
+    }
+    for resource, devices in row.detail["devices"].items():
+        per_numa[resource] = [sum(_is_free(d) and each["id"] in d["numa"] for d in devices) for each in numa]
+    for resource, amount in wanted.items():
+        most = max(per_numa.get(resource, [0]))
+        if most < amount:
+            return f"{_named(resource, amount)} wanted, at most {_named(resource, most)} free on one NUMA node"
+    places = [f"{_short(r)} on {_ids(numa, per_numa[r], amount)}" for r, amount in wanted.items() if r in per_numa]
+    return f"free, but not together: {', '.join(places)}"
+
+
+def numa_of(row: Row, cpus: str) -> list[int]:
+    """The NUMA nodes that a Linux list of CPUs lies on."""
+    wanted = CPUSet.parse(cpus)
+    return [each["id"] for each in row.detail["numa"] if wanted & CPUSet.parse(each["cpus"])]
+
+
+def _limits(pod: Json) -> dict[str, str]:
+    limits: dict[str, str] = pod["spec"]["containers"][0]["resources"]["limits"]
+    return limits
+
+
+def _is_free(device: Json) -> bool:
+    return device["healthy"] and device["held_by"] is None
+
+
+def _ids(numa: Sequence[Json], free: Sequence[int], amount: int) -> str:
+    ids = ",".join(str(each["id"]) for each, there in zip(numa, free, strict=True) if there >= amount)
+    return f"NUMA {ids}"
+
+
+def _count(cpus: str) -> int:
+    return len(CPUSet.parse(cpus))
+
+
+def _named(resource: str, amount: int) -> str:
+    if resource == "memory":
+        return f"{amount >> 30} GiB"
+    return f"{amount} CPUs" if resource == "cpu" else f"{amount} {_short(resource)}"
+
+
+def _short(resource: str) -> str:
+    return {"cpu": "CPUs"}.get(resource, resource.rpartition("/")[2])

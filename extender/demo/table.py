@@ -1,0 +1,96 @@
+"""The story as a table, for a terminal of 100 columns."""
+
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from extender.demo.story import Row, Story, numa_of, why_refused
+
+
+def render(story: Story, width: int) -> RenderableType:
+    """The table and what follows from it."""
+    table = Table(box=box.SIMPLE_HEAD, width=width, padding=(0, 1), show_edge=False)
+    table.add_column("node", width=26)
+    table.add_column("free in total", width=14)
+    table.add_column("the kubelet would say", ratio=1)
+    table.add_column("our answer", width=10)
+    for i, row in enumerate(story.rows):
+        if i:
+            table.add_row()
+        table.add_row(_node(row), _totals(row, story), _kubelet(row, story), _answer(row))
+    return Group(_title(story), table, _moral(story))
+
+
+def _title(story: Story) -> Text:
+    pod = story.pod
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    wants = ", ".join(f"{amount} {_unit(name)}".strip() for name, amount in limits.items())
+    return Text.assemble("\n", ("Where does pod ", ""), (pod["metadata"]["name"], "bold"), f" go?  It wants {wants}.\n")
+
+
+def _unit(resource: str) -> str:
+    return {"cpu": "CPUs", "memory": "memory"}.get(resource, resource.rpartition("/")[2])
+
+
+def _node(row: Row) -> Text:
+    detail = row.detail
+    policy = f"{detail['topology_policy']}/{detail['topology_scope']}"
+    return Text.assemble(
+        (row.node.name, "bold"),
+        (f"  {detail['kubelet_version']}\n", "dim"),
+        (f"{row.node.description.about}\n", "dim"),
+        (policy, "dim"),
+    )
+
+
+def _totals(row: Row, story: Story) -> Text:
+    free = row.totals.free_milli
+    text = Text(f"{free['cpu'] // 1000} CPUs\n{free['memory'] // 1000 >> 30} GiB")
+    if row is story.blind_choice:
+        return text + Text("\n★ blind choice", "bold yellow")
+    return text + Text(f"\nblind no. {row.totals.rank}", "dim")
+
+
+def _kubelet(row: Row, story: Story) -> Text:
+    verdict = row.answer["verdict"]
+    if not verdict["admit"]:
+        return Text.assemble(("✗ ", "bold red"), (verdict["reason"], "red"), f"\n{why_refused(row, story.pod)}")
+    (placement,) = verdict["containers"].values()
+    return Text.assemble(("✓ ", "bold green"), ("admitted", "green"), f"\n{_placement(row, placement)}")
+
+
+def _placement(row: Row, placement: dict[str, Any]) -> str:
+    if not placement["cpus"]:
+        return "shared CPUs: nothing is aligned, the kernel decides where it runs"
+    numa = numa_of(row, placement["cpus"])
+    devices = "".join(f"; {', '.join(ids)}" for ids in placement["devices"].values())
+    spread = "spread over " if len(numa) > 1 else ""
+    return f"{spread}NUMA {','.join(map(str, numa))}: CPUs {placement['cpus']}{devices}"
+
+
+def _answer(row: Row) -> Text:
+    if row.score is None:
+        return Text("refused", "red")
+    return Text.assemble((f"{'█' * row.score}{'░' * (10 - row.score)}\n", "green"), f"score {row.score}")
+
+
+def _moral(story: Story) -> Text:
+    refusing = [row for row in story.rows if not row.answer["verdict"]["admit"]]
+    offered = [row for row in story.rows if row.score is not None]
+    blind = story.blind_choice
+    text = Text("\n")
+    if story.left_out:
+        names = ", ".join(node.name for node in story.left_out)
+        text.append(f"kube-scheduler itself leaves out, for want of room or of devices: {names}.\n", "dim")
+    text.append(f"By totals it fits {len(story.rows)} nodes; on {len(refusing)} of them the kubelet would refuse it.\n")
+    if blind in refusing:
+        reason = blind.answer["verdict"]["reason"]
+        text.append_text(Text.assemble("Blindly it goes to ", (blind.node.name, "bold yellow"), " and ends as "))
+        text.append_text(Text.assemble(("Failed", "bold red"), f" ({reason}), again and again.\n"))
+    if offered:
+        best = max(offered, key=lambda row: row.score or 0)
+        text.append_text(Text.assemble("With numa-extender it goes to ", (best.node.name, "bold green"), ".\n"))
+    return text
