@@ -59,7 +59,7 @@ def check(scenario: Scenario, agreement: Agreement) -> list[Difference]:
     differences: list[Difference] = []
     error: str | None = None
     alternatives: tuple[str, ...] = ()
-    checker = _Checker(scenario, agreement, differences)
+    checker = Checker(scenario, agreement, differences)
     try:
         for index, _ in enumerate(run(scenario, checker.narrow)):
             checker.step = index + 1
@@ -84,8 +84,8 @@ def check(scenario: Scenario, agreement: Agreement) -> list[Difference]:
     return differences
 
 
-class _Checker:
-    """Compares admission by admission while the history is replayed."""
+class Checker:
+    """Compares admission by admission while the history is replayed; adds to *agreement* and *differences*."""
 
     def __init__(self, scenario: Scenario, agreement: Agreement, differences: list[Difference]) -> None:
         self.scenario = scenario
@@ -94,6 +94,7 @@ class _Checker:
         self.step = 0
 
     def narrow(self, admission: Admission) -> tuple[Outcome, ...]:
+        """Compare one admission with its recording and keep the outcomes that agree best."""
         expect = admission.step.expect
         if expect is None:
             return admission.outcomes
