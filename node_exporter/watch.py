@@ -15,7 +15,7 @@ DIRECTORIES = ("", "device-plugins", "pod-resources")
 NAMES = frozenset({"cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint", "kubelet.sock"})
 DEBOUNCE_MILLISECONDS = 100
 """A storm of changes is reported at least this often."""
-STEP_MILLISECONDS = 20
+STEP_MILLISECONDS = 50
 ARMING_SECONDS = 0.3
 """After this long a new watch surely works; a look then catches what happened while nothing was watched."""
 CHECK_MILLISECONDS = 5_000
