@@ -1,0 +1,154 @@
+"""POST pods/binding, and what came of it.
+
+The UID goes along as a precondition, so a pod that was made anew under the same name is never bound by mistake.
+Whenever the server's answer does not settle it, the pod itself is read: a pod that is on the node asked for is `Bound`,
+whoever did it. A reply that is lost can still be followed by the binding; unless the pod shows where it is, the outcome
+is then `Failed` with `maybe_bound`: keep the assumption until the pod watch tells, or until it expires.
+
+RBAC: `create` on pods/binding, `get` on pods (all namespaces).
+"""
+
+import asyncio
+import random as _random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from extender.kube.backoff import Backoff
+from extender.kube.client import JSON, Requester, path_of
+from extender.kube.errors import ApiError, KubeError, NoReplyError
+from extender.kube.fields import mapping, text
+
+_BACKOFF: Final = Backoff(base_seconds=0.1, cap_seconds=1.0)
+_READ_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """Which pod goes to which node."""
+
+    namespace: str
+    name: str
+    uid: str
+    node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The pod is on the node that was asked for, by this call or by an earlier one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The pod is on another node, is another pod (UID), or is being deleted: never try this binding again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """There is no such pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nothing is decided. `retriable`: another try may help. `maybe_bound`: it may be done, or be done yet."""
+
+    reason: str
+    retriable: bool
+    maybe_bound: bool = False
+
+
+Outcome = Bound | Conflict | NotFound | Failed
+
+
+class Binder:
+    """Binds pods, in the caller's thread. Thread-safe. *clock*: monotonic seconds; *sleep*: waits that many."""
+
+    def __init__(
+        self,
+        client: Requester,
+        *,
+        timeout_seconds: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        random: Callable[[], float] = _random.random,
+    ) -> None:
+        self._client, self._timeout = client, timeout_seconds
+        self._clock, self._sleep, self._random = clock, sleep, random
+
+    def bind(self, binding: Binding) -> Outcome:
+        """Bind, within `timeout_seconds` (plus two at most for reading the pod after a lost reply). Raises nothing.
+
+        A server that is overloaded or says to come back later (429, 503) is tried again while there is time.
+        """
+        deadline = self._clock() + self._timeout
+        failures = 0
+        while True:
+            try:
+                self._post(binding, deadline)
+            except ApiError as error:
+                failures += 1
+                delay = _BACKOFF.delay_seconds(failures, self._random, retry_after_seconds=error.retry_after_seconds)
+                if error.status in (429, 503) and self._clock() + delay < deadline:
+                    self._sleep(delay)
+                    continue
+                return self._refused(binding, error)
+            except NoReplyError as error:
+                if not error.maybe_done:
+                    return Failed(str(error), retriable=True)
+                return self._look(binding, Failed(str(error), retriable=True, maybe_bound=True))
+            return Bound()
+
+    def _post(self, binding: Binding, deadline: float) -> None:
+        body: JSON = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node_name},
+        }
+        path = path_of("/api/v1", "pods", namespace=binding.namespace, name=binding.name, subresource="binding")
+        self._client.request("POST", path, body=body, timeout_seconds=deadline - self._clock())
+
+    def _refused(self, binding: Binding, error: ApiError) -> Outcome:
+        if error.status == 404:
+            return NotFound()
+        if error.status == 409:
+            return self._look(binding, Conflict(error.message))
+        if error.status >= 500:
+            return self._look(binding, Failed(str(error), retriable=True, maybe_bound=error.status == 504))
+        return Failed(str(error), retriable=error.retriable)
+
+    def _look(self, binding: Binding, unbound: Outcome) -> Outcome:
+        """What the pod itself says; *unbound* when it is on no node."""
+        path = path_of("/api/v1", "pods", namespace=binding.namespace, name=binding.name)
+        try:
+            pod = self._client.request("GET", path, timeout_seconds=_READ_SECONDS)
+        except KubeError as error:
+            if isinstance(error, ApiError) and error.status == 404:
+                return NotFound()
+            return Failed(f"{unbound}; then {error}", retriable=True, maybe_bound=True)
+        uid, node = text(mapping(pod, "metadata"), "uid"), text(mapping(pod, "spec"), "nodeName")
+        if uid != binding.uid:
+            return Conflict(f"the pod has another UID: {uid}")
+        if node == binding.node_name:
+            return Bound()
+        return Conflict(f"the pod is on node {node}") if node else unbound
+
+
+class AsyncBinder:
+    """The binder for the event loop: calls run in at most *workers* threads, further ones wait their turn."""
+
+    def __init__(self, binder: Binder, *, workers: int = 16) -> None:
+        self._binder = binder
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bind")
+
+    async def bind(self, binding: Binding) -> Outcome:
+        """As Binder.bind. A caller that is cancelled does not stop a binding that is under way."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._binder.bind, binding)
+
+    def close(self) -> None:
+        """Take no more; wait for those under way (each is bounded)."""
+        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,222 @@
+"""One leader among several processes, over a coordination.k8s.io Lease.
+
+`decide` is the whole rule, as a pure function. Time is never compared between machines: a candidate measures for itself
+how long it has seen the lease unchanged. The leader stops believing in itself (`Elector.leads`) `renew_seconds` after
+its last successful renewal *began*, which is before any other candidate may take over; the gap between the two is the
+allowance for clocks that run at different speeds and for calls under way.
+
+Every write carries the resourceVersion it was decided on, so of two candidates one gets 409.
+
+RBAC: `get`, `create`, `update` on leases, in one namespace.
+"""
+
+import logging
+import random as _random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from extender.kube.client import JSON, Requester, path_of
+from extender.kube.errors import ApiError, KubeError
+from extender.kube.fields import integer, mapping, text
+
+_BASE: Final = "/apis/coordination.k8s.io/v1"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseSettings:
+    """`identity`: another one for each process, also for one that restarts in place.
+
+    `duration_seconds`: how long others wait for a silent leader. `renew_seconds`: how long a leader believes in itself.
+    `retry_seconds`: between two looks, and the time each call gets. duration > renew > retry, or ValueError.
+    """
+
+    namespace: str
+    name: str
+    identity: str
+    duration_seconds: int = 15
+    renew_seconds: float = 10.0
+    retry_seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.duration_seconds > self.renew_seconds > self.retry_seconds > 0:
+            raise ValueError("a lease needs duration_seconds > renew_seconds > retry_seconds > 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """A lease as we read it. `holder`: empty when nobody holds it. `since`: our clock when it last looked different."""
+
+    holder: str
+    duration_seconds: int
+    version: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """There is no lease: make it ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Nobody holds it any more: it becomes ours, one transition later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """It is ours: renew it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Somebody holds it, for this many seconds at least."""
+
+    seconds: float
+
+
+Step = Create | Take | Renew | Wait
+
+
+def decide(observed: Observed | None, *, identity: str, now: float) -> Step:
+    """What a candidate does next. *now*: the clock of `Observed.since`."""
+    if observed is None:
+        return Create()
+    if observed.holder == identity:
+        return Renew()
+    left = observed.since + observed.duration_seconds - now
+    if not observed.holder or left <= 0:
+        return Take()
+    return Wait(left)
+
+
+class Elector:
+    """A candidate, in a daemon thread from `start` to `stop`. *clock*: monotonic seconds; *wall*: Unix seconds."""
+
+    def __init__(
+        self,
+        client: Requester,
+        settings: LeaseSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        random: Callable[[], float] = _random.random,
+    ) -> None:
+        self._client, self._settings = client, settings
+        self._clock, self._wall, self._random = clock, wall, random
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._stop = threading.Event()
+        self._observed: Observed | None = None
+        self._lease: Mapping[str, Any] = {}
+        self._leads_until = float("-inf")
+        self._term = -1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the leader now. Turns False by itself when renewals fail or hang."""
+        return self._clock() < self._leads_until
+
+    @property
+    def term(self) -> int:
+        """Grows with each change of leader: writes of an older term are a former leader's."""
+        return max(0, self._term)
+
+    @property
+    def holder(self) -> str:
+        """Who holds the lease as far as we have seen; empty when nobody does."""
+        return "" if self._observed is None else self._observed.holder
+
+    def start(self) -> None:
+        """Begin to stand for election; returns at once."""
+        self._thread.start()
+
+    def stop(self, timeout_seconds: float = 5.0) -> None:
+        """Stop, and give the lease up if it is ours, so that the next leader need not wait."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
+    def step(self) -> None:
+        """Look once and act once. Raises KubeError when a call failed; what was earned before lasts as it would."""
+        began = self._clock()
+        self._read()
+        match decide(self._observed, identity=self._settings.identity, now=self._clock()):
+            case Wait():
+                self._leads_until = float("-inf")
+                return
+            case Create():
+                self._write("POST", self._spec(transitions=self._term + 1, acquired=True))
+            case Take():
+                self._write("PUT", self._spec(transitions=self._term + 1, acquired=True))
+            case Renew():
+                self._write("PUT", self._spec(transitions=self._term, acquired=False))
+        if not self.leads:
+            _log.info("%s leads %s, term %d", self._settings.identity, self._settings.name, self.term)
+        self._leads_until = began + self._settings.renew_seconds
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.step()
+            except KubeError as error:
+                _log.warning("lease %s: %s", self._settings.name, error)
+            self._stop.wait(self._settings.retry_seconds * (0.8 + 0.4 * self._random()))
+        self._release()
+
+    def _release(self) -> None:
+        if not self.leads:
+            return
+        self._leads_until = float("-inf")
+        try:
+            spec = self._spec(transitions=self.term, acquired=False)
+            self._write("PUT", {**spec, "holderIdentity": "", "leaseDurationSeconds": 1})
+        except KubeError as error:
+            _log.warning("lease %s could not be given up: %s", self._settings.name, error)
+
+    def _read(self) -> None:
+        settings = self._settings
+        path = path_of(_BASE, "leases", namespace=settings.namespace, name=settings.name)
+        try:
+            lease = self._client.request("GET", path, timeout_seconds=settings.retry_seconds)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            self._lease, self._observed = {}, None
+            return
+        self._note(lease)
+
+    def _note(self, lease: Mapping[str, Any]) -> None:
+        spec, version = mapping(lease, "spec"), text(mapping(lease, "metadata"), "resourceVersion")
+        before = self._observed
+        since = before.since if before is not None and before.version == version else self._clock()
+        self._lease = lease
+        self._term = max(self._term, integer(spec, "leaseTransitions"))
+        self._observed = Observed(
+            holder=text(spec, "holderIdentity"),
+            duration_seconds=integer(spec, "leaseDurationSeconds", self._settings.duration_seconds),
+            version=version,
+            since=since,
+        )
+
+    def _spec(self, *, transitions: int, acquired: bool) -> JSON:
+        now = datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        spec: JSON = {
+            **mapping(self._lease, "spec"),
+            "holderIdentity": self._settings.identity,
+            "leaseDurationSeconds": self._settings.duration_seconds,
+            "leaseTransitions": transitions,
+            "renewTime": now,
+        }
+        return {**spec, "acquireTime": now} if acquired else spec
+
+    def _write(self, method: str, spec: JSON) -> None:
+        settings = self._settings
+        name = "" if method == "POST" else settings.name
+        metadata = {**mapping(self._lease, "metadata"), "name": settings.name, "namespace": settings.namespace}
+        body: JSON = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        path = path_of(_BASE, "leases", namespace=settings.namespace, name=name)
+        self._note(self._client.request(method, path, body=body, timeout_seconds=settings.retry_seconds))

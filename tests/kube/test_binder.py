@@ -1,0 +1,191 @@
+"""Every way in which a binding can end."""
+
+import asyncio
+import threading
+
+import pytest
+
+from extender.kube.access import plain
+from extender.kube.binder import AsyncBinder, Binder, Binding, Bound, Conflict, Failed, NotFound
+from extender.kube.client import KubeClient
+from tests.fakes.apiserver import FakeApiServer
+from tests.kube.watching import pod
+
+
+@pytest.fixture
+def binder(client: KubeClient) -> Binder:
+    return Binder(client, timeout_seconds=2.0)
+
+
+def waiting(server: FakeApiServer, name: str = "app-0", node: str = "node-a") -> Binding:
+    """A pod that waits, and its binding."""
+    uid = server.pods.create(pod(name))["metadata"]["uid"]
+    return Binding(namespace="default", name=name, uid=uid, node_name=node)
+
+
+def node_of(server: FakeApiServer, name: str = "app-0") -> str:
+    found = server.pods.get(name)
+    assert found is not None
+    return str(found["spec"].get("nodeName", ""))
+
+
+def test_binds(server: FakeApiServer, binder: Binder) -> None:
+    assert binder.bind(waiting(server)) == Bound()
+    assert node_of(server) == "node-a"
+
+
+def test_a_second_binding_to_the_same_node_is_bound(server: FakeApiServer, binder: Binder) -> None:
+    binding = waiting(server)
+    binder.bind(binding)
+
+    assert binder.bind(binding) == Bound()
+
+
+def test_a_pod_on_another_node_is_a_conflict(server: FakeApiServer, binder: Binder) -> None:
+    binding = waiting(server)
+    server.pods.bind("app-0", "node-b")
+
+    assert binder.bind(binding) == Conflict("the pod is on node node-b")
+    assert node_of(server) == "node-b"
+
+
+def test_a_pod_made_anew_is_never_bound(server: FakeApiServer, binder: Binder) -> None:
+    binding = waiting(server)
+    server.pods.delete("app-0")
+    again = waiting(server)
+
+    assert binder.bind(binding) == Conflict(f"the pod has another UID: {again.uid}")
+    assert node_of(server) == ""
+
+
+def test_a_pod_being_deleted_is_a_conflict(server: FakeApiServer, binder: Binder) -> None:
+    binding = waiting(server)
+    server.pods.patch("app-0", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+
+    outcome = binder.bind(binding)
+
+    assert isinstance(outcome, Conflict)
+    assert "is being deleted" in outcome.reason
+
+
+def test_a_pod_that_is_gone_is_not_found(server: FakeApiServer, binder: Binder) -> None:
+    binding = waiting(server)
+    server.pods.delete("app-0")
+
+    assert binder.bind(binding) == NotFound()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_asked_again(server: FakeApiServer, binder: Binder, status: int) -> None:
+    binding = waiting(server)
+    server.faults.fail(2, status, verb="create")
+
+    assert binder.bind(binding) == Bound()
+
+
+def test_a_server_busy_for_longer_than_we_have_is_a_retriable_failure(server: FakeApiServer, binder: Binder) -> None:
+    binding = waiting(server)
+    server.faults.fail(1, 429, verb="create", retry_after=30)
+    binder = Binder(KubeClient(plain(server.url)), timeout_seconds=0.5)
+
+    outcome = binder.bind(binding)
+
+    assert isinstance(outcome, Failed)
+    assert (outcome.retriable, outcome.maybe_bound) == (True, False)
+
+
+def test_a_refusal_for_good_is_not_retriable(server: FakeApiServer, binder: Binder) -> None:
+    binding = waiting(server)
+    server.faults.fail(1, 403, verb="create")
+
+    outcome = binder.bind(binding)
+
+    assert isinstance(outcome, Failed)
+    assert (outcome.retriable, outcome.maybe_bound) == (False, False)
+
+
+def test_a_server_error_after_which_nothing_was_done(server: FakeApiServer, binder: Binder) -> None:
+    binding = waiting(server)
+    server.faults.fail(1, 500, verb="create")
+
+    outcome = binder.bind(binding)
+
+    assert isinstance(outcome, Failed)
+    assert (outcome.retriable, outcome.maybe_bound) == (True, False)
+
+
+def test_a_lost_reply_after_binding_is_bound(server: FakeApiServer, binder: Binder) -> None:
+    binding = waiting(server)
+    server.faults.drop(1, "after", verb="create")
+
+    assert binder.bind(binding) == Bound()
+
+
+def test_a_lost_request_may_still_be_carried_out(server: FakeApiServer, binder: Binder) -> None:
+    binding = waiting(server)
+    server.faults.drop(1, "before", verb="create")
+
+    outcome = binder.bind(binding)
+
+    assert isinstance(outcome, Failed)
+    assert (outcome.retriable, outcome.maybe_bound) == (True, True)
+
+
+def test_a_server_that_vanishes_may_have_bound(server: FakeApiServer, binder: Binder) -> None:
+    binding = waiting(server)
+    server.faults.drop(1, "after", verb="create")
+    server.faults.drop(2, "before", verb="get")
+
+    outcome = binder.bind(binding)
+
+    assert isinstance(outcome, Failed)
+    assert outcome.maybe_bound
+    assert node_of(server) == "node-a"
+
+
+def test_a_server_that_is_not_there_has_done_nothing() -> None:
+    with FakeApiServer() as server:
+        url = server.url
+    client = KubeClient(plain(url))
+
+    outcome = Binder(client).bind(Binding(namespace="default", name="a", uid="u", node_name="n"))
+
+    assert isinstance(outcome, Failed)
+    assert (outcome.retriable, outcome.maybe_bound) == (True, False)
+
+
+def test_a_server_that_does_not_answer_in_time(server: FakeApiServer, client: KubeClient) -> None:
+    binding = waiting(server)
+    server.faults.latency = 0.6
+
+    outcome = Binder(client, timeout_seconds=0.3).bind(binding)
+
+    assert outcome == Bound() or (isinstance(outcome, Failed) and outcome.maybe_bound)
+
+
+def test_of_many_racing_bindings_of_one_pod_one_node_wins(server: FakeApiServer, binder: Binder) -> None:
+    first = waiting(server)
+    bindings = [Binding(namespace="default", name="app-0", uid=first.uid, node_name=f"node-{i % 4}") for i in range(16)]
+    outcomes: list[tuple[str, object]] = []
+    threads = [threading.Thread(target=lambda b=b: outcomes.append((b.node_name, binder.bind(b)))) for b in bindings]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    winner = node_of(server)
+    assert all((outcome == Bound()) == (node == winner) for node, outcome in outcomes)
+
+
+def test_from_the_loop_with_a_bounded_number_of_threads(server: FakeApiServer, client: KubeClient) -> None:
+    bindings = [waiting(server, f"app-{i}", f"node-{i % 5}") for i in range(100)]
+    binder = AsyncBinder(Binder(client), workers=8)
+
+    async def bind_all() -> list[object]:
+        return list(await asyncio.gather(*(binder.bind(b) for b in bindings)))
+
+    try:
+        assert asyncio.run(bind_all()) == [Bound()] * 100
+    finally:
+        binder.close()
+    assert all(node_of(server, b.name) == b.node_name for b in bindings)

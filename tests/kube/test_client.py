@@ -1,0 +1,249 @@
+"""The client: deadlines, connections, credentials that rotate."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from extender.kube.access import AccessError, TokenFile, discover, from_kubeconfig, in_cluster, plain
+from extender.kube.client import KubeClient, path_of
+from extender.kube.errors import ApiError, NoReplyError, api_error
+from tests.fakes.apiserver import FakeApiServer
+from tests.kube.test_leases import Clock
+from tests.kube.watching import Consumer, followed, pod, truth, until
+
+
+@contextmanager
+def scripted(*replies: bytes, pause: float = 0.0) -> Iterator[str]:
+    """A server that sends each connection the next of *replies*, byte by byte when there is a *pause*, and hangs up."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        for reply in replies:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                try:
+                    step = 1 if pause else max(1, len(reply))
+                    for i in range(0, len(reply), step):
+                        connection.sendall(reply[i : i + step])
+                        time.sleep(pause)
+                except OSError:
+                    return
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.close()
+        thread.join(5)
+
+
+def reply(body: bytes, *, status: str = "200 OK", length: int | None = None) -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body) if length is None else length}\r\n\r\n".encode() + body
+
+
+def test_one_connection_serves_many_calls(server: FakeApiServer, client: KubeClient) -> None:
+    for _ in range(10):
+        client.request("GET", "/api/v1/nodes")
+        with pytest.raises(ApiError):
+            client.request("GET", "/api/v1/nodes/nowhere")
+
+    assert len(server._connections) == 1
+
+
+def test_a_refusal_carries_what_the_server_said(server: FakeApiServer, client: KubeClient) -> None:
+    server.faults.fail(1, 429, retry_after=7)
+    with pytest.raises(ApiError) as caught:
+        client.request("GET", "/api/v1/nodes")
+
+    error = caught.value
+    assert (error.status, error.reason, error.retry_after_seconds, error.retriable) == (
+        429,
+        "TooManyRequests",
+        7.0,
+        True,
+    )
+
+
+def test_a_refusal_that_is_no_status_object() -> None:
+    error = api_error(502, b"<html>bad gateway</html>", "soon")
+
+    assert (error.status, error.reason, error.message) == (502, "", "<html>bad gateway</html>")
+    assert error.retry_after_seconds is None
+
+
+def test_a_call_ends_in_time_however_slowly_the_reply_trickles() -> None:
+    with scripted(reply(b"x" * 1000), pause=0.01) as url:
+        client = KubeClient(plain(url))
+        started = time.monotonic()
+        with pytest.raises(NoReplyError) as caught:
+            client.request("GET", "/", timeout_seconds=0.3)
+
+    assert caught.value.maybe_done
+    assert time.monotonic() - started < 2.0
+
+
+@pytest.mark.parametrize("body", [b"nonsense", b"[]", b"null"])
+def test_a_reply_that_is_no_object_is_no_reply(body: bytes) -> None:
+    with scripted(reply(body)) as url, pytest.raises(NoReplyError, match="not"):
+        KubeClient(plain(url)).request("GET", "/")
+
+
+def test_a_reply_that_breaks_off_is_no_reply() -> None:
+    with scripted(reply(b'{"a":1', length=100)) as url, pytest.raises(NoReplyError, match="broke off"):
+        KubeClient(plain(url)).request("GET", "/")
+
+
+def test_a_get_on_a_connection_closed_while_idle_is_made_again() -> None:
+    with scripted(b"", reply(b'{"a":1}')) as url:
+        assert KubeClient(plain(url)).request("GET", "/") == {"a": 1}
+
+
+def test_a_post_whose_reply_is_lost_is_not_made_again() -> None:
+    with scripted(b"", reply(b"{}")) as url:
+        client = KubeClient(plain(url))
+        with pytest.raises(NoReplyError) as caught:
+            client.request("POST", "/", body={})
+        assert caught.value.maybe_done
+        client.request("GET", "/")
+
+
+def test_nobody_listens() -> None:
+    with FakeApiServer() as server:
+        url = server.url
+    with pytest.raises(NoReplyError) as caught:
+        KubeClient(plain(url)).request("POST", "/", body={})
+
+    assert not caught.value.maybe_done
+
+
+def test_names_are_quoted_in_paths() -> None:
+    path = path_of("/api/v1", "pods", namespace="a/b", name="c?d", subresource="binding")
+
+    assert path == "/api/v1/namespaces/a%2Fb/pods/c%3Fd/binding"
+
+
+def test_a_rotated_token_is_used_at_once_when_the_old_one_is_refused(server: FakeApiServer, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    server.access.tokens = {"one": "extender"}
+    client = KubeClient(plain(server.url, token))
+    client.request("GET", "/api/v1/nodes")
+
+    token.write_text("two")
+    server.access.tokens = {"two": "extender"}
+    client.request("GET", "/api/v1/nodes")
+    client.request("POST", "/api/v1/nodes", body={"metadata": {"name": "a"}})
+
+    server.access.tokens = {"three": "extender"}
+    with pytest.raises(ApiError, match="401"):
+        client.request("GET", "/api/v1/nodes")
+
+
+def test_a_watch_outlives_the_rotation_of_its_token(server: FakeApiServer, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one")
+    server.access.tokens = {"one": "extender"}
+    consumer = Consumer()
+
+    with followed(KubeClient(plain(server.url, token)), consumer) as watch:
+        until(lambda: server.open_streams == 1)
+        server.access.tokens = {"two": "extender"}
+        server.break_streams()
+        until(lambda: watch.status().failures > 0)
+        token.write_text("two")
+        server.pods.create(pod("new", "node-a"))
+        until(lambda: consumer.pods == truth(server) != {})
+
+        assert watch.status().lists == 1
+
+
+def test_a_token_file_is_read_again_after_its_time(tmp_path: Path) -> None:
+    clock = Clock()
+    path = tmp_path / "token"
+    path.write_text("one")
+    token = TokenFile(path, clock=clock)
+
+    path.write_text("two")
+    assert token.authorization() == "Bearer one"
+    clock.now += 61
+    assert token.authorization() == "Bearer two"
+    path.write_text("")
+    clock.now += 61
+    assert token.authorization() == "Bearer two"
+    path.unlink()
+    assert not token.renew()
+    assert token.authorization() == "Bearer two"
+
+
+def test_no_token_is_an_error_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(AccessError, match="no token"):
+        TokenFile(tmp_path / "nothing")
+
+
+def test_the_service_account_of_the_pod(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("mine")
+    (tmp_path / "ca.crt").write_text("certificate")
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+
+    access = in_cluster(tmp_path, environ)
+
+    assert access.configuration.host == "https://[fd00::1]:443"
+    assert access.configuration.ssl_ca_cert == str(tmp_path / "ca.crt")
+    assert access.credentials.authorization() == "Bearer mine"
+    with pytest.raises(AccessError, match="not in a cluster"):
+        in_cluster(tmp_path, {})
+
+
+def kubeconfig(path: Path, url: str, user: dict[str, str]) -> Path:
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+                "clusters": [{"name": "k", "cluster": {"server": url}}],
+                "users": [{"name": "u", "user": user}],
+            }
+        )
+    )
+    return path
+
+
+def test_a_kubeconfig_whose_token_file_rotates(
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("extender.kube.access._RELOAD_PAUSE_SECONDS", 0.0)
+    (tmp_path / "token").write_text("one")
+    server.access.tokens = {"one": "me"}
+    access = from_kubeconfig(kubeconfig(tmp_path / "config", server.url, {"tokenFile": str(tmp_path / "token")}))
+    client = KubeClient(access)
+    client.request("GET", "/api/v1/nodes")
+
+    (tmp_path / "token").write_text("two")
+    server.access.tokens = {"two": "me"}
+    client.request("GET", "/api/v1/nodes")
+
+
+@pytest.mark.parametrize("content", ["", "a: [", "current-context: x"])
+def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+
+    with pytest.raises(AccessError, match="kubeconfig"):
+        from_kubeconfig(path)
+
+
+def test_discovery_prefers_what_was_given(server: FakeApiServer, tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "config", server.url, {"token": "t"})
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+    assert discover(path, environ).configuration.host == server.url
+    with pytest.raises(AccessError, match="not in a cluster"):
+        discover(None, environ)

@@ -1,0 +1,145 @@
+"""Leader election: the rule by itself, then two candidates over a real server."""
+
+import pytest
+
+from extender.kube.client import KubeClient
+from extender.kube.errors import ApiError, KubeError
+from extender.kube.leases import Create, Elector, LeaseSettings, Observed, Renew, Take, Wait, decide
+from tests.fakes.apiserver import FakeApiServer
+from tests.kube.watching import until
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def observed(holder: str, since: float = 0.0) -> Observed:
+    return Observed(holder=holder, duration_seconds=15, version="1", since=since)
+
+
+def settings(identity: str, **changes: float) -> LeaseSettings:
+    return LeaseSettings(namespace="kube-system", name="extender", identity=identity, **changes)  # type: ignore[arg-type]
+
+
+def candidate(client: KubeClient, identity: str, clock: Clock) -> Elector:
+    return Elector(client, settings(identity), clock=clock, wall=lambda: 1_700_000_000.0 + clock.now)
+
+
+def test_the_rule() -> None:
+    assert decide(None, identity="a", now=0.0) == Create()
+    assert decide(observed("a"), identity="a", now=100.0) == Renew()
+    assert decide(observed(""), identity="a", now=0.0) == Take()
+    assert decide(observed("b"), identity="a", now=5.0) == Wait(10.0)
+    assert decide(observed("b"), identity="a", now=15.0) == Take()
+
+
+@pytest.mark.parametrize("changes", [{"renew_seconds": 15.0}, {"retry_seconds": 10.0}, {"retry_seconds": 0.0}])
+def test_times_that_make_two_leaders_are_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="duration_seconds > renew_seconds"):
+        settings("a", **changes)
+
+
+def test_the_first_leads_and_the_second_waits(server: FakeApiServer, client: KubeClient) -> None:
+    clock = Clock()
+    a, b = candidate(client, "a", clock), candidate(client, "b", clock)
+    a.step()
+    b.step()
+
+    assert (a.leads, b.leads, b.holder) == (True, False, "a")
+    lease = server.leases.get("extender", "kube-system")
+    assert lease is not None
+    assert lease["spec"]["acquireTime"] == "2023-11-14T22:30:00.000000Z"
+
+
+def test_a_leader_that_falls_silent_is_replaced_and_knows_it_first(client: KubeClient) -> None:
+    clock = Clock()
+    a, b = candidate(client, "a", clock), candidate(client, "b", clock)
+    a.step()
+    b.step()
+    leaders = []
+    while not b.leads:
+        clock.now += 0.5
+        b.step()
+        leaders.append(a.leads + b.leads)
+
+    assert max(leaders) == 1
+    assert clock.now - 1000.0 == 15.0
+    assert b.term == 1
+    a.step()
+    assert (a.leads, a.holder, a.term) == (False, "b", 1)
+
+
+def test_a_leader_that_renews_stays(client: KubeClient) -> None:
+    clock = Clock()
+    a, b = candidate(client, "a", clock), candidate(client, "b", clock)
+    for _ in range(30):
+        a.step()
+        b.step()
+        assert (a.leads, b.leads) == (True, False)
+        clock.now += 3.0
+
+    assert a.term == 0
+
+
+def test_of_two_that_take_over_at_once_one_gets_it(server: FakeApiServer, client: KubeClient) -> None:
+    clock = Clock()
+    old, a, b = (candidate(client, name, clock) for name in ("old", "a", "b"))
+    old.step()
+    a.step()
+    b.step()
+    clock.now += 16.0
+    b._read()
+    a.step()
+    with pytest.raises(ApiError, match="409"):
+        b._write("PUT", b._spec(transitions=1, acquired=True))
+    b.step()
+
+    assert (a.leads, b.leads) == (True, False)
+    assert server.leases.get("extender", "kube-system")["spec"]["holderIdentity"] == "a"  # type: ignore[index]
+
+
+def test_a_leader_cut_off_from_the_server_stops_leading(server: FakeApiServer, client: KubeClient) -> None:
+    clock = Clock()
+    a = candidate(client, "a", clock)
+    a.step()
+    server.faults.fail(100, 503)
+    clock.now += 9.0
+    with pytest.raises(KubeError):
+        a.step()
+
+    assert a.leads
+    clock.now += 1.5
+    assert not a.leads
+
+
+def test_a_lease_deleted_by_hand_starts_a_new_term(server: FakeApiServer, client: KubeClient) -> None:
+    clock = Clock()
+    a = candidate(client, "a", clock)
+    a.step()
+    server.leases.delete("extender", "kube-system")
+    a.step()
+
+    assert (a.leads, a.term) == (True, 1)
+
+
+def test_a_leader_that_stops_hands_over_at_once(server: FakeApiServer, client: KubeClient) -> None:
+    quick = {"retry_seconds": 0.05, "renew_seconds": 5.0}
+    a, b = Elector(client, settings("a", **quick)), Elector(client, settings("b", **quick))
+    a.start()
+    until(lambda: a.leads)
+    b.start()
+    until(lambda: b.holder == "a")
+    a.stop()
+
+    assert not a.leads
+    until(lambda: b.leads, 2.0)
+    b.stop()
+    lease = server.leases.get("extender", "kube-system")
+    assert lease is not None
+    assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("", 1)
