@@ -1,8 +1,10 @@
 """An HTTP server that plays the extender: keeps what it was sent, and answers as the test says."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -43,11 +45,16 @@ class FakeExtender:
         self.messages: list[Message] = []
         self.answer: Callable[[Message], Answer] = lambda _message: Answer()
         self._changed = threading.Condition()
+        self._connections: list[socket.socket] = []
         extender = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
+
+            def setup(self) -> None:
+                super().setup()
+                extender._connections.append(self.connection)
 
             def do_PUT(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
@@ -92,6 +99,9 @@ class FakeExtender:
             assert self._changed.wait_for(lambda: condition(self), seconds), "the extender was not told in time"
 
     def close(self) -> None:
-        """Stop to answer, and free the port."""
+        """Stop to answer, cut all connections, and free the port."""
         self._server.shutdown()
+        for connection in self._connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
