@@ -79,10 +79,17 @@ def read_checkpoint(
 
 
 def device_ids(by_node: Any) -> Iterable[tuple[int, str]]:  # noqa: ANN401 - JSON of another program
-    """Pairs of NUMA id (or NO_TOPOLOGY) and device id of one PodDeviceEntries entry."""
+    """Pairs of NUMA id (or NO_TOPOLOGY) and device id of one PodDeviceEntries entry. Raises ValueError, TypeError."""
     if isinstance(by_node, Mapping):
-        return [(int(node), str(id_)) for node, ids in by_node.items() for id_ in ids]
+        return [(_node_id(node), str(id_)) for node, ids in by_node.items() for id_ in ids]
     return [(NO_TOPOLOGY, str(id_)) for id_ in by_node or ()]
+
+
+def _node_id(text: str) -> int:
+    node = int(text)
+    if not NO_TOPOLOGY <= node < 1 << 31:
+        raise ValueError(f"not a NUMA id: {text:.40}")
+    return node
 
 
 def _sorted(numa: frozenset[int] | None) -> tuple[int, ...] | None:

@@ -123,11 +123,11 @@ class _Reader:
         for index, entry in enumerate(entries):
             path = f"reservedMemory[{index}]"
             node = entry.get("numaNode", 0) if isinstance(entry, dict) else None
-            if isinstance(node, int) and not isinstance(node, bool):
+            if isinstance(node, int) and not isinstance(node, bool) and 0 <= node < 1 << 31:
                 limits = self._map(f"{path}.limits", entry.get("limits"))
                 found.append(ReservedMemory(numaNode=node, limits={name: str(value) for name, value in limits.items()}))
             else:
-                self._complain(path, f"no NUMA node: {entry!r:.60}")
+                self._complain(path, f"no valid NUMA node: {entry!r:.60}")
         return tuple(found)
 
     def reservation(self, memory_capacity: int, *, is_running_config: bool) -> dict[str, str]:

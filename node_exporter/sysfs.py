@@ -106,7 +106,7 @@ def _node_groups(root: Path) -> Iterator[tuple[int, Path | None, list[Path]]]:
 
 def _numbered(directory: Path, prefix: str) -> list[tuple[int, Path]]:
     """Entries `prefix`N of a directory, in the glob order that cadvisor sees (cpu0, cpu1, cpu10, cpu2)."""
-    pattern = re.compile(rf"{prefix}(\d+)")
+    pattern = re.compile(rf"{prefix}(\d{{1,9}})")
     try:
         names = sorted(path.name for path in directory.iterdir())
     except OSError:
@@ -176,7 +176,7 @@ def _cache(index_dir: Path) -> _Cache:
     if not re.match(r"\d+K", texts["size"]) or texts["type"] not in {"Data", "Instruction", "Unified"}:
         raise ValueError("not a cache that cadvisor understands")
     shared = int(texts["shared_cpu_map"].replace(",", ""), 16)
-    return _Cache(int(texts["id"]), int(texts["level"]), shared.bit_count())
+    return _Cache(_parse_int(texts["id"]), _parse_int(texts["level"]), shared.bit_count())
 
 
 def _numa_node(node_id: int, node_dir: Path | None, problems: list[Problem]) -> NumaNode:
@@ -184,7 +184,7 @@ def _numa_node(node_id: int, node_dir: Path | None, problems: list[Problem]) -> 
         return NumaNode(id=node_id, memory=0, hugepages={}, distances=None)
     distances = _read_text(node_dir / "distance")
     try:
-        row = None if distances is None else tuple(int(word) for word in distances.split())
+        row = None if distances is None else tuple(_parse_int(word) for word in distances.split())
     except ValueError:
         row = None
         path = f"/{NODES}/{node_dir.name}/distance"
@@ -196,7 +196,7 @@ def _memory(node_dir: Path, problems: list[Problem]) -> int:
     text = _read_text(node_dir / "meminfo")
     if text is None:
         return 0
-    match = re.search(r"MemTotal:\s+(\d+) kB", text)
+    match = re.search(r"MemTotal:\s+(\d{1,15}) kB", text)
     if match is None:
         path = f"/{NODES}/{node_dir.name}/meminfo"
         problems.append(Problem(source=SOURCE, path=path, reason="no MemTotal: the node's memory counts as 0"))
@@ -211,7 +211,7 @@ def _hugepages(node_dir: Path) -> dict[str, int]:
     except OSError:
         return {}
     for directory in directories:
-        match = re.fullmatch(r"hugepages-(\d+)kB", directory.name)
+        match = re.fullmatch(r"hugepages-(\d{1,12})kB", directory.name)
         count = _read_int(directory / "nr_hugepages")
         if match and count is not None:
             pages[int(match[1])] = count
@@ -239,6 +239,14 @@ def _read_text(path: Path) -> str | None:
 
 def _read_int(path: Path) -> int | None:
     try:
-        return int(path.read_text().strip())
+        return _parse_int(path.read_text())
     except (OSError, ValueError):
         return None
+
+
+def _parse_int(text: str) -> int:
+    """A number of at most 32 bits, as the kernel's ids and counts are. Raises ValueError."""
+    number = int(text.strip())
+    if not -(1 << 31) <= number < 1 << 32:
+        raise ValueError(f"too large: {text.strip():.40}")
+    return number

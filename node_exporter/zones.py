@@ -92,8 +92,10 @@ def _add_memory(amounts: dict[Numa, dict[str, Amount]], state: JsonObject | None
     try:
         for node, record in machine.items():
             for kind, table in record["memoryMap"].items():
-                amounts.setdefault((int(node),), {})[str(kind)] = Amount(
-                    capacity=int(table["total"]), allocatable=int(table["allocatable"]), free=int(table["free"])
+                amounts.setdefault((_node_id(node),), {})[str(kind)] = Amount(
+                    capacity=_bytes(table["total"]),
+                    allocatable=_bytes(table["allocatable"]),
+                    free=_bytes(table["free"]),
                 )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"not a memory manager state: {type(error).__name__}: {error}"
@@ -121,6 +123,18 @@ def _costs(machine: Machine) -> dict[Numa, dict[str, int]]:
         for node in machine.numa
         if node.distances is not None and len(node.distances) == len(names)
     }
+
+
+def _node_id(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise ValueError(f"not a NUMA id: {text!r:.40}")
+    return int(text)
+
+
+def _bytes(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"not a number of bytes: {value!r:.40}")
+    return value
 
 
 def _count(flags: Iterable[bool]) -> int:

@@ -1,0 +1,139 @@
+"""The program as an operator runs it: real processes, real signals."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node_exporter.fake_extender import Answer, FakeExtender
+from tests.node_exporter.nodes import KUBELET, MACHINE, SCENARIO, cpu_state, memory_state
+from tests.node_exporter.trees import write_machine, write_scenario
+
+PROGRAM = [sys.executable, "-m", "node_exporter"]
+STATE = {"cpu_manager_state": cpu_state({"u1": {"c0": "1,5"}}, "0,2-4,6-7"), "memory_manager_state": memory_state()}
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="n") as directory:
+        yield write_scenario(Path(directory), SCENARIO, STATE)
+
+
+@pytest.fixture
+def extender() -> Iterator[FakeExtender]:
+    fake = FakeExtender()
+    yield fake
+    fake.close()
+
+
+def call(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [*PROGRAM, *(str(argument) for argument in arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, **environment}
+    )
+
+
+def test_report_tells_the_node_as_it_was_written(root: Path) -> None:
+    done = call("report", "--root", root, "--node-name", "n1", "--kubelet-version", "v1.36.2")
+
+    report = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert report["node_name"] == "n1"
+    assert report["machine"] == MACHINE
+    assert report["state"] == {**STATE, "kubelet_internal_checkpoint": None}
+    for key, value in KUBELET.items():
+        if key != "reservation":
+            assert report["kubelet"][key] == value
+    assert report["kubelet"]["reservation"] == {"cpu": "2", "memory": str(1 << 30)}
+
+
+def test_node_without_a_kubelet_is_reported_with_problems(tmp_path: Path) -> None:
+    write_machine(tmp_path, MACHINE)
+
+    report = json.loads(call("report", "--root", tmp_path).stdout)
+
+    assert report["machine"] == MACHINE
+    assert report["kubelet"] is None
+    assert {
+        "source": "kubelet state",
+        "path": "/var/lib/kubelet",
+        "reason": "no such directory",
+        "severity": "error",
+    } in (report["problems"])
+
+
+def test_once_sends_one_report_and_tells_by_exit_code(root: Path, extender: FakeExtender) -> None:
+    assert call("run", "--root", root, "--once", NODE_NAME="n2", NUMA_PUSH_URL=extender.url).returncode == 0
+    extender.answer = lambda _message: Answer(status=422, body=b'{"title": "Unprocessable", "detail": "cpus[0]"}')
+    refused = call("run", "--root", root, "--once", "--node-name", "n2", "--push", extender.url)
+
+    assert refused.returncode == 1
+    assert "Unprocessable: cpus[0]" in refused.stderr
+    assert [message.path for message in extender.messages] == ["/v1/nodes/n2/report"] * 2
+    assert extender.reports[1]["sequence"] > extender.reports[0]["sequence"], "a restarted exporter does not start over"
+
+
+def test_dry_run_prints_instead_of_sending(root: Path) -> None:
+    done = call("run", "--root", root, "--once", "--dry-run", "--node-name", "n3")
+
+    assert json.loads(done.stdout)["node_name"] == "n3"
+    assert "published node=n3" in done.stderr
+
+
+def test_missing_target_and_wrong_addresses_are_usage_errors(root: Path) -> None:
+    for arguments in (
+        ("run", "--root", root),
+        ("run", "--root", root, "--dry-run", "--listen", "nowhere"),
+        ("run", "--root", root, "--dry-run", "--kubelet-url", "http://127.0.0.1:10255"),
+        ("run", "--root", root, "--dry-run", "--kubelet-url", "https://127.0.0.1:10250"),
+        ("report", "--root", root / "missing"),
+    ):
+        done = call(*arguments)
+
+        assert done.returncode == 2, arguments
+        assert "Traceback" not in done.stderr
+
+
+def test_running_program_serves_probes_and_metrics_and_ends_on_sigterm(root: Path, extender: FakeExtender) -> None:
+    command = [*PROGRAM, "run", "--root", root, "--node-name", "n4", "--push", extender.url, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen([*map(str, command), "--interval", "0.2"], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        port = next(match[1] for line in process.stderr if (match := re.search(r"port=(\d+)", line)))
+        extender.wait_for(lambda told: told.heartbeats)
+        answers = {path: _get(port, path) for path in ("/livez", "/metrics", "/nowhere")}
+        deadline = time.monotonic() + 5
+        while _get(port, "/readyz")[0] != 200 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        extender.answer = lambda _message: Answer(status=503)
+        while _get(port, "/readyz")[0] == 200 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert "stopped node=n4" in process.stderr.read()
+
+    assert time.monotonic() < deadline, "readiness follows what the extender says"
+    assert answers["/livez"] == (200, "ok\n")
+    assert answers["/nowhere"][0] == 404
+    metrics = answers["/metrics"][1]
+    assert re.search(r'numa_exporter_messages_total\{kind="report",outcome="accepted"\} 1', metrics)
+    assert re.search(r'numa_exporter_problems\{severity="error",source="podresources"\} 1', metrics)
+    assert "process_resident_memory_bytes" in metrics
+
+
+def _get(port: str, path: str) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
