@@ -1,5 +1,6 @@
 """The composition root: the only place that knows everything, and reads the clock."""
 
+import gc
 import logging
 import time
 from collections.abc import Callable
@@ -71,6 +72,15 @@ def make_server(settings: Settings, app: FastAPI) -> uvicorn.Server:
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
     return uvicorn.Server(config)
+
+
+def set_up_collector() -> None:
+    """Let Python's cycle collector look rarely: everything long-lived here is an immutable value without cycles.
+
+    With the defaults, a full collection of 5,000 nodes' state stops every request for 0.2 s now and then.
+    """
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 def set_up_logging(level: str) -> None:

@@ -8,15 +8,15 @@ Laws of this file
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
 from extender.api.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.service import Service
-from extender.cluster.classes import NodeClass
 from extender.replay.rules import NEWEST_MINOR, Rules
+from extender.verbs.candidates import Candidates
 from extender.verbs.filter import Filtered, filter_nodes
 from extender.verbs.memo import Judgements, judge_all
 from extender.verbs.prioritize import MAX_SCORE, prioritize_nodes
@@ -87,7 +87,7 @@ async def _answer(
 
 async def _filter(service: Service, args: SchedulerArgs) -> bytes:
     judged = await _judge(service, args)
-    filtered = Filtered(passed=args.names) if judged is None else filter_nodes(args.names, *judged)
+    filtered = Filtered(passed=args.names) if judged is None else filter_nodes(*judged)
     _count(service, filtered)
     if service.settings.failed_nodes_resolvable:
         now = {name: refusal.text for name, refusal in filtered.refused.items() if not refusal.never}
@@ -102,17 +102,17 @@ async def _prioritize(service: Service, args: SchedulerArgs) -> bytes:
     return prioritize_reply(args.names, scores)
 
 
-async def _judge(service: Service, args: SchedulerArgs) -> tuple[Sequence[NodeClass], Judgements] | None:
-    """The class of each candidate, and the judgement of each class; None for a pod that nothing aligns anywhere."""
+async def _judge(service: Service, args: SchedulerArgs) -> tuple[Candidates, Judgements] | None:
+    """The candidates, and the judgement of each of their classes; None for a pod that nothing aligns anywhere."""
     memo = service.memo.shape(args.pod)
     if not memo.shape.is_aligned_anywhere((NEWEST_RULES, *service.cluster.rules)):
         return None
-    classes = service.cluster.classes_of(args.names, service.clock())
-    missing = memo.missing(classes)
+    candidates = Candidates.of(args.names, service.cluster.classes_of(args.names, service.clock()))
+    missing = memo.missing(candidates.distinct)
     if missing:
         service.metrics.judgements.labels("replayed").inc(len(missing))
         service.memo.store(memo, await asyncio.to_thread(judge_all, service.judge, memo.shape, missing))
-    return classes, memo.judgements
+    return candidates, memo.judgements
 
 
 def _count(service: Service, filtered: Filtered) -> None:

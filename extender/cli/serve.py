@@ -5,7 +5,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from extender.app import make_app, make_server, make_service, set_up_logging
+from extender.app import make_app, make_server, make_service, set_up_collector, set_up_logging
 from extender.settings import Settings
 
 
@@ -25,4 +25,5 @@ def serve(**flags: str | int | None) -> None:
         faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors())
         raise click.ClickException(f"bad settings: {faults}") from None
     set_up_logging(settings.log_level)
+    set_up_collector()
     make_server(settings, make_app(make_service(settings))).run()

@@ -31,6 +31,13 @@ class ClusterFullError(Exception):
     """A report of one more node than the service is set up for."""
 
 
+class _ClassOf(dict[str, NodeClass]):
+    """The class of each node, `UNKNOWN` for a name that is not in it (and that looking up does not put in)."""
+
+    def __missing__(self, _name: str) -> NodeClass:
+        return UNKNOWN
+
+
 class ClusterState:
     """The picture of the cluster that verbs look at."""
 
@@ -38,7 +45,7 @@ class ClusterState:
         self._stale_after: Final = stale_after_seconds
         self._max_nodes: Final = max_nodes
         self._nodes: dict[str, NodeRecord] = {}
-        self._class_of: dict[str, NodeClass] = {}
+        self._class_of: Final = _ClassOf()
         self._classes: Final = ClassTable()
         self._fresh: dict[str, None] = {}
         """Names of nodes that are not stale, the one not heard of for longest first."""
@@ -67,8 +74,7 @@ class ClusterState:
     def classes_of(self, names: Iterable[str], now: float) -> list[NodeClass]:
         """The class of each name, in order; `UNKNOWN` for names never reported. Cost: one lookup a name."""
         self.expire(now)
-        get = self._class_of.get
-        return [get(name, UNKNOWN) for name in names]
+        return list(map(self._class_of.__getitem__, names))
 
     def observe(self, observation: Observation, now: float) -> NodeRecord:
         """Take a report in. The very report that is held counts as a heartbeat.

@@ -23,13 +23,22 @@ def write_node(root: Path, node: SampleNode) -> None:
     write(root / "proc/sys/kernel/random/boot_id", str(uuid.uuid5(uuid.NAMESPACE_DNS, node.name)))
     write(root / "proc/1/cmdline", f"/usr/bin/kubelet\0--config=/{KUBELET_DIR}/config.yaml\0")
     write(kubelet / "config.yaml", yaml.safe_dump(dict(node.configuration), sort_keys=False))
-    write(kubelet / "cpu_manager_state", json.dumps(_cpu_document(node)))
-    write(kubelet / "memory_manager_state", json.dumps(_memory_document(node)))
-    write(kubelet / "device-plugins/kubelet_internal_checkpoint", json.dumps(_device_document(node.state)))
+    for name, document in state_documents(node).items():
+        directory = "device-plugins/" if name == "kubelet_internal_checkpoint" else ""
+        write(kubelet / f"{directory}{name}", json.dumps(document))
     for pod in node.pods:
         metadata = pod["metadata"]
         log_dir = f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
         (root / "var/log/pods" / log_dir).mkdir(parents=True)
+
+
+def state_documents(node: SampleNode) -> dict[str, Mapping[str, Any]]:
+    """The kubelet's three state files, by name, without checksums (0 is accepted by the kubelet and the exporter)."""
+    return {
+        "cpu_manager_state": _cpu_document(node),
+        "memory_manager_state": _memory_document(node),
+        "kubelet_internal_checkpoint": _device_document(node.state),
+    }
 
 
 def _cpu_document(node: SampleNode) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ for a node that a reply leaves out.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from extender.cluster.classes import NodeClass
+from extender.verbs.candidates import Candidates
 from extender.verbs.memo import Judgements
 from extender.verbs.refusals import Refusal
 
@@ -20,11 +20,17 @@ class Filtered:
     refused: Mapping[str, Refusal] = field(default_factory=dict)
 
 
-def filter_nodes(names: Sequence[str], classes: Sequence[NodeClass], judgements: Judgements) -> Filtered:
-    """Sort the candidates by their class's judgement; *classes* are those of *names*, in the same order."""
-    refusals = {node_class: judgements[node_class.id].refusal for node_class in set(classes)}
-    candidates = zip(names, classes, strict=True)
-    if not any(refusals.values()):
-        return Filtered(passed=list(names))
-    refused = {name: refusal for name, node_class in candidates if (refusal := refusals[node_class]) is not None}
-    return Filtered(passed=[name for name in names if name not in refused], refused=refused)
+def filter_nodes(candidates: Candidates, judgements: Judgements) -> Filtered:
+    """Sort the candidates by the judgement of their class."""
+    refusals = {
+        node_class: refusal
+        for node_class in candidates.distinct
+        if (refusal := judgements[node_class.id].refusal) is not None
+    }
+    if not refusals:
+        return Filtered(passed=candidates.names)
+    answers = list(map(refusals.get, candidates.classes))
+    return Filtered(
+        passed=[name for name, refusal in zip(candidates.names, answers, strict=True) if refusal is None],
+        refused={name: refusal for name, refusal in zip(candidates.names, answers, strict=True) if refusal is not None},
+    )

@@ -29,9 +29,9 @@ class ShapeMemo:
         self.judgements: Final[dict[int, Judgement]] = {}
 
     def missing(self, classes: Iterable[NodeClass]) -> list[NodeClass]:
-        """The classes that were not judged yet, each once."""
+        """Those of *classes* that were not judged yet."""
         known = self.judgements
-        return [each for each in dict.fromkeys(classes) if each.id not in known]
+        return [each for each in classes if each.id not in known]
 
 
 class VerdictMemo:

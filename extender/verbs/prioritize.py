@@ -7,28 +7,23 @@ Laws of this file
 - A node that takes the pod without aligning it gets 0 where another one aligns it.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
-from extender.cluster.classes import NodeClass
 from extender.replay.verdict import Certainty
+from extender.verbs.candidates import Candidates
 from extender.verbs.judge import Judgement
 from extender.verbs.memo import Judgements
 
 MAX_SCORE: Final = 10
 
 
-def prioritize_nodes(classes: Sequence[NodeClass], judgements: Judgements) -> list[int]:
+def prioritize_nodes(candidates: Candidates, judgements: Judgements) -> list[int]:
     """The score of each candidate, in order."""
-    asked = {node_class.id: judgements[node_class.id] for node_class in set(classes)}
-    scores = _scores(asked)
-    return [scores[node_class.id] for node_class in classes]
-
-
-def _scores(judgements: Judgements) -> dict[int, int]:
-    merits = [j.merit for j in judgements.values() if j.merit is not None and j.refusal is None]
+    asked = {node_class: judgements[node_class.id] for node_class in candidates.distinct}
+    merits = [j.merit for j in asked.values() if j.merit is not None and j.refusal is None]
     spread = (min(merits), max(merits)) if merits else None
-    return {class_id: _score(judgement, spread) for class_id, judgement in judgements.items()}
+    scores = {node_class: _score(judgement, spread) for node_class, judgement in asked.items()}
+    return list(map(scores.__getitem__, candidates.classes))
 
 
 def _score(judgement: Judgement, spread: tuple[int, int] | None) -> int:

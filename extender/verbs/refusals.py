@@ -34,6 +34,8 @@ class Refusal(Enum):
         self.text: Final = text
         self.never: Final = never
 
+    __hash__ = object.__hash__  # members are equal only to themselves; Enum's own hash is a call into Python
+
 
 _BY_PROVIDER: Final = {
     Provider.TOPOLOGY: (Refusal.ALIGNMENT_NOW, Refusal.ALIGNMENT_NEVER),

@@ -1,0 +1,21 @@
+"""Run the benchmarks named, or all: `python -m tests.bench [replay] [filter_http]`."""
+
+import importlib
+import sys
+
+from rich.console import Console
+
+ALL = ("replay", "filter_http")
+
+
+def main() -> None:
+    """Each module has `run(console)`."""
+    console = Console(width=110 if not sys.stdout.isatty() else None)
+    for name in sys.argv[1:] or ALL:
+        if name not in ALL:
+            sys.exit(f"no benchmark {name!r}: one of {', '.join(ALL)}")
+        importlib.import_module(f"tests.bench.{name}").run(console)
+
+
+if __name__ == "__main__":
+    main()
