@@ -36,6 +36,12 @@ def strings(value: Mapping[str, Any], name: str) -> dict[str, str]:
     return {k: v for k, v in mapping(value, name).items() if isinstance(v, str)}
 
 
+def texts(value: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The strings of the list under *name*; entries of other types are left out."""
+    found = value.get(name)
+    return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list) else ()
+
+
 def unix_seconds(value: Mapping[str, Any], name: str) -> int | None:
     """The RFC 3339 time under *name* in whole seconds since 1970; None when there is none or it cannot be read."""
     found = value.get(name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from extender.kube.client import KubeClient
-from extender.kube.fields import integer, items, mapping, strings, text
+from extender.kube.fields import integer, items, mapping, strings, text, texts
 from extender.kube.watch import Deliver, Source, Watch, WatchSettings
 
 SOURCE: Final = Source(path="/apis/policy/v1/poddisruptionbudgets")
@@ -90,7 +90,7 @@ def _requirements(selector: Mapping[str, Any]) -> tuple[Requirement, ...]:
         Requirement(
             key=text(term, "key"),
             operator=text(term, "operator"),
-            values=frozenset(v for v in term.get("values") or () if isinstance(v, str)),
+            values=frozenset(texts(term, "values")),
         )
         for term in items(selector, "matchExpressions")
     ]

@@ -5,7 +5,7 @@ scheduler's own requests. Finished pods are *not* selected away although they ho
 as deleted with their last running state, and the reason of their failure, which the audit needs, would be lost.
 
 A record keeps what cluster state, preemption and audit read. The spec is reduced to what `extender.wire.pods` reads,
-encoded, and shared between equal pods: about 1 KB for a pod where the object as Python dicts takes 20.
+encoded, and shared between equal pods: 350 to 700 bytes a pod, measured, all of the record included.
 
 RBAC: `list`, `watch` on pods (all namespaces).
 """
@@ -107,9 +107,14 @@ class PodDecoder:
         )
 
     def _share(self, raw: bytes) -> bytes:
+        known = self._shared.get(raw)
+        if known is not None:
+            return known
         if len(self._shared) >= _SHARED:
             self._shared.clear()
-        return self._shared.setdefault(raw, raw)
+        exact = memoryview(raw).tobytes()  # the encoder's own bytes keep its 4 KB buffer: 400 MB at 100,000 pods
+        self._shared[exact] = exact
+        return exact
 
 
 def watch_pods(

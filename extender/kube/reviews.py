@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from extender.kube.client import JSON, Requester
-from extender.kube.fields import mapping, text
+from extender.kube.fields import mapping, text, texts
 from extender.kube.ttl_cache import TTLCache
 
 NODE_NAME: Final = "authentication.kubernetes.io/node-name"
@@ -118,14 +118,15 @@ class Reviews:
         status = mapping(self._review(_TOKENS, "authentication.k8s.io/v1", "TokenReview", spec), "status")
         if status.get("authenticated") is not True:
             return Rejected(text(status, "error") or "the token is not valid")
-        if audience and audience not in _strings(status.get("audiences")):
+        if audience and audience not in texts(status, "audiences"):
             return Rejected(f"the token is not for {audience}")
         user = mapping(status, "user")
+        extra = mapping(user, "extra")
         return Identity(
             username=text(user, "username"),
             uid=text(user, "uid"),
-            groups=_strings(user.get("groups")),
-            extra=tuple(sorted((name, _strings(values)) for name, values in mapping(user, "extra").items())),
+            groups=texts(user, "groups"),
+            extra=tuple(sorted((name, texts(extra, name)) for name in extra)),
         )
 
     def _ask_access(self, identity: Identity, verb: str, path: str) -> bool:
@@ -143,7 +144,3 @@ class Reviews:
     def _review(self, path: str, api_version: str, kind: str, spec: JSON) -> Mapping[str, Any]:
         body: JSON = {"apiVersion": api_version, "kind": kind, "metadata": {}, "spec": spec}
         return self._client.request("POST", path, body=body, timeout_seconds=self._settings.timeout_seconds)
-
-
-def _strings(value: object) -> tuple[str, ...]:
-    return tuple(v for v in value if isinstance(v, str)) if isinstance(value, list) else ()

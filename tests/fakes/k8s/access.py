@@ -5,7 +5,6 @@ with what was really used.
 """
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -94,8 +93,3 @@ def verb_of(method: str, target: Target, *, watch: bool) -> str:
     if method in _VERBS:
         return _VERBS[method]
     raise ApiProblem(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
-
-
-def grant_all(pairs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """A grant set from (verb, resource) pairs."""
-    return set(pairs)

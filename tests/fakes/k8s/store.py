@@ -4,6 +4,7 @@ Thread-safe by one lock: the server's loop and the test's own threads both write
 its own; one that falls behind is expired (410), as the real watch cache does with slow readers.
 """
 
+import sys
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -166,7 +167,8 @@ class Store:
                     return value
             self.revision += 1
             value["metadata"]["resourceVersion"] = str(self.revision)
-            new = Stored(orjson.dumps(value), self.revision, fields_of(value))
+            exact = memoryview(orjson.dumps(value)).tobytes()  # without the encoder's spare buffer of 4 KB
+            new = Stored(exact, self.revision, fields_of(value))
             collection.commit(Entry(self.revision, key, old, new))
             return value
 
@@ -228,10 +230,10 @@ def fields_of(value: JSON) -> Fields:
     """What field selectors may ask of *value*."""
     return Fields(
         text(value, "metadata", "name"),
-        text(value, "metadata", "namespace"),
-        text(value, "spec", "nodeName"),
-        text(value, "status", "phase"),
-        text(value, "spec", "schedulerName"),
+        sys.intern(text(value, "metadata", "namespace")),
+        sys.intern(text(value, "spec", "nodeName")),
+        sys.intern(text(value, "status", "phase")),
+        sys.intern(text(value, "spec", "schedulerName")),
     )
 
 

@@ -1,0 +1,75 @@
+"""The rights named at the head of each module are enough, and each is used."""
+
+from extender.kube.access import Access, plain
+from extender.kube.binder import Binder, Binding, Bound
+from extender.kube.client import KubeClient
+from extender.kube.leases import Elector, LeaseSettings
+from extender.kube.node_annotations import NodeToucher, Touched
+from extender.kube.nodes import NodeRecord, watch_nodes
+from extender.kube.pdbs import DisruptionBudget, watch_budgets
+from extender.kube.pods import PodRecord, watch_pods
+from extender.kube.reviews import Identity, Reviews
+from extender.kube.watch import Watch
+from tests.fakes.apiserver import FakeApiServer
+from tests.kube.watching import pod, until
+
+GRANTS = {
+    ("list", "pods"),
+    ("watch", "pods"),
+    ("get", "pods"),
+    ("create", "pods/binding"),
+    ("list", "nodes"),
+    ("watch", "nodes"),
+    ("patch", "nodes"),
+    ("list", "policy/poddisruptionbudgets"),
+    ("watch", "policy/poddisruptionbudgets"),
+    ("get", "coordination.k8s.io/leases"),
+    ("create", "coordination.k8s.io/leases"),
+    ("update", "coordination.k8s.io/leases"),
+    ("create", "authentication.k8s.io/tokenreviews"),
+    ("create", "authorization.k8s.io/subjectaccessreviews"),
+}
+
+
+class Token:
+    """One that does not change."""
+
+    def authorization(self) -> str | None:
+        return "Bearer t"
+
+    def renew(self) -> bool:
+        return False
+
+
+def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
+    server.access.tokens = {"t": "extender"}
+    server.access.grants = {"extender": GRANTS}
+    server.access.reviews["theirs"] = {"authenticated": True, "user": {"username": "somebody"}}
+    server.nodes.create({"metadata": {"name": "node-a"}})
+    uid = server.pods.create(pod("a"))["metadata"]["uid"]
+    client = KubeClient(Access(plain(server.url).configuration, Token()))
+    watches: list[Watch[PodRecord] | Watch[NodeRecord] | Watch[DisruptionBudget]] = [
+        watch_pods(client, lambda _: None),
+        watch_nodes(client, lambda _: None),
+        watch_budgets(client, lambda _: None),
+    ]
+    for watch in watches:
+        watch.start()
+    until(lambda: server.open_streams == 3)
+
+    binder = Binder(client)
+    binding = Binding(namespace="default", name="a", uid=uid, node_name="node-a")
+    assert (binder.bind(binding), binder.bind(binding)) == (Bound(), Bound())
+    elector = Elector(client, LeaseSettings(namespace="numa", name="extender", identity="me"))
+    elector.step()
+    elector.step()
+    assert elector.leads
+    reviews = Reviews(client)
+    identity = reviews.authenticate("theirs")
+    assert isinstance(identity, Identity)
+    assert not reviews.allowed(identity, verb="get", path="/v1/nodes")
+    assert NodeToucher(client).touch("node-a", "1", 0.0) == Touched()
+    for watch in watches:
+        assert watch.stop()
+
+    assert server.access.used() == GRANTS
