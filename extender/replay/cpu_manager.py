@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from extender.replay.cpu_assignment import NotEnoughCPUsError
 from extender.replay.cpu_distribution import DistributionHangError
-from extender.replay.hints import IMPOSSIBLE, NO_PREFERENCE, Hints, refuse_endless_walk
+from extender.replay.families import Universe, at_least
+from extender.replay.hints import IMPOSSIBLE, NO_PREFERENCE, Hints, walked_universe
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import ContainerRequest, PodRequest
-from extender.replay.sets import numa_masks, subset_sums
 from extender.replay.state import CPUState, without
 from extender.replay.verdict import Provider, Reason, Refusal
 
@@ -69,22 +69,13 @@ def generate_hints(kubelet: Kubelet, available_cpus: int, reusable_cpus: int, co
     Source: policy_static.go, generateCPUTopologyHints.
     """
     machine = kubelet.machine
-    ids = machine.cpu_numa_ids
-    refuse_endless_walk(len(ids), Provider.CPU)
+    space = walked_universe(machine.cpu_numa_ids, Provider.CPU)
+    free = tuple((bits & available_cpus).bit_count() for bits in machine.numa_cpus.values())
+    feasible = at_least(free, count - reusable_cpus.bit_count())
+    if reusable_cpus:
+        feasible &= space.containing(machine.numa_bits_of_cpus(reusable_cpus))
     width = minimum_width(kubelet, count)
-    reusable_numa = machine.numa_bits_of_cpus(reusable_cpus) if reusable_cpus else 0
-    needed = count - reusable_cpus.bit_count()
-    sums = subset_sums((bits & available_cpus).bit_count() for bits in machine.numa_cpus.values())
-    masks = [
-        m for m, free in zip(numa_masks(ids), sums, strict=True) if free >= needed and m and not reusable_numa & ~m
-    ]
-    sockets = _preferred_sockets(kubelet, width)
-    preferred = [
-        m
-        for m in masks
-        if m.bit_count() == width or (sockets and machine.socket_bits_in_numa(m).bit_count() == sockets)
-    ]
-    return Hints(masks, preferred, width)
+    return Hints.preferring_width(space, feasible, width, also=_preferred_by_socket(kubelet, space, width))
 
 
 def minimum_width(kubelet: Kubelet, count: int) -> int:
@@ -97,12 +88,18 @@ def minimum_width(kubelet: Kubelet, count: int) -> int:
     return width
 
 
-def _preferred_sockets(kubelet: Kubelet, width: int) -> int:
-    """With align-by-socket: the number of sockets that makes a mask preferred; 0: the rule is off."""
-    if not kubelet.cpu_options.align_by_socket or not kubelet.machine.num_sockets:
+def _preferred_by_socket(kubelet: Kubelet, space: Universe, width: int) -> int:
+    """With align-by-socket: the family of the masks on as few sockets as *width* nodes need; else none."""
+    machine = kubelet.machine
+    if not kubelet.cpu_options.align_by_socket or not machine.num_sockets:
         return 0
-    numa_per_socket = len(kubelet.machine.cpu_numa_ids) // kubelet.machine.num_sockets
-    return -(-width // numa_per_socket) if numa_per_socket else 0
+    numa_per_socket = len(machine.cpu_numa_ids) // machine.num_sockets
+    if not numa_per_socket:
+        return 0
+    sockets = -(-width // numa_per_socket)
+    return space.family(
+        m for m in space.masks(space.everything) if machine.socket_bits_in_numa(m).bit_count() == sockets
+    )
 
 
 def allocate(

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from extender.replay.choices import Choices
-from extender.replay.hints import IMPOSSIBLE, NO_PREFERENCE, Hints, KubeletPanicError, refuse_endless_walk
+from extender.replay.families import touching_at_least
+from extender.replay.hints import IMPOSSIBLE, NO_PREFERENCE, Hints, KubeletPanicError, walked_universe
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import ContainerRequest, PodRequest
-from extender.replay.sets import bits_of, iter_bits, numa_masks
+from extender.replay.sets import bits_of, iter_bits
 from extender.replay.state import Device, DeviceState, held_devices, without
 from extender.replay.verdict import Provider, Reason, Refusal
 
@@ -87,19 +88,15 @@ def _generate_hints(
 
     Source: topology_hints.go, generateDeviceTopologyHints and deviceNUMANodes.
     """
-    ids = _enumerated_numa_ids(kubelet, devices)
-    refuse_endless_walk(len(ids), Provider.DEVICE)
-    masks = numa_masks(ids)
-    total = _touching(masks, (d.numa for d in devices.values()))
-    width = min((m.bit_count() for m, n in zip(masks, total, strict=True) if n >= count and m), default=len(ids))
-    reusable_numa = [_numa_of(devices, i) for i in reusable]
-    must_touch = [numa for numa in reusable_numa if numa is not None]
-    available = _touching(masks, (_numa_of(devices, i) for i in free))
-    needed = count - len(must_touch)
-    feasible = [
-        m for m, n in zip(masks, available, strict=True) if n >= needed and m and all(numa & m for numa in must_touch)
-    ]
-    return Hints(feasible, [m for m in feasible if m.bit_count() == width], width)
+    space = walked_universe(_enumerated_numa_ids(kubelet, devices), Provider.DEVICE)
+    total = touching_at_least(space.ids, _kinds(d.numa for d in devices.values()), count)
+    width = space.width(total) or len(space.ids)
+    must_touch = [numa for i in reusable if (numa := _numa_of(devices, i)) is not None]
+    available = _kinds(_numa_of(devices, i) for i in free)
+    feasible = touching_at_least(space.ids, available, count - len(must_touch))
+    for numa in must_touch:
+        feasible &= space.touching(numa)
+    return Hints.preferring_width(space, feasible, width)
 
 
 def _numa_of(devices: Mapping[str, Device], device_id: str) -> int | None:
@@ -119,16 +116,13 @@ def _enumerated_numa_ids(kubelet: Kubelet, devices: Mapping[str, Device]) -> tup
     return tuple(i for i in machine_ids if present >> i & 1) or machine_ids
 
 
-def _touching(masks: tuple[int, ...], numa_sets: Iterable[int | None]) -> list[int]:
-    """For every mask, how many of the devices touch it."""
+def _kinds(numa_sets: Iterable[int | None]) -> tuple[tuple[int, int], ...]:
+    """How many devices there are on each set of NUMA nodes; those without topology are left out."""
     kinds: dict[int, int] = {}
     for numa in numa_sets:
         if numa:
             kinds[numa] = kinds.get(numa, 0) + 1
-    counts = [0] * len(masks)
-    for numa, n in kinds.items():
-        counts = [c + n if m & numa else c for c, m in zip(counts, masks, strict=True)]
-    return counts
+    return tuple(sorted(kinds.items()))
 
 
 def allocate(

@@ -1,22 +1,20 @@
 """Hints and their merge: the algebra of the Topology Manager.
 
 Laws:
-- The merge never walks the cross product of hints. Preferred results come from intersecting preferred masks; only where
-  there is none are the reachable ANDs folded, and a fold costs at most O(n * 2^n) for n NUMA nodes.
+- The merge never walks the cross product of hints. Preferred results come from intersecting preferred families; only
+  where they have nothing in common are the families folded.
 - The result does not depend on the order of providers, resources or hints.
 - The three empties have names: `NO_PREFERENCE`, `IMPOSSIBLE`, and affinity None ("any node").
 
 Mirrors: kubelet `cm/topologymanager/policy.go` (filterProvidersHints, HintMerger) and `numa_info.go`, all versions.
 """
 
-import sys
-from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, NamedTuple
 
-from extender.replay.sets import iter_bits, narrowness, numa_masks
+from extender.replay.families import MAX_NUMA_NODES, Universe, fold, universe
+from extender.replay.sets import iter_bits
 from extender.replay.verdict import Provider, Reason, Refusal
 
 
@@ -24,16 +22,34 @@ from extender.replay.verdict import Provider, Reason, Refusal
 class Hints:
     """What one resource allows: every feasible mask, and which of them are preferred.
 
-    `preferred` is a subset of `masks`. No masks at all means that the request cannot be met (`IMPOSSIBLE`).
-    `minimum_width` is kept for explanations: the NUMA nodes that the hardware needs for the request.
+    `feasible` and `preferred` are families of `universe`, without the empty mask; preferred is part of feasible. An
+    empty `feasible` means that the request cannot be met (`IMPOSSIBLE`). `minimum_width`, for explanations: the NUMA
+    nodes that the hardware needs for the request.
     """
 
-    masks: Collection[int]
-    preferred: Collection[int]
+    universe: Universe
+    feasible: int
+    preferred: int
     minimum_width: int | None = None
 
+    @property
+    def masks(self) -> tuple[int, ...]:
+        """The feasible raw masks, ascending."""
+        return tuple(self.universe.masks(self.feasible))
 
-IMPOSSIBLE: Final = Hints((), ())
+    @property
+    def preferred_masks(self) -> tuple[int, ...]:
+        """The preferred raw masks, ascending."""
+        return tuple(self.universe.masks(self.preferred))
+
+    @classmethod
+    def preferring_width(cls, space: Universe, feasible: int, width: int, *, also: int = 0) -> "Hints":
+        """Hints of which those *width* nodes wide are preferred, and those in the family *also*."""
+        feasible &= ~1
+        return cls(space, feasible, feasible & (space.by_width[width] | also), width)
+
+
+IMPOSSIBLE: Final = Hints(universe(()), 0, 0)
 NO_PREFERENCE: Final = None
 """The provider has no opinion: any node, preferred."""
 
@@ -71,7 +87,7 @@ class Distances:
         known = self._known.get(mask)
         if known is not None:
             return known
-        ids = [i for i in range(mask.bit_length()) if mask >> i & 1]
+        ids = tuple(iter_bits(mask))
         total = 0.0
         for i in ids:
             row = self._rows[i]
@@ -84,20 +100,38 @@ class Distances:
         return result
 
 
-def best_mask(masks: Iterable[int], distances: Distances | None) -> int:
-    """The mask that wins among equals: narrowest; with *distances* then closest; then the smallest number.
+def walked_universe(ids: Sequence[int], provider: Provider) -> Universe:
+    """The NUMA ids of which a provider looks at every subset.
+
+    The kubelet does look at them one by one, and does not come back within hours from about 30 nodes on; between there
+    and the bound it may.
+
+    Raises:
+        Refusal: KubeletHang, for more ids than the replay looks at.
+    """
+    if len(ids) > MAX_NUMA_NODES:
+        raise Refusal(
+            Reason.KUBELET_HANG,
+            f"the {provider} manager would walk 2^{len(ids)} sets of NUMA nodes",
+            provider=provider,
+            wanted=len(ids),
+            had=MAX_NUMA_NODES,
+        )
+    return universe(tuple(ids))
+
+
+def narrowest(space: Universe, family: int, distances: Distances | None = None) -> int:
+    """The raw mask that wins among equals: narrowest; with *distances* then closest; then the smallest number.
 
     Distances are looked at only between different masks of equal width, as the kubelet does (which matters where
-    looking panics). *masks* must not be empty.
+    looking panics). The family must have a non-empty member.
     """
-    if distances is None:
-        return min(masks, key=narrowness)
-    candidates = sorted(set(masks), key=narrowness)
-    width = candidates[0].bit_count()
-    rivals = [m for m in candidates if m.bit_count() == width]
-    if len(rivals) == 1:
-        return rivals[0]
-    return min(rivals, key=lambda m: (distances.average(m), m))
+    width = space.width(family)
+    assert width is not None
+    rivals = family & space.by_width[width]
+    if distances is None or rivals & (rivals - 1) == 0:
+        return space.mask((rivals & -rivals).bit_length() - 1)
+    return min(space.masks(rivals), key=lambda m: (distances.average(m), m))
 
 
 class MergeResult(NamedTuple):
@@ -116,126 +150,47 @@ def merge(lists: Sequence[Hints], default_mask: int, distances: Distances | None
         distances: given when ties go to the closer nodes (`prefer-closest-numa-nodes`).
 
     Source: cm/topologymanager/policy.go, HintMerger.Merge and compare, in closed form.
-    """
-    common = _common_preferred(lists, default_mask)
-    if common:
-        return MergeResult(TopologyHint(best_mask(common, distances), preferred=True), "preferred by every resource")
-    reachable = _reachable(lists, default_mask)
-    if not reachable:
-        return MergeResult(TopologyHint(default_mask, preferred=False), "no combination leaves a node in common")
-    width = max((min((m.bit_count() for m in h.masks), default=0) for h in lists), default=0)
-    best = best_mask(_best_tier(reachable, width), distances)
-    return MergeResult(TopologyHint(best, preferred=False), "no mask is preferred by every resource")
-
-
-def _common_preferred(lists: Sequence[Hints], default_mask: int) -> Collection[int]:
-    if not lists:
-        return (default_mask,)
-    smallest = min(lists, key=lambda h: len(h.preferred))
-    common = {m for m in smallest.preferred if m}
-    for hints in lists:
-        if hints is not smallest:
-            common.intersection_update(hints.preferred)
-        if not common:
-            break
-    return common
-
-
-def _best_tier(reachable: Collection[int], width: int) -> list[int]:
-    """The masks of the best standing: exactly *width* nodes; else the widest below; else the narrowest above."""
-    sizes = {m.bit_count() for m in reachable}
-    below = [s for s in sizes if s <= width]
-    size = max(below) if below else min(sizes)
-    return [m for m in reachable if m.bit_count() == size]
-
-
-MAX_ENUMERATED_NUMA_NODES: Final = 16
-"""NUMA nodes up to which every mask is looked at (65,535 of them); beyond it the kubelet's own walk takes for ever."""
-
-
-def refuse_endless_walk(numa_nodes: int, provider: Provider) -> None:
-    """Refuse where a provider would look at every subset of too many NUMA nodes.
-
-    The kubelet does look, and does not come back within hours from about 30 nodes on; between 17 and there it may.
 
     Raises:
-        Refusal: KubeletHang.
+        Refusal: KubeletHang, where the providers together speak of too many NUMA nodes.
     """
-    if numa_nodes > MAX_ENUMERATED_NUMA_NODES:
-        raise Refusal(
-            Reason.KUBELET_HANG,
-            f"the {provider} manager would walk 2^{numa_nodes} sets of NUMA nodes",
-            provider=provider,
-            wanted=numa_nodes,
-            had=MAX_ENUMERATED_NUMA_NODES,
-        )
+    if not lists:
+        return MergeResult(TopologyHint(default_mask, preferred=True), "no resource has an opinion")
+    space, common = preferred_by_all(lists)
+    if common:
+        return MergeResult(TopologyHint(narrowest(space, common, distances), preferred=True), "preferred by all")
+    feasible = [space.embed(h.feasible, h.universe) for h in lists if h.feasible]
+    reachable = fold(feasible, len(space.ids)) & ~1 if feasible else 0
+    if not reachable:
+        return MergeResult(TopologyHint(default_mask, preferred=False), "no combination leaves a node in common")
+    width = max((h.universe.width(h.feasible) or 0) for h in lists)
+    best = narrowest(space, _best_tier(space, reachable, width), distances)
+    return MergeResult(TopologyHint(best, preferred=False), "no mask is preferred by all")
 
 
-_DIRECT_FOLD_LIMIT: Final = 20_000
-"""Pairs up to which a fold is done pair by pair; beyond it, counting supersets is cheaper."""
+def preferred_by_all(lists: Sequence[Hints]) -> tuple[Universe, int]:
+    """The universe of all these hints together, and the family of the masks that every one of them prefers.
 
-_LANE_BITS: Final = 64
-
-
-def _reachable(lists: Sequence[Hints], default_mask: int) -> Collection[int]:
-    """Every non-empty AND of one mask from each list with the default mask."""
-    reachable: Collection[int] = {default_mask}
+    Raises:
+        Refusal: KubeletHang, where they together speak of too many NUMA nodes.
+    """
+    space = _common_universe(lists)
+    common = space.everything & ~1
     for hints in lists:
-        if not hints.masks:
-            continue
-        if len(reachable) * len(hints.masks) <= _DIRECT_FOLD_LIMIT:
-            reachable = {a & h for a in reachable for h in hints.masks}
-        else:
-            reachable = _fold_by_counting(reachable, hints.masks, default_mask)
-    return {m for m in reachable if m}
+        common &= space.embed(hints.preferred, hints.universe)
+    return space, common
 
 
-def _fold_by_counting(left: Collection[int], right: Collection[int], default_mask: int) -> Collection[int]:
-    """{a & b} over all pairs, by counting for every mask the pairs that have it as their AND.
-
-    Sums over supersets turn AND into a product mask by mask; the inverse sums give the counts. All 2^n counters lie
-    side by side in one int, 64 bits each (a count is below 2^32), so that a sum over one NUMA node is one addition.
-    """
-    masks = numa_masks(tuple(iter_bits(default_mask)))
-    position = {mask: i for i, mask in enumerate(masks)}
-    first, second = (_superset_sums([position[m & default_mask] for m in side], len(masks)) for side in (left, right))
-    products = array("Q", [a * b for a, b in zip(_lanes(first, len(masks)), _lanes(second, len(masks)), strict=True)])
-    if sys.byteorder == "big":
-        products.byteswap()
-    counts = int.from_bytes(products.tobytes(), "little")
-    for step, without in _halves(len(masks)):
-        counts -= (counts >> step) & without
-    return {mask for mask, count in zip(masks, _lanes(counts, len(masks)), strict=True) if count}
+def _common_universe(lists: Sequence[Hints]) -> Universe:
+    first = lists[0].universe
+    if all(h.universe is first for h in lists):
+        return first
+    return walked_universe(sorted({i for h in lists for i in h.universe.ids}), Provider.TOPOLOGY)
 
 
-def _superset_sums(positions: Iterable[int], size: int) -> int:
-    present = bytearray(size * _LANE_BITS // 8)
-    for i in positions:
-        present[i * _LANE_BITS // 8] = 1
-    sums = int.from_bytes(present, "little")
-    for step, without in _halves(size):
-        sums += (sums >> step) & without
-    return sums
-
-
-def _lanes(packed: int, size: int) -> "array[int]":
-    lanes = array("Q")
-    lanes.frombytes(packed.to_bytes(size * _LANE_BITS // 8, "little"))
-    if sys.byteorder == "big":
-        lanes.byteswap()
-    return lanes
-
-
-@lru_cache(maxsize=2)
-def _halves(size: int) -> tuple[tuple[int, int], ...]:
-    """For each NUMA position: its distance in bits of the packed int, and ones in all lanes without that position."""
-    result = []
-    lanes = 1
-    while lanes < size:
-        block = (1 << lanes * _LANE_BITS) - 1
-        without = 0
-        for start in range(0, size, 2 * lanes):
-            without |= block << start * _LANE_BITS
-        result.append((lanes * _LANE_BITS, without))
-        lanes *= 2
-    return tuple(result)
+def _best_tier(space: Universe, reachable: int, width: int) -> int:
+    """The masks of the best standing: exactly *width* nodes; else the widest below; else the narrowest above."""
+    for size in range(width, 0, -1):
+        if reachable & space.by_width[size]:
+            return reachable & space.by_width[size]
+    return reachable

@@ -14,10 +14,11 @@ Mirrors: kubelet `cm/memorymanager/policy_static.go` and `state/state.go`.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from extender.replay.hints import NO_PREFERENCE, Hints, KubeletPanicError, best_mask, refuse_endless_walk
+from extender.replay.families import Universe, at_least, universe
+from extender.replay.hints import NO_PREFERENCE, Hints, KubeletPanicError, narrowest, walked_universe
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import INT64_MAX, ContainerRequest, PodRequest
-from extender.replay.sets import iter_bits, numa_masks, subset_sums
+from extender.replay.sets import iter_bits
 from extender.replay.state import Block, MemoryAmounts, MemoryState, NUMANodeMemory, without
 from extender.replay.verdict import Provider, Reason, Refusal
 
@@ -76,7 +77,12 @@ def regenerate_hints(blocks: tuple[Block, ...], request: Mapping[str, int]) -> d
     """
     if len(blocks) != len(request) or any(request.get(b.type) != b.size for b in blocks):
         return {}
-    return {b.type: Hints((b.mask,), (b.mask,), b.mask.bit_count()) for b in blocks}
+    return {b.type: _just(b.mask) for b in blocks}
+
+
+def _just(mask: int) -> Hints:
+    space = universe(tuple(iter_bits(mask)))
+    return Hints(space, space.full, space.full, mask.bit_count())
 
 
 def calculate_hints(state: MemoryState, request: Mapping[str, int], reusable: Reusable) -> Hints | None:
@@ -87,27 +93,19 @@ def calculate_hints(state: MemoryState, request: Mapping[str, int], reusable: Re
     Source: policy_static.go, calculateHints.
     """
     nodes = state.nodes
-    refuse_endless_walk(len(nodes), Provider.MEMORY)
-    masks = numa_masks(tuple(n.id for n in nodes))
-    allocatable = [True] * len(masks)
-    enough = [True] * len(masks)
+    space = walked_universe([n.id for n in nodes], Provider.MEMORY)
+    allocatable = enough = space.everything
     for memory_type, wanted in request.items():
         amounts = [_amounts(n, memory_type) for n in nodes]
-        totals = subset_sums(a.allocatable for a in amounts)
-        frees = subset_sums(a.free for a in amounts)
-        allocatable = [ok and total >= wanted for ok, total in zip(allocatable, totals, strict=True)]
-        enough = [
-            ok and free + reusable.get((m, memory_type), 0) >= wanted
-            for ok, free, m in zip(enough, frees, masks, strict=True)
-        ]
-    width = min((m.bit_count() for m, ok in zip(masks, allocatable, strict=True) if ok and m), default=len(nodes))
-    usable = _GroupRule(nodes)
-    feasible = [
-        m for m, ok, free in zip(masks, allocatable, enough, strict=True) if ok and free and m and usable.allows(m)
-    ]
-    if not feasible:
-        return NO_PREFERENCE
-    return Hints(feasible, [m for m in feasible if m.bit_count() == width], width)
+        allocatable &= at_least(tuple(a.allocatable for a in amounts), wanted)
+        free = at_least(tuple(a.free for a in amounts), wanted)
+        for (mask, reusable_type), size in reusable.items():
+            if reusable_type == memory_type and _free(state, mask, memory_type) + size >= wanted:
+                free |= 1 << space.number(mask)
+        enough &= free
+    width = space.width(allocatable) or len(nodes)
+    feasible = allocatable & enough & _open_masks(space, nodes) & ~1
+    return Hints.preferring_width(space, feasible, width) if feasible else NO_PREFERENCE
 
 
 def _amounts(node: NUMANodeMemory, memory_type: str) -> MemoryAmounts:
@@ -117,27 +115,24 @@ def _amounts(node: NUMANodeMemory, memory_type: str) -> MemoryAmounts:
     return amounts
 
 
-class _GroupRule:
-    """Which masks the groups leave open."""
+def _open_masks(space: Universe, nodes: tuple[NUMANodeMemory, ...]) -> int:
+    """The masks that the groups leave open: a node outside any group; several nodes of which none is in use; a group.
 
-    def __init__(self, nodes: tuple[NUMANodeMemory, ...]) -> None:
-        self._grouped = 0
-        self._in_use = 0
-        self._cells: dict[int, int] = {}
-        for node in nodes:
-            bit = 1 << node.id
-            if node.cells != bit:
-                self._grouped |= bit
-            if node.assignments > 0:
-                self._in_use |= bit
-                self._cells[bit] = node.cells
-
-    def allows(self, mask: int) -> bool:
-        """A single node outside any group; or several nodes of which those in use are exactly one group."""
-        if mask & (mask - 1) == 0:
-            return not mask & self._grouped
-        in_use = mask & self._in_use
-        return not in_use or all(self._cells[1 << i] == mask for i in iter_bits(in_use))
+    A group is open only while every node of it that is in use is in no other.
+    """
+    grouped = in_use = 0
+    for node in nodes:
+        bit = 1 << node.id
+        grouped |= bit if node.cells != bit else 0
+        in_use |= bit if node.assignments > 0 else 0
+    single = space.by_width[1] if nodes else 0
+    family = (single & ~space.touching(grouped)) | (space.everything & ~single & ~space.touching(in_use))
+    for node in nodes:
+        if node.assignments > 0 and node.cells & (node.cells - 1):
+            users = [n for n in nodes if node.cells >> n.id & 1 and n.assignments > 0]
+            if all(n.cells == node.cells for n in users):
+                family |= 1 << space.number(node.cells)
+    return family
 
 
 def allocate(
@@ -202,10 +197,10 @@ def choose_mask(
         preferred = chosen_preferred
     if any(_free(state, mask, memory_type) < wanted for memory_type, wanted in request.items()):
         hints = calculate_hints(state, request, reusable)
-        wider = [] if hints is None else [m for m in hints.masks if not mask & ~m]
+        wider = 0 if hints is None else hints.feasible & hints.universe.containing(mask)
         if hints is None or not wider:
             raise _short(state, request, _NO_EXTENSION, mask)
-        mask, chosen_preferred = _best(Hints(wider, [m for m in hints.preferred if not mask & ~m]))
+        mask, chosen_preferred = _best(Hints(hints.universe, wider, wider & hints.preferred))
         if preferred and not chosen_preferred:
             raise _short(state, request, _NO_PREFERRED_EXTENSION, mask)
     if kubelet.rules.memory_group_check and mask & (mask - 1):
@@ -217,9 +212,7 @@ def choose_mask(
 
 def _best(hints: Hints) -> tuple[int, bool]:
     """Preferred before others, then narrower."""
-    if hints.preferred:
-        return best_mask(hints.preferred, None), True
-    return best_mask(hints.masks, None), False
+    return narrowest(hints.universe, hints.preferred or hints.feasible), bool(hints.preferred)
 
 
 def _free(state: MemoryState, mask: int, memory_type: str) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from extender.replay import cpu_manager, device_manager
 from extender.replay.config import Scope, TopologyPolicy
-from extender.replay.hints import Hints
+from extender.replay.hints import Hints, preferred_by_all
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import ContainerRequest, PodRequest
 from extender.replay.state import DeviceState
@@ -67,5 +67,5 @@ def _best_offers(kubelet: Kubelet, devices: DeviceState, pod: PodRequest) -> Ite
 def _nothing_in_common(offers: list[Hints], *, single: bool) -> bool:
     if not offers:
         return False
-    common = {m for m in offers[0].preferred if not single or m.bit_count() == 1}
-    return not common.intersection(*(hints.preferred for hints in offers[1:]))
+    space, common = preferred_by_all(offers)
+    return not (common & space.by_width[1] if single and common else common)

@@ -126,7 +126,7 @@ def _check_assignments(node: NUMANodeMemory, blocks: list[Block], field: str) ->
 def _check_sums(state: MemoryState, blocks: list[Block], field: str) -> None:
     """Bytes reserved on all nodes are the sizes of all blocks.
 
-    Per group that need not hold in a running kubelet: another provider's affinity can pin a block to one node of a group.
+    Per group that need not hold: another provider's affinity can pin a block to one node of a group.
     """
     for name in sorted({name for node in state.nodes for name, _ in node.amounts}):
         reserved = sum(amounts.reserved for node in state.nodes if (amounts := node.get(name)))

@@ -36,10 +36,10 @@ def _single_numa_node(lists: Sequence[Hints], default_mask: int) -> Decision:
     """
     narrowed = []
     for hints in lists:
-        single = tuple(m for m in hints.preferred if m.bit_count() == 1)
-        narrowed.append(Hints(single, single))
-    if any(not h.masks for h in narrowed):
-        return Decision(TopologyHint(None, preferred=False), admitted=False, why="a resource fits no single node")
+        single = hints.preferred & hints.universe.by_width[1] if hints.preferred else 0
+        if not single:
+            return Decision(TopologyHint(None, preferred=False), admitted=False, why="a resource fits no single node")
+        narrowed.append(Hints(hints.universe, single, single))
     hint, why = merge(narrowed, default_mask, None)
     affinity = None if hint.affinity == default_mask else hint.affinity
     return Decision(TopologyHint(affinity, hint.preferred), hint.preferred, why)

@@ -135,7 +135,7 @@ def _told(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> Iterator[Hin
         for resource, hints in resources.items():
             records = None
             if hints is not None:
-                preferred = set(hints.preferred)
+                preferred = set(hints.preferred_masks)
                 ordered = sorted(hints.masks, key=lambda m: (m.bit_count(), m))
                 records = tuple(HintRecord(m, m in preferred) for m in ordered)
             yield HintsOffered(
@@ -164,7 +164,7 @@ def _merge_refusal(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> Ref
     single = walk.kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE
     for provider, resources in offers.items():
         for resource, hints in resources.items():
-            if hints is not None and not any(m.bit_count() == 1 or not single for m in hints.preferred):
+            if hints is not None and not _can_be_preferred(hints, single=single):
                 return Refusal(
                     Reason.TOPOLOGY_AFFINITY,
                     message,
@@ -173,6 +173,10 @@ def _merge_refusal(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> Ref
                     wanted=wanted.get(resource),
                 )
     return Refusal(Reason.TOPOLOGY_AFFINITY, message, provider=Provider.TOPOLOGY)
+
+
+def _can_be_preferred(hints: Hints, *, single: bool) -> bool:
+    return bool(hints.preferred & hints.universe.by_width[1] if single and hints.preferred else hints.preferred)
 
 
 def _allocate(walk: Walk, container: ContainerRequest, hint: TopologyHint) -> None:

@@ -9,7 +9,6 @@ Mirrors: kubelet `cm/topologymanager/bitmask` and `k8s.io/utils/cpuset`.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Final, Self
 
 MAX_NUMA_ID: Final = 63
@@ -174,29 +173,3 @@ def parse_list(text: str, max_id: int = MAX_CPU_ID) -> int:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def narrowness(mask: int) -> tuple[int, int]:
-    """Sort key of the kubelet's IsNarrowerThan: fewer nodes first, then the numerically smaller mask."""
-    return mask.bit_count(), mask
-
-
-@lru_cache(maxsize=64)
-def numa_masks(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Every subset of *ids* as a mask, position i of the result holding the ids at the set bits of i.
-
-    The first entry is the empty mask. The fixed order lets sums over the nodes of every mask be built by
-    doubling (`subset_sums`) instead of a loop per mask.
-    """
-    masks = [0]
-    for i in ids:
-        masks += [m | 1 << i for m in masks]
-    return tuple(masks)
-
-
-def subset_sums(amounts: Iterable[int]) -> list[int]:
-    """For every subset of positions, in the order of `numa_masks`, the sum of its amounts."""
-    sums = [0]
-    for amount in amounts:
-        sums += [s + amount for s in sums]
-    return sums

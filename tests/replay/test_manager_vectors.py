@@ -10,6 +10,7 @@ from extender.replay import device_manager
 from extender.replay.admission import release_pods, retain_pods
 from extender.replay.choices import Choices
 from extender.replay.config import KubeletConfig
+from extender.replay.families import universe
 from extender.replay.hints import Hints, TopologyHint
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts
@@ -63,8 +64,9 @@ def _config(case: dict[str, Any]) -> KubeletConfig:
 def _hints(document: list[dict[str, Any]] | None) -> Hints | None:
     if document is None:
         return None
-    masks = [bits_of(h["mask"]) for h in document]
-    return Hints(masks, {m for m, h in zip(masks, document, strict=True) if h["preferred"]})
+    space = universe(tuple(range(16)))
+    feasible = space.family(bits_of(h["mask"]) for h in document)
+    return Hints(space, feasible, space.family(bits_of(h["mask"]) for h in document if h["preferred"]))
 
 
 class _InjectedHints:
@@ -195,7 +197,7 @@ def _device_kubelet(numa: list[int]) -> Kubelet:
 
 def _hint_lists(hints: Mapping[str, Hints | None]) -> dict[str, Any]:
     return {
-        r: None if h is None else sorted(([list(iter_bits(m)), m in set(h.preferred)] for m in h.masks), key=str)
+        r: None if h is None else sorted(([list(iter_bits(m)), m in h.preferred_masks] for m in h.masks), key=str)
         for r, h in hints.items()
     }
 
