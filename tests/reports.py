@@ -92,9 +92,11 @@ def _ids(numa: int | None) -> list[int] | None:
     return None if numa is None else [i for i in range(64) if numa >> i & 1]
 
 
-def pod_of(cpu: int | str = 2, memory: str = "1Gi", *, name: str = "p", **more: int | str) -> dict[str, Any]:
-    """A Guaranteed v1.Pod of one container; *more* are further resources, `__` standing for a slash."""
-    amounts = {"cpu": str(cpu), "memory": memory, **{k.replace("__", "/"): str(v) for k, v in more.items()}}
+def pod_of(
+    cpu: int | str = 2, memory: str = "1Gi", *, name: str = "p", devices: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """A Guaranteed v1.Pod of one container."""
+    amounts = {"cpu": str(cpu), "memory": memory, **{k: str(v) for k, v in (devices or {}).items()}}
     return {
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
         "spec": {"containers": [{"name": "app", "image": "i", "resources": {"limits": amounts, "requests": amounts}}]},

@@ -1,9 +1,11 @@
 """`numa-extender demo`."""
 
+import sys
+
 import click
 from rich.console import Console
 
-from extender.demo.run import run_demo
+from extender.demo.run import WIDTH, run_demo
 
 
 @click.command()
@@ -18,4 +20,5 @@ from extender.demo.run import run_demo
 )
 def demo(*, once: bool, host: str, port: int) -> None:
     """Show on a sample cluster what kube-scheduler would do blindly, what the kubelets would say, and our answer."""
-    run_demo(Console(), host=host, port=port, once=once)
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    run_demo(console, host=host, port=port, once=once)

@@ -2,10 +2,8 @@
 
 import shutil
 import signal
-import socket
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,11 +12,12 @@ import httpx
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from extender.app import make_app, make_server, make_service
+from extender.app import make_service
 from extender.demo.files import write_node
 from extender.demo.nodes import SampleNode, Workload, make_pod, sample_cluster
 from extender.demo.podresources import serve_podresources
 from extender.demo.publish import publish
+from extender.demo.serving import serving
 from extender.demo.story import ask
 from extender.demo.table import render
 from extender.settings import Settings
@@ -27,8 +26,9 @@ PODS = (
     Workload(name="solver", resources={"cpu": 16, "memory": "48Gi"}),
     Workload(name="finetune", resources={"cpu": 24, "memory": "200Gi", "vendor.example/gpu": 2}),
 )
-START_SECONDS = 30.0
 A_DAY = 86_400.0
+WIDTH = 100
+"""Columns of the tables, in terminals that have as many."""
 
 
 def run_demo(console: Console, *, host: str, port: int, once: bool) -> None:
@@ -39,13 +39,13 @@ def run_demo(console: Console, *, host: str, port: int, once: bool) -> None:
     settings = Settings(host=host, port=port, stale_after_seconds=A_DAY)
     with ExitStack() as stack:
         root = Path(stack.enter_context(_short_directory()))
-        url = stack.enter_context(_serving(settings))
+        url = stack.enter_context(serving(make_service(settings)))
         _write(console, nodes, root, stack)
         _publish(console, nodes, root, url)
         with httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
             for wanted in PODS:
                 pod = make_pod(wanted.name, f"{wanted.name}-0", wanted)
-                console.print(render(ask(client, nodes, pod), min(100, console.width)))
+                console.print(render(ask(client, nodes, pod), min(WIDTH, console.width)))
         if not once:
             _stay(console, url)
 
@@ -59,28 +59,6 @@ def _short_directory() -> Iterator[str]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def _serving(settings: Settings) -> Iterator[str]:
-    """A running extender; gives its address. If the port is taken, a free one."""
-    try:
-        listening = socket.create_server((settings.host, settings.port))
-    except OSError:
-        listening = socket.create_server((settings.host, 0))
-    server = make_server(settings, make_app(make_service(settings)))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not server.started and thread.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if not server.started:
-            raise RuntimeError("the extender did not start")
-        yield f"http://{settings.host}:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 def _write(console: Console, nodes: list[SampleNode], root: Path, stack: ExitStack) -> None:

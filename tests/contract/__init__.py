@@ -1,0 +1,1 @@
+"""What crosses a process: recorded requests, reports of the real exporter, over real sockets."""

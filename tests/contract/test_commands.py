@@ -1,0 +1,66 @@
+"""The commands as people run them."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+
+import httpx
+
+COMMAND = (sys.executable, "-m", "extender")
+
+
+def test_demo_tells_the_story_and_ends() -> None:
+    done = _run("demo", "--once", "--port", "0")
+
+    assert done.returncode == 0, done.stderr
+    assert "blind choice" in done.stdout
+    assert re.search(r"epyc-nps4-b.*TopologyAffinityError.*refused", done.stdout)
+    assert re.search(r"xeon-a.*admitted", done.stdout)
+    assert "With numa-extender it goes to" in done.stdout
+
+
+def test_serve_answers_and_ends_when_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with subprocess.Popen([*COMMAND, "serve", "--port", str(port)]) as process:
+        try:
+            assert _wait_for(f"http://127.0.0.1:{port}/readyz").json() == {"nodes": 0, "classes": 0}
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(20) in (0, -signal.SIGTERM)
+
+
+def test_a_bad_setting_is_named() -> None:
+    done = _run("serve", env={"NUMA_EXTENDER_STRATEGY": "best"})
+
+    assert done.returncode == 1
+    assert "strategy: Value error, no such strategy; one of least-numa" in done.stderr
+
+
+def test_help_lists_every_command() -> None:
+    done = _run("--help")
+
+    assert {"demo", "serve", "replay"} <= set(re.findall(r"^  (\w+) ", done.stdout, re.MULTILINE))
+
+
+def _wait_for(url: str) -> httpx.Response:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return httpx.get(url, trust_env=False)
+        except httpx.TransportError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def _run(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        check=False, capture_output=True, text=True, timeout=120, env={**os.environ, **(env or {})},
+    )  # fmt: skip
