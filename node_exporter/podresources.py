@@ -7,6 +7,7 @@ Laws of this file
 - List shows app containers, and sidecars from 1.30 on, never ordinary init containers (pkg/kubelet/apis/podresources).
 """
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -42,6 +43,7 @@ class PodResourcesClient:
         if not self._socket.exists():
             self.close()
             return None, (_problem(self._socket, "no socket"),)
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what happened is in the Problem, in one line
         import grpc  # noqa: PLC0415 - see the laws of this file
 
         try:
