@@ -1,10 +1,6 @@
 """The client: deadlines, connections, credentials that rotate."""
 
-import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,39 +10,9 @@ from extender.kube.access import AccessError, TokenFile, discover, from_kubeconf
 from extender.kube.client import KubeClient, path_of
 from extender.kube.errors import ApiError, NoReplyError, api_error
 from tests.fakes.apiserver import FakeApiServer
+from tests.kube.scripted import reply, scripted
 from tests.kube.test_leases import Clock
 from tests.kube.watching import Consumer, followed, pod, truth, until
-
-
-@contextmanager
-def scripted(*replies: bytes, pause: float = 0.0) -> Iterator[str]:
-    """A server that sends each connection the next of *replies*, byte by byte when there is a *pause*, and hangs up."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        for reply in replies:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(65536)
-                try:
-                    step = 1 if pause else max(1, len(reply))
-                    for i in range(0, len(reply), step):
-                        connection.sendall(reply[i : i + step])
-                        time.sleep(pause)
-                except OSError:
-                    return
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.close()
-        thread.join(5)
-
-
-def reply(body: bytes, *, status: str = "200 OK", length: int | None = None) -> bytes:
-    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body) if length is None else length}\r\n\r\n".encode() + body
 
 
 def test_one_connection_serves_many_calls(server: FakeApiServer, client: KubeClient) -> None:

@@ -2,14 +2,17 @@
 
 import time
 
+import orjson
 import pytest
 
+from extender.kube.access import plain
 from extender.kube.backoff import Backoff
 from extender.kube.changes import Batch
 from extender.kube.client import KubeClient
 from extender.kube.pods import PodRecord, watch_pods
 from extender.kube.watch import WatchSettings
 from tests.fakes.apiserver import FakeApiServer
+from tests.kube.scripted import reply, scripted
 from tests.kube.watching import QUICK, Consumer, followed, pod, truth, until
 
 
@@ -275,3 +278,69 @@ def test_a_consumer_that_fails_ends_the_watch_and_is_told(client: KubeClient) ->
 
 def test_a_watch_that_was_never_started_stops(client: KubeClient) -> None:
     assert watch_pods(client, Consumer()).stop()
+
+
+def event(kind: str, name: str, version: int) -> dict[str, object]:
+    value = pod(name, "node-a")
+    value["metadata"] |= {"uid": name, "resourceVersion": str(version)}
+    return {"type": kind, "object": value}
+
+
+def listing(version: str, *names: str) -> bytes:
+    items = [event("", name, 1)["object"] for name in names]
+    return reply(orjson.dumps({"metadata": {"resourceVersion": version}, "items": [*items, 7, {}]}))
+
+
+def stream(*events: dict[str, object]) -> bytes:
+    return reply(b"".join(orjson.dumps(e) + b"\n" for e in events))
+
+
+def test_a_server_that_went_back_in_time_is_listed_again() -> None:
+    back = stream(event("ADDED", "b", 11), event("ADDED", "c", 5))
+    with scripted(listing("10", "a"), back, listing("6", "c"), back) as url:
+        consumer = Consumer()
+        with followed(KubeClient(plain(url)), consumer) as watch:
+            until(lambda: watch.status().lists == 2)
+            until(lambda: set(consumer.pods) == {"c"} or "b" in consumer.pods)
+
+            assert consumer.kinds[:4] == ["Seen", "Seen", "Gone", "Gone"]
+            assert watch.status().skipped == 4
+
+
+@pytest.mark.parametrize("broken", [b"not json\n", b'{"type":"ADDED"}\n', b"[]\n"])
+def test_nonsense_in_a_stream_keeps_what_came_before_it(broken: bytes) -> None:
+    first = orjson.dumps(event("ADDED", "b", 11)) + b"\n"
+    with scripted(listing("10"), reply(first + broken), stream(event("ADDED", "c", 12))) as url:
+        consumer = Consumer()
+        with followed(KubeClient(plain(url)), consumer) as watch:
+            until(lambda: set(consumer.pods) == {"b", "c"})
+
+            assert watch.status().lists == 1
+
+
+def test_a_list_without_a_version_is_not_believed() -> None:
+    with scripted(listing(""), listing("3", "a")) as url:
+        consumer = Consumer()
+        with followed(KubeClient(plain(url)), consumer) as watch:
+            assert watch.wait_synced(5)
+
+            assert set(consumer.pods) == {"a"}
+
+
+def test_a_server_that_closes_every_stream_at_once_is_not_hammered() -> None:
+    closing = [reply(b"")] * 50
+    settings = WatchSettings(backoff=Backoff(base_seconds=0.1, cap_seconds=10.0))
+    with scripted(listing("3"), *closing) as url, followed(KubeClient(plain(url)), Consumer(), settings) as watch:
+        time.sleep(0.5)
+
+        assert 1 <= watch.status().streams < 15
+
+
+def test_a_stream_that_outlives_its_time_is_left(server: FakeApiServer, client: KubeClient) -> None:
+    settings = WatchSettings(stream_seconds=0.1, idle_seconds=0.3, backoff=QUICK.backoff)
+
+    with followed(client, Consumer(), settings) as watch:
+        until(lambda: watch.status().streams >= 2)
+
+        assert watch.status().failures == 0
+    assert server.open_streams <= 1
