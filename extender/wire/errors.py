@@ -20,8 +20,8 @@ class WireError(ValueError):
 
     def below(self, prefix: str) -> "WireError":
         """The same fault, seen from a document that holds this one under *prefix*."""
-        if not self.field:
-            return WireError(prefix, self.reason)
+        if not self.field or not prefix:
+            return WireError(prefix or self.field, self.reason)
         return WireError(f"{prefix}{self.field}" if self.field[0] == "[" else f"{prefix}.{self.field}", self.reason)
 
 

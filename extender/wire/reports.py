@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import orjson
 from pydantic import TypeAdapter
 
 from extender.replay.admission import release_pods
@@ -36,7 +35,7 @@ from extender.wire.checkpoints import (
 )
 from extender.wire.errors import WireError, shown
 from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json, machine_from_json
-from extender.wire.validation import Document, parse_json
+from extender.wire.validation import Document, load_json, parse_json, parse_object
 from node_exporter.report import SCHEMA_VERSION, Heartbeat, NodeReport, Pod, Problem, Zone
 
 _NODE_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
@@ -83,13 +82,15 @@ def read_report(body: bytes) -> ReadReport:
         WireError: not JSON, an unknown schema version, a wrong type, a quantity that does not parse, or parts that
             contradict each other.
     """
-    version = parse_json(_HEADER, body).schema_version
+    document = load_json(body)
+    version = parse_object(_HEADER, document, "").schema_version
     if version != SCHEMA_VERSION:
         raise WireError("schema_version", f"{version} is not known; this extender reads version {SCHEMA_VERSION}")
     facts = parse_json(REPORT, body)
+    assert isinstance(document, dict)
     _check_envelope(facts)
     problems = list(facts.problems)
-    kubelet, devices = _read_fixed(facts, orjson.loads(body), problems)
+    kubelet, devices = _read_fixed(facts, document, problems)
     state: ManagerState | None = None
     hidden: frozenset[Provider] = frozenset()
     if kubelet is not None:

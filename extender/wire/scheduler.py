@@ -14,8 +14,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from extender.replay.pod import Pod
-from extender.wire.errors import NotJSONError, WireError, shown
+from extender.wire.errors import WireError, shown
 from extender.wire.pods import pod_from_json
+from extender.wire.validation import load_json
 
 JsonObject = Mapping[str, object]
 
@@ -39,7 +40,7 @@ def parse_args(body: bytes) -> SchedulerArgs:
     Raises:
         WireError: not JSON, no pod, neither names nor nodes, or a part of the wrong type.
     """
-    document = _object(_load(body), "")
+    document = _object(load_json(body), "")
     pod = pod_from_json(document.get("Pod"), "Pod")
     names, nodes = document.get("NodeNames"), document.get("Nodes")
     if names is not None:
@@ -52,13 +53,6 @@ def parse_args(body: bytes) -> SchedulerArgs:
     if not isinstance(items, list):
         raise WireError("Nodes.items", f"a list is expected, not {shown(items)}")
     return SchedulerArgs(pod=pod, names=[_node_name(item, i) for i, item in enumerate(items)], nodes=items)
-
-
-def _load(body: bytes) -> object:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise NotJSONError(str(error)) from None
 
 
 def _object(value: object, field: str) -> JsonObject:

@@ -1,0 +1,36 @@
+"""An extender with a clock of its own, spoken to without sockets."""
+
+from collections.abc import Iterator
+
+import pytest
+from starlette.testclient import TestClient
+
+from extender.api.service import Service
+from extender.app import make_app, make_service
+from extender.settings import Settings
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def service(clock: Clock) -> Service:
+    return make_service(Settings(max_nodes=3, max_body_bytes=1 << 20, max_scheduler_body_bytes=1 << 20), clock)
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[TestClient]:
+    with TestClient(make_app(service)) as client:
+        yield client

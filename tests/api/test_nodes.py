@@ -1,0 +1,115 @@
+"""Reports in order, heartbeats, and nodes as people see them."""
+
+import hashlib
+from typing import Any
+
+import orjson
+from starlette.testclient import TestClient
+
+from extender.demo.nodes import Workload
+from tests.api.conftest import Clock
+from tests.reports import args_of, pod_of, report_of, sample
+
+GPU = "vendor.example/gpu"
+NODE = sample(workloads=[Workload(name="w", resources={"cpu": 4, "memory": "2Gi", GPU: 1})], devices={GPU: [0, 1]})
+PATH = "/v1/nodes/node-a/report"
+
+
+def _put(client: TestClient, document: dict[str, Any]) -> tuple[int, bytes]:
+    body = orjson.dumps(document)
+    return client.put(PATH, content=body).status_code, body
+
+
+def _beat(client: TestClient, body: bytes, **changed: object) -> int:
+    report = orjson.loads(body)
+    heartbeat = {
+        "boot_id": report["boot_id"],
+        "sequence": report["sequence"],
+        "digest": hashlib.sha256(body).hexdigest(),
+        "observed_at": 1.0,
+    }
+    return client.post("/v1/nodes/node-a/heartbeat", json={**heartbeat, **changed}).status_code
+
+
+def test_older_and_contradicting_reports_are_conflicts(client: TestClient) -> None:
+    assert _put(client, report_of(NODE, sequence=5))[0] == 200
+    assert _put(client, report_of(NODE, sequence=4))[0] == 409
+    assert _put(client, {**report_of(NODE, sequence=5), "observed_at": 3.0})[0] == 409
+    assert _put(client, report_of(NODE, sequence=5))[0] == 200
+    assert _put(client, report_of(NODE, sequence=1, boot_id="boot-2"))[0] == 200
+    assert _put(client, report_of(NODE, sequence=9))[0] == 409
+
+    held = client.get("/v1/nodes/node-a").json()
+
+    assert (held["boot_id"], held["sequence"]) == ("boot-2", 1)
+
+
+def test_a_heartbeat_counts_only_for_the_very_report_that_is_held(client: TestClient, clock: Clock) -> None:
+    _, body = _put(client, report_of(NODE))
+    clock.now += 100
+
+    assert _beat(client, body) == 204
+    assert _beat(client, body, sequence=2) == 409
+    assert _beat(client, body, digest="0") == 409
+    assert _beat(client, body, boot_id="boot-0") == 409
+
+    clock.now += 100
+    assert client.get("/v1/nodes/node-a").json()["certainty"] == "exact"
+    clock.now += 21
+    assert client.get("/v1/nodes/node-a").json()["certainty"] == "stale"
+    assert _beat(client, body) == 204
+    assert client.get("/v1/nodes/node-a").json()["certainty"] == "exact"
+
+
+def test_a_node_is_told_in_full(client: TestClient) -> None:
+    _put(client, report_of(NODE))
+
+    node = client.get("/v1/nodes/node-a").json()
+
+    assert node["kubelet_version"] == "v1.36.2"
+    assert (node["topology_policy"], node["topology_scope"]) == ("single-numa-node", "container")
+    assert (node["cpu_policy"], node["memory_policy"]) == ("static", "Static")
+    assert (node["cpus"], node["numa_nodes"], node["free_cpus"]) == (32, 2, 26)
+    assert [each["free_cpus"] for each in node["numa"]] == ["3-7,19-23", "8-15,24-31"]
+    assert node["numa"][0]["memory"]["memory"] == {"total": 32 << 30, "allocatable": 31 << 30, "free": 29 << 30}
+    uid = NODE.pods[0]["metadata"]["uid"]
+    assert node["holders"] == [{"pod_uid": uid, "container": "app", "cpus": "1-2,17-18"}]
+    assert node["devices"][GPU] == [
+        {"id": "gpu-0", "numa": [0], "healthy": True, "held_by": uid},
+        {"id": "gpu-1", "numa": [1], "healthy": True, "held_by": None},
+    ]
+    assert client.get("/v1/nodes").json()["nodes"] == [{k: node[k] for k in client.get("/v1/nodes").json()["nodes"][0]}]
+
+
+def test_what_if_tells_placements_and_reasons_and_changes_nothing(client: TestClient) -> None:
+    _put(client, report_of(NODE))
+    before = client.get("/v1/nodes/node-a").json()
+
+    (fits,) = client.post("/v1/what-if", json={"pod": pod_of(4, devices={GPU: 1})}).json()["nodes"]
+    (large,) = client.post("/v1/what-if", json={"pod": pod_of(20), "nodes": ["node-a"]}).json()["nodes"]
+
+    assert fits["passes"] is True
+    assert fits["verdict"]["containers"]["app"]["affinity"] == [1]
+    assert fits["verdict"]["containers"]["app"]["cpus"] == "8-9,24-25"
+    assert fits["verdict"]["containers"]["app"]["devices"] == {GPU: ["gpu-1"]}
+    assert large["passes"] is False
+    assert large["why"] == "NUMA alignment can never be possible on the node"
+    assert large["verdict"]["reason"] == "TopologyAffinityError"
+    assert large["verdict"]["refused_by"]["when"] == "never"
+    assert client.get("/v1/nodes/node-a").json() == before
+
+
+def test_metrics_count_what_happened(client: TestClient, clock: Clock) -> None:
+    _put(client, report_of(NODE))
+    _put(client, report_of(NODE, sequence=0))
+    client.post("/scheduler/filter", json=args_of(pod_of(20), "node-a", "node-b"))
+    clock.now += 500
+
+    text = client.get("/metrics").text
+
+    assert 'numa_extender_reports_total{kind="report",outcome="accepted"} 1.0' in text
+    assert 'numa_extender_reports_total{kind="report",outcome="outdated"} 1.0' in text
+    assert 'numa_extender_filter_candidates_total{result="passed"} 1.0' in text
+    assert 'result="NUMA alignment can never be possible on the node"} 1.0' in text
+    assert 'numa_extender_verb_seconds_count{outcome="answered",verb="filter"} 1.0' in text
+    assert 'numa_extender_nodes{certainty="stale"} 1.0' in text
