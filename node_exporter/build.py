@@ -25,7 +25,8 @@ def build_report(
     `sequence` and `observed_at` are usually filled in by whoever sends the report.
     """
     podresources = observation.podresources
-    devices, device_problems = join_devices(podresources, observation.state.kubelet_internal_checkpoint, remembered)
+    checkpoint = {} if observation.never_had_devices else observation.state.kubelet_internal_checkpoint
+    devices, device_problems = join_devices(podresources, checkpoint, remembered)
     pods, pod_problems = join_pods(podresources, observation.state, observation.pod_logs, observation.kubelet_version)
     zones, zone_problems = build_zones(
         observation.machine,

@@ -29,19 +29,39 @@ MAX_STATE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class RawFiles:
-    """The bytes of the three files, None where unreadable, and why. Equal readings are equal values."""
+    """The bytes of the three files, None where unreadable, and why. Equal readings are equal values.
+
+    `never_had_devices`: the kubelet's directory is there, but no device checkpoint, which the kubelet writes when the
+    first device plugin registers.
+    """
 
     cpu: bytes | None
     memory: bytes | None
     devices: bytes | None
+    never_had_devices: bool
     problems: tuple[Problem, ...] = ()
 
 
 def read_files(kubelet_dir: Path) -> RawFiles:
     """Read the three state files below the kubelet's root directory. Raises nothing."""
     problems: list[Problem] = []
-    cpu, memory, devices = (_read(kubelet_dir, name, problems) for name in (CPU_FILE, MEMORY_FILE, DEVICE_FILE))
-    return RawFiles(cpu, memory, devices, tuple(problems))
+    contents: list[bytes | None] = []
+    missing: set[str] = set()
+    for name in (CPU_FILE, MEMORY_FILE, DEVICE_FILE):
+        try:
+            contents.append(read_bounded(kubelet_dir / name, MAX_STATE_BYTES))
+        except (OSError, ValueError) as error:
+            contents.append(None)
+            if isinstance(error, FileNotFoundError):
+                missing.add(name)
+            problems.append(Problem(source=SOURCE, path=name, reason=describe(error), severity="error"))
+    never_had_devices = DEVICE_FILE in missing and kubelet_dir.is_dir()
+    if never_had_devices:
+        problems[-1] = Problem(
+            source=SOURCE, path=DEVICE_FILE, reason="no device plugin has registered", severity="info"
+        )
+    cpu, memory, devices = contents
+    return RawFiles(cpu, memory, devices, never_had_devices, tuple(problems))
 
 
 def parse_files(files: RawFiles) -> tuple[KubeletState, tuple[Problem, ...]]:
@@ -55,11 +75,10 @@ def parse_files(files: RawFiles) -> tuple[KubeletState, tuple[Problem, ...]]:
     return state, (*files.problems, *problems)
 
 
-def torn_cpu(document: JsonObject, expected: frozenset[int]) -> str | None:
-    """Say how the shared pool and the assignments fail to be exactly the CPUs `expected`; None if they are.
+def torn_cpu(document: JsonObject, expected: frozenset[int], *alternatives: frozenset[int]) -> str | None:
+    """Say how shared pool and assignments fail to be exactly the CPUs `expected`, or an alternative; None if they are.
 
-    `expected` are all online CPUs, less the reserved ones with strict-cpu-reservation. A document of policy none, or
-    one whose shared pool was never initialised, is not judged.
+    A document of policy none, or one whose shared pool was never initialised, is not judged.
     """
     if document.get("policyName") != "static" or not document.get("defaultCpuSet"):
         return None
@@ -70,7 +89,7 @@ def torn_cpu(document: JsonObject, expected: frozenset[int]) -> str | None:
         return f"not a CPU list: {describe(error)}"
     if shared & assigned:
         return f"CPUs {sorted(shared & assigned)} are both shared and assigned"
-    if shared | assigned != expected:
+    if shared | assigned not in {expected, *alternatives}:
         missing, foreign = sorted(expected - shared - assigned), sorted((shared | assigned) - expected)
         return f"CPUs {missing} are in no set, CPUs {foreign} are not of this machine"
     return None
@@ -129,14 +148,6 @@ def _blocks(document: JsonObject) -> Iterator[dict[str, Any]]:
     for containers in _values(document.get("entries")):
         for blocks in _values(containers):
             yield from blocks or ()
-
-
-def _read(kubelet_dir: Path, name: str, problems: list[Problem]) -> bytes | None:
-    try:
-        return read_bounded(kubelet_dir / name, MAX_STATE_BYTES)
-    except (OSError, ValueError) as error:
-        problems.append(Problem(source=SOURCE, path=name, reason=describe(error), severity="error"))
-        return None
 
 
 def _parse(name: str, content: bytes | None, problems: list[Problem]) -> JsonObject | None:

@@ -86,11 +86,14 @@ def _attempt(path: str, question: Callable[[], Answer], problems: list[Problem])
 
 
 def _configz(client: httpx.Client) -> dict[str, object]:
-    response = client.get("/configz")
-    response.raise_for_status()
-    if len(response.content) > MAX_ANSWER_BYTES:
-        raise ValueError(f"larger than {MAX_ANSWER_BYTES} bytes")
-    answer = orjson.loads(response.content)
+    content = b""
+    with client.stream("GET", "/configz") as response:
+        response.raise_for_status()
+        for chunk in response.iter_bytes():
+            content += chunk
+            if len(content) > MAX_ANSWER_BYTES:
+                raise ValueError(f"larger than {MAX_ANSWER_BYTES} bytes")
+    answer = orjson.loads(content)
     document = answer.get("kubeletconfig") if isinstance(answer, dict) else None
     if not isinstance(document, dict):
         raise ValueError("no kubeletconfig in the answer")  # noqa: TRY004 - what came is a wrong value of another's

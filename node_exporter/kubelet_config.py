@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from node_exporter.files import describe, read_bounded, under
-from node_exporter.kubelet_flags import Document, Flags, overlay_flags
+from node_exporter.kubelet_flags import Document, Flags, last_value, overlay_flags
 from node_exporter.quantity import format_milli, parse_milli, parse_units
 from node_exporter.report import KubeletConfig, Problem, ReservedMemory
 from node_exporter.sysfs import parse_cpu_list
@@ -23,23 +23,25 @@ DEFAULT_HARD_EVICTION = "100Mi"
 MAX_CONFIG_BYTES = 4 << 20
 
 
-def load_documents(root: Path, flags: Flags) -> tuple[Document | None, tuple[Problem, ...]]:
+def load_documents(root: Path, flags: Flags | None) -> tuple[Document | None, tuple[Problem, ...]]:
     """Read the configuration file and its drop-ins, and lay the command line over them.
 
-    Returns None, and a Problem, if there is neither a readable file nor any flag: then nothing is known.
+    `flags` None: no kubelet process was seen; then the file is looked for at its usual place, and a Problem says that
+    flags are not known. Returns None, and a Problem, if what the kubelet runs with cannot be read.
     """
     problems: list[Problem] = []
-    path = flags["config"][-1] if flags.get("config") else DEFAULT_CONFIG_FILE
-    document = _load(root, path, problems) if "config" in flags or under(root, path).exists() else None
-    if document is None and not flags:
-        problems.append(Problem(source=SOURCE, path=path, reason="no configuration found", severity="error"))
+    path = DEFAULT_CONFIG_FILE if flags is None else last_value(flags, "config")
+    document = {} if path is None else _load(root, path, problems)
+    if document is None:
         return None, tuple(problems)
-    document = document or {}
-    if flags.get("config-dir"):
-        for drop_in in _drop_ins(root, flags["config-dir"][-1], problems):
+    if flags is None:
+        reason = "no kubelet process seen: flags that win over the configuration file are not known"
+        problems.append(Problem(source=SOURCE, path="command line", reason=reason))
+    if directory := last_value(flags, "config-dir"):
+        for drop_in in _drop_ins(root, directory, problems):
             document = merge_patch(document, _load(root, drop_in, problems) or {})
     try:
-        document = overlay_flags(document, flags)
+        document = overlay_flags(document, flags or {})
     except ValueError as error:
         problems.append(Problem(source=SOURCE, path="command line", reason=str(error), severity="error"))
     return document, tuple(problems)

@@ -71,6 +71,11 @@ def parse_flags(arguments: tuple[str, ...]) -> Flags:
     return flags
 
 
+def last_value(flags: Flags | None, name: str) -> str | None:
+    """The value of a flag that counts, the last one; None if it is not given, or empty."""
+    return (flags[name][-1] or None) if flags and name in flags else None
+
+
 def overlay_flags(document: Document, flags: Flags) -> Document:
     """Return the document with every flag that matters to admission put over it. Raises ValueError naming the flag."""
     result = dict(document)

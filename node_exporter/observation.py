@@ -48,7 +48,10 @@ class RunningConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One consistent look at a node. `pod_logs` None: the pods' log directories are not readable."""
+    """One consistent look at a node.
+
+    `pod_logs` None: the pods' log directories are not readable. `never_had_devices`: no device plugin ever registered.
+    """
 
     boot_id: str
     machine: Machine
@@ -57,4 +60,5 @@ class Observation:
     state: KubeletState
     podresources: PodResources | None
     pod_logs: PodLogs | None = None
+    never_had_devices: bool = False
     problems: tuple[Problem, ...] = field(default=())

@@ -23,7 +23,7 @@ from node_exporter.checkpoints import (
 )
 from node_exporter.files import under
 from node_exporter.kubelet_config import effective_config, load_documents
-from node_exporter.kubelet_flags import Flags, find_command_line, parse_flags
+from node_exporter.kubelet_flags import Flags, find_command_line, last_value, parse_flags
 from node_exporter.observation import Observation, PodResources, RunningConfig
 from node_exporter.pods import read_pod_logs
 from node_exporter.report import KubeletConfig, KubeletState, Machine, Problem
@@ -57,15 +57,15 @@ def read_fixed(
     machine, problems = read_machine(root)
     boot_id, boot_problems = _read_boot_id(root)
     arguments = find_command_line(root)
-    flags: Flags = parse_flags(arguments) if arguments is not None else {}
+    flags = parse_flags(arguments) if arguments is not None else None
     config: KubeletConfig | None
     if running.document is not None:
         config, config_problems = effective_config(
             running.document, memory_capacity=_memory_capacity(root), is_running_config=True
         )
     else:
-        config, config_problems = _config_from_files(root, flags, is_process_seen=arguments is not None)
-    directory = kubelet_dir or (flags["root-dir"][-1] if flags.get("root-dir") else DEFAULT_KUBELET_DIR)
+        config, config_problems = _config_from_files(root, flags)
+    directory = kubelet_dir or last_value(flags, "root-dir") or DEFAULT_KUBELET_DIR
     version = kubelet_version or running.version
     if version is None:
         unknown = Problem(source="kubelet", path="version", reason="not known: neither set nor told by the kubelet")
@@ -114,6 +114,7 @@ def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[flo
         state=state,
         podresources=podresources,
         pod_logs=logs,
+        never_had_devices=files.never_had_devices,
         problems=tuple(problems),
     )
 
@@ -123,7 +124,7 @@ def torn_state(state: KubeletState, fixed: Fixed) -> tuple[Problem, ...]:
     cpu, memory = state.cpu_manager_state, state.memory_manager_state
     expected = _expected_cpus(fixed)
     faults = [
-        (CPU_FILE, torn_cpu(cpu, expected) if cpu and expected else None),
+        (CPU_FILE, torn_cpu(cpu, *expected) if cpu and expected else None),
         (CPU_FILE, bad_checksum(cpu) if cpu else None),
         (MEMORY_FILE, torn_memory(memory) if memory else None),
         (MEMORY_FILE, bad_checksum(memory) if memory else None),
@@ -131,28 +132,29 @@ def torn_state(state: KubeletState, fixed: Fixed) -> tuple[Problem, ...]:
     return tuple(Problem(source="kubelet state", path=path, reason=fault) for path, fault in faults if fault)
 
 
-def _expected_cpus(fixed: Fixed) -> frozenset[int] | None:
-    """The CPUs that shared pool and assignments must make up; None if the reserved ones matter and are not known."""
+def _expected_cpus(fixed: Fixed) -> tuple[frozenset[int], ...]:
+    """The sets that shared pool and assignments may make up (CPU/policy_static.go validateState).
+
+    All online CPUs; or all less the reserved ones, with strict-cpu-reservation and with OpenShift's workload
+    partitioning. Reserved CPUs are never assigned, so both are safe to accept. Empty: the reserved ones matter, and are
+    not known.
+    """
     online = frozenset(cpu[0] for cpu in fixed.machine.cpus)
     options = fixed.kubelet.cpuManagerPolicyOptions if fixed.kubelet else {}
-    if options.get("strict-cpu-reservation", "").lower() not in {"1", "t", "true"}:
-        return online
+    is_strict = options.get("strict-cpu-reservation", "").lower() in {"1", "t", "true"}
     try:
         reserved = parse_cpu_list(fixed.kubelet.reservedSystemCPUs if fixed.kubelet else "")
     except ValueError:
-        return None
-    return online - reserved if reserved else None
+        return ()
+    if reserved:
+        return (online, online - reserved)
+    return () if is_strict else (online,)
 
 
-def _config_from_files(
-    root: Path, flags: Flags, *, is_process_seen: bool
-) -> tuple[KubeletConfig | None, tuple[Problem, ...]]:
+def _config_from_files(root: Path, flags: Flags | None) -> tuple[KubeletConfig | None, tuple[Problem, ...]]:
     document, problems = load_documents(root, flags)
     if document is None:
         return None, problems
-    if not is_process_seen:
-        reason = "no kubelet process seen: flags that win over the configuration file are not known"
-        problems = (*problems, Problem(source="kubelet configuration", path="command line", reason=reason))
     config, more = effective_config(document, memory_capacity=_memory_capacity(root), is_running_config=False)
     return config, (*problems, *more)
 

@@ -7,6 +7,7 @@ Laws of this file
 """
 
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from node_exporter.files import describe
 from node_exporter.sinks import Outcome, Reply
 
 REFUSED_DETAIL_CHARS = 500
+MAX_ANSWER_BYTES = 64 << 10
 CONFLICT = frozenset({404, 409})
 RETRYABLE = frozenset({408, 425, 429})
 
@@ -63,11 +65,11 @@ class HttpSink:
 
     def _send(self, method: str, url: str, body: bytes) -> Reply:
         try:
-            response = self._connected().request(method, url, content=body, headers=self._headers())
+            with self._connected().stream(method, url, content=body, headers=self._headers()) as response:
+                return _reply(response, _beginning(response, self._timeout), is_heartbeat=method == "POST")
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             self.close()
             return Reply(outcome=Outcome.UNAVAILABLE, detail=f"{type(error).__name__}: {describe(error)}")
-        return _reply(response, is_heartbeat=method == "POST")
 
     def _connected(self) -> httpx.Client:
         fingerprint = self._credentials.fingerprint()
@@ -87,17 +89,28 @@ class HttpSink:
         return context
 
     def _headers(self) -> Mapping[str, str]:
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
         if self._credentials.token_file:
             headers["authorization"] = f"Bearer {self._credentials.token_file.read_text().strip()}"
         return headers
 
 
-def _reply(response: httpx.Response, *, is_heartbeat: bool) -> Reply:
+def _beginning(response: httpx.Response, seconds: float) -> bytes:
+    """The beginning of the answer's body: no more than is worth reading, and no longer than `seconds`."""
+    deadline = time.monotonic() + seconds
+    content = b""
+    for chunk in response.iter_bytes():
+        content += chunk
+        if len(content) > MAX_ANSWER_BYTES or time.monotonic() > deadline:
+            break
+    return content
+
+
+def _reply(response: httpx.Response, content: bytes, *, is_heartbeat: bool) -> Reply:
     status = response.status_code
     if response.is_success:
         return Reply(outcome=Outcome.ACCEPTED)
-    detail = f"{status} {_problem_detail(response)}".strip()
+    detail = f"{status} {_problem_detail(content)}".strip()
     if is_heartbeat and status in CONFLICT:
         return Reply(outcome=Outcome.WANTS_REPORT, detail=detail)
     if status >= 500 or status in RETRYABLE:
@@ -105,16 +118,16 @@ def _reply(response: httpx.Response, *, is_heartbeat: bool) -> Reply:
     return Reply(outcome=Outcome.REFUSED, detail=detail)
 
 
-def _problem_detail(response: httpx.Response) -> str:
+def _problem_detail(content: bytes) -> str:
     """Title and detail of a problem+json body (RFC 9457), or the beginning of whatever came."""
     try:
-        problem = orjson.loads(response.content)
+        problem = orjson.loads(content)
     except orjson.JSONDecodeError:
         problem = None
     if isinstance(problem, dict):
         text = ": ".join(str(problem[key]) for key in ("title", "detail") if problem.get(key)) or str(problem)
     else:
-        text = response.text
+        text = content.decode(errors="replace")
     return " ".join(text.split())[:REFUSED_DETAIL_CHARS]
 
 

@@ -16,6 +16,8 @@ import pytest
 from node_exporter.agent import Agent, Cadence
 from node_exporter.metrics import Metrics
 from node_exporter.node import Node, NodeSettings
+from node_exporter.sequence import next_sequence
+from node_exporter.sinks import Outcome
 from node_exporter.sinks.http import Credentials, HttpSink
 from node_exporter.watch import StateWatcher
 from tests.node_exporter.fake_extender import Answer, FakeExtender, Message
@@ -90,7 +92,7 @@ def test_full_report_first_then_heartbeats_that_name_it(
     assert first.json["problems"] == [
         {
             "source": "kubelet state", "path": "device-plugins/kubelet_internal_checkpoint",
-            "reason": "No such file or directory", "severity": "error",
+            "reason": "no device plugin has registered", "severity": "info",
         },
         {
             "source": "pods", "path": "/var/log/pods", "severity": "info",
@@ -296,6 +298,7 @@ def test_defect_of_ours_does_not_end_reporting(
     extender.wait_for(lambda told: told.reports)
     agent.stop()
     thread.join(10)
+    sink.close()
 
     assert "ZeroDivisionError" in caplog.text
 
@@ -313,3 +316,23 @@ def test_rotated_token_is_used_at_once(extender: FakeExtender, tmp_path: Path) -
     assert [message.headers["authorization"] for message in extender.messages] == ["Bearer one", "Bearer two"]
     assert extender.messages[0].path == "/v1/nodes/n%201%2Fx/report"
     sink.close()
+
+
+def test_endless_answer_is_cut_off(extender: FakeExtender) -> None:
+    extender.answer = lambda _message: Answer(status=500, body=b"x" * (8 << 20))
+    sink = HttpSink(extender.url, "n1", timeout_seconds=2, credentials=Credentials())
+
+    reply = sink.put_report(b"{}")
+
+    assert reply.outcome is Outcome.UNAVAILABLE
+    assert len(reply.detail) < 1000
+    assert sink.put_report(b"{}").outcome is Outcome.UNAVAILABLE, "the connection is not left in the middle"
+    sink.close()
+
+
+def test_sequence_grows_over_restarts_and_bursts() -> None:
+    first = next_sequence(0)
+    time.sleep(0.002)
+
+    assert next_sequence(0) > first, "a restarted exporter"
+    assert next_sequence(first + 10_000) == first + 10_001, "more than one in a millisecond"

@@ -141,7 +141,7 @@ def test_drop_ins_are_merged_in_name_order_below_the_flags(tmp_path: Path) -> No
 def test_garbled_configuration_file_is_an_error(tmp_path: Path, content: str) -> None:
     write_text(tmp_path / "var/lib/kubelet/config.yaml", content)
 
-    document, problems = load_documents(tmp_path, {})
+    document, problems = load_documents(tmp_path, None)
 
     assert document is None
     assert {problem.severity for problem in problems} == {"error"}
@@ -150,10 +150,28 @@ def test_garbled_configuration_file_is_an_error(tmp_path: Path, content: str) ->
 def test_garbled_flag_is_named_and_leaves_the_file_in_force(tmp_path: Path) -> None:
     write_text(tmp_path / "var/lib/kubelet/config.yaml", json.dumps({"cpuManagerPolicy": "static"}))
 
-    document, problems = load_documents(tmp_path, parse_flags(("--reserved-memory=memory=1Gi",)))
+    document, problems = load_documents(
+        tmp_path, parse_flags(("--config=/var/lib/kubelet/config.yaml", "--reserved-memory=memory=1Gi"))
+    )
 
     assert document == {"cpuManagerPolicy": "static"}
     assert "--reserved-memory" in problems[0].reason
+
+
+def test_kubelet_without_a_configuration_file_runs_with_flags_and_defaults(tmp_path: Path) -> None:
+    write_text(tmp_path / "var/lib/kubelet/config.yaml", "cpuManagerPolicy: static # of another time")
+
+    assert load_documents(tmp_path, parse_flags(("--reserved-cpus=0",))) == ({"reservedSystemCPUs": "0"}, ())
+    assert load_documents(tmp_path, {}) == ({}, ())
+
+
+def test_unseen_kubelet_is_a_problem_and_its_usual_file_is_read(tmp_path: Path) -> None:
+    write_text(tmp_path / "var/lib/kubelet/config.yaml", "cpuManagerPolicy: static")
+
+    document, problems = load_documents(tmp_path, None)
+
+    assert document == {"cpuManagerPolicy": "static"}
+    assert [problem.path for problem in problems] == ["command line"]
 
 
 def test_kubelet_process_is_found_by_its_program(tmp_path: Path) -> None:

@@ -49,6 +49,20 @@ def test_cpus_in_no_set_are_a_half_done_allocation() -> None:
     assert "not a CPU list" in str(torn_cpu({"policyName": "static", "defaultCpuSet": "x"}, ALL))
 
 
+def test_state_without_the_reserved_cpus_is_whole_where_that_is_expected() -> None:
+    without_reserved = {"policyName": "static", "defaultCpuSet": "1-3,5-7"}
+
+    assert torn_cpu(without_reserved, ALL) is not None
+    assert torn_cpu(without_reserved, ALL, ALL - {0, 4}) is None
+
+
+def test_missing_device_checkpoint_means_no_devices_only_where_the_kubelet_is(tmp_path: Path) -> None:
+    assert read_files(tmp_path).never_had_devices
+    assert not read_files(tmp_path / "missing").never_had_devices
+    (tmp_path / "device-plugins/kubelet_internal_checkpoint").mkdir(parents=True)
+    assert not read_files(tmp_path).never_had_devices, "unreadable is not missing"
+
+
 def test_pod_entries_and_flat_entries_count_as_assigned() -> None:
     with_pods = {"policyName": "static", "defaultCpuSet": "0-5", "podEntries": {"p": {"cpuSet": "6-7"}}}
     flat = {"policyName": "static", "defaultCpuSet": "0-5", "entries": {"container": "6-7"}}
