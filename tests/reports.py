@@ -60,7 +60,7 @@ def report_of(node: SampleNode, *, sequence: int = 1, boot_id: str = "boot-1") -
                 {
                     "id": numa.id,
                     "memory": numa.memory_bytes,
-                    "hugepages": {"1Gi": numa.hugepages.get(1 << 30, 0)},
+                    "hugepages": {f"{size >> 30}Gi": pages for size, pages in numa.hugepages.items()},
                     "distances": list(numa.distances),
                 }
                 for numa in machine.numa_nodes

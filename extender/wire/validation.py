@@ -21,7 +21,7 @@ class Document(BaseModel):
 
 
 def load_json(body: bytes) -> object:
-    """The JSON text *body*, parsed; raises NotJSONError. What is JSON is decided here alone: no NaN, no broken UTF-8."""
+    """The JSON text *body*, parsed; raises NotJSONError. Decides alone what is JSON: no NaN, no broken UTF-8."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:

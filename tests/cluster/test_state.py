@@ -1,0 +1,183 @@
+"""Order of reports, heartbeats, freshness, classes."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.cluster.classes import UNKNOWN
+from extender.cluster.node import Observation
+from extender.cluster.state import ClusterFullError, ClusterState, OutdatedError, UnknownNodeError
+from extender.demo.nodes import SampleNode, Workload
+from extender.replay.verdict import Provider
+from tests.reports import sample
+
+EMPTY = sample()
+BUSY = sample(workloads=[Workload(name="w", resources={"cpu": 4, "memory": "1Gi"})])
+
+
+def _observation(
+    name: str = "n", *, node: SampleNode = EMPTY, boot: str = "b1", sequence: int = 1, digest: str = "d"
+) -> Observation:
+    return Observation(
+        node_name=name,
+        boot_id=boot,
+        sequence=sequence,
+        digest=digest,
+        observed_at=0.0,
+        kubelet=node.kubelet,
+        state=node.state,
+    )
+
+
+def _cluster(max_nodes: int = 100) -> ClusterState:
+    return ClusterState(stale_after_seconds=60, max_nodes=max_nodes)
+
+
+def test_equal_nodes_share_a_class_and_other_nodes_do_not() -> None:
+    cluster = _cluster()
+    for name, node in (("a", EMPTY), ("b", sample("other-name")), ("c", BUSY)):
+        cluster.observe(_observation(name, node=node), 0)
+
+    a, b, c, nobody = cluster.classes_of(["a", "b", "c", "nobody"], 0)
+
+    assert a is b
+    assert a is not c
+    assert nobody is UNKNOWN
+    assert cluster.class_count == 2
+    assert cluster.get("b") is not None
+    assert cluster.get("nobody") is None
+
+
+def test_a_class_goes_with_its_last_node_and_its_id_is_not_used_again() -> None:
+    cluster = _cluster()
+    cluster.observe(_observation(), 0)
+    (before,) = cluster.classes_of(["n"], 0)
+    cluster.observe(_observation(node=BUSY, sequence=2), 0)
+    cluster.observe(_observation(sequence=3), 0)
+    (after,) = cluster.classes_of(["n"], 0)
+
+    assert cluster.class_count == 1
+    assert after.id > before.id
+    assert len(cluster.rules) == 1
+
+
+def test_hidden_managers_make_another_class() -> None:
+    cluster = _cluster()
+    cluster.observe(_observation("a"), 0)
+    cluster.observe(replace(_observation("b"), hidden=frozenset({Provider.CPU})), 0)
+
+    a, b = cluster.classes_of(["a", "b"], 0)
+
+    assert a is not b
+
+
+def test_a_node_that_nothing_follows_from_is_unknown_but_listed() -> None:
+    cluster = _cluster()
+    cluster.observe(replace(_observation(), kubelet=None, state=None), 0)
+
+    assert cluster.classes_of(["n"], 0) == [UNKNOWN]
+    assert [record.name for record in cluster] == ["n"]
+    assert cluster.class_count == 0
+
+
+@pytest.mark.parametrize(
+    ("boot", "sequence", "digest", "said"),
+    [
+        ("b1", 4, "d", "sequence 4 is older"),
+        ("b1", 5, "other", "sequence 5 was used for another report"),
+        ("b0", 9, "d", "boot 'b0' is over"),
+    ],
+)
+def test_what_is_older_changes_nothing(boot: str, sequence: int, digest: str, said: str) -> None:
+    cluster = _cluster()
+    cluster.observe(_observation(boot="b0", sequence=7), 0)
+    cluster.observe(_observation(boot="b1", sequence=5), 0)
+    held = cluster.get("n")
+
+    with pytest.raises(OutdatedError, match=said):
+        cluster.observe(_observation(node=BUSY, boot=boot, sequence=sequence, digest=digest), 1)
+
+    assert cluster.get("n") is held
+
+
+def test_the_same_report_again_is_a_sign_of_life() -> None:
+    cluster = _cluster()
+    cluster.observe(_observation(), 0)
+    cluster.observe(_observation(), 50)
+
+    assert not cluster.classes_of(["n"], 100)[0].stale
+
+
+def test_nodes_become_stale_and_fresh_again() -> None:
+    cluster = _cluster()
+    for name in ("a", "b"):
+        cluster.observe(_observation(name), 0)
+    (fresh,) = cluster.classes_of(["a"], 60)
+    cluster.heartbeat("b", boot_id="b1", sequence=1, digest="d", now=60)
+
+    a, b = cluster.classes_of(["a", "b"], 61)
+
+    assert b is fresh
+    assert a.stale
+    assert a.state is not None
+    assert a.state.key == EMPTY.state.key
+    cluster.heartbeat("a", boot_id="b1", sequence=1, digest="d", now=62)
+    assert cluster.classes_of(["a"], 62) == [fresh]
+    assert cluster.class_count == 1
+
+
+def test_a_heartbeat_must_fit_the_report_that_is_held() -> None:
+    cluster = _cluster()
+    with pytest.raises(UnknownNodeError):
+        cluster.heartbeat("n", boot_id="b1", sequence=1, digest="d", now=0)
+    cluster.observe(_observation(), 0)
+    for boot, sequence, digest in (("b2", 1, "d"), ("b1", 2, "d"), ("b1", 1, "e")):
+        with pytest.raises(OutdatedError):
+            cluster.heartbeat("n", boot_id=boot, sequence=sequence, digest=digest, now=50)
+
+    assert cluster.classes_of(["n"], 61)[0].stale
+
+
+def test_the_number_of_nodes_is_bounded() -> None:
+    cluster = _cluster(max_nodes=1)
+    cluster.observe(_observation("a"), 0)
+
+    with pytest.raises(ClusterFullError):
+        cluster.observe(_observation("b"), 0)
+
+    cluster.observe(_observation("a", sequence=2), 0)
+    assert len(cluster) == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(1, 6), st.booleans()), max_size=40))
+def test_whatever_arrives_the_newest_report_wins_and_no_class_is_lost(
+    arrivals: list[tuple[str, int, int, bool]],
+) -> None:
+    """Boots follow each other: a late report of an earlier one is never taken for news."""
+    cluster = _cluster()
+    newest: dict[str, tuple[int, int]] = {}
+    now = 0.0
+    for name, boot, sequence, busy in arrivals:
+        now += 17
+        seen_boot, seen_sequence = newest.get(name, (-1, -1))
+        is_news = boot > seen_boot or (boot == seen_boot and sequence > seen_sequence)
+        if boot < seen_boot:
+            continue  # only boots that were seen are known to be over
+        observation = _observation(
+            name, node=BUSY if busy else EMPTY, boot=f"b{boot}", sequence=sequence, digest=f"{boot}-{sequence}"
+        )
+        if is_news or (boot, sequence) == (seen_boot, seen_sequence):
+            cluster.observe(observation, now)
+            newest[name] = (boot, sequence)
+        else:
+            with pytest.raises(OutdatedError):
+                cluster.observe(observation, now)
+
+    held = {r.name: (int(r.observation.boot_id[1:]), r.observation.sequence) for r in cluster}
+    classes = cluster.classes_of(held, now)
+
+    assert held == newest
+    assert cluster.class_count == len(set(classes))
+    assert [r.node_class for r in cluster] == classes

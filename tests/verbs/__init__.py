@@ -1,0 +1,1 @@
+"""Filter, prioritize, what-if, and what they remember."""

@@ -1,0 +1,208 @@
+"""Judging classes, filter, prioritize: what certainty, settings and memory do to the answers."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.cluster.classes import UNKNOWN, ClassTable, NodeClass
+from extender.demo.nodes import SampleNode, Workload
+from extender.replay.verdict import Certainty, Provider
+from extender.verbs.candidates import Candidates
+from extender.verbs.filter import filter_nodes
+from extender.verbs.judge import INDIFFERENT, Doubts, Judgement, PodShape, Treatment, make_judge
+from extender.verbs.memo import VerdictMemo, judge_all
+from extender.verbs.prioritize import prioritize_nodes
+from extender.verbs.refusals import Refusal
+from extender.verbs.strategies import least_numa
+from extender.wire.pods import pod_from_json
+from tests.reports import DUAL, pod_of, sample
+
+EMPTY = sample()
+FULL = sample(workloads=[Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})])
+SPREADING = sample(
+    topologyManagerPolicy="best-effort",
+    workloads=[Workload(name="w", copies=2, resources={"cpu": 10, "memory": "1Gi"})],
+)
+NONE = sample(cpuManagerPolicy="none", memoryManagerPolicy="None", topologyManagerPolicy="none")
+TABLE = ClassTable()
+PASS, REFUSE, REPLAY = Treatment.PASS, Treatment.REFUSE, Treatment.REPLAY
+
+
+def _class(node: SampleNode, *, stale: bool = False, hidden: frozenset[Provider] = frozenset()) -> NodeClass:
+    return TABLE.hold(node.kubelet, node.state, hidden, stale=stale)
+
+
+def _shape(**wanted: Any) -> PodShape:
+    return PodShape(pod_from_json(pod_of(**wanted)))
+
+
+def _burstable() -> PodShape:
+    pod = pod_of()
+    pod["status"]["qosClass"] = "Burstable"
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+    return PodShape(pod_from_json(pod))
+
+
+def _judge(shape: PodShape, node_class: NodeClass, **doubts: Treatment) -> Judgement:
+    return make_judge(least_numa, Doubts(**doubts))(shape, node_class)
+
+
+@pytest.mark.parametrize(
+    ("node", "cpus", "refusal"),
+    [
+        (EMPTY, 14, None),
+        (EMPTY, 16, None),
+        (EMPTY, 17, Refusal.ALIGNMENT_NEVER),
+        (FULL, 2, None),
+        (FULL, 3, Refusal.ALIGNMENT_NOW),
+        (SPREADING, 8, None),
+        (NONE, 8, None),
+    ],
+)
+def test_the_replay_decides(node: SampleNode, cpus: int, refusal: Refusal | None) -> None:
+    judgement = _judge(_shape(cpu=cpus), _class(node))
+
+    assert judgement.refusal is refusal
+    assert judgement.certainty is Certainty.EXACT
+
+
+def test_a_pod_that_no_manager_aligns_passes_everywhere_known() -> None:
+    for node_class in (_class(FULL), _class(FULL, stale=True), _class(EMPTY, hidden=frozenset(Provider))):
+        assert _judge(_burstable(), node_class, unknown=REFUSE, stale=REFUSE) == INDIFFERENT
+
+
+@pytest.mark.parametrize(("treatment", "refusal"), [(PASS, None), (REFUSE, Refusal.UNKNOWN)])
+def test_unknown_nodes_are_treated_as_set(treatment: Treatment, refusal: Refusal | None) -> None:
+    for node_class in (UNKNOWN, _class(EMPTY, hidden=frozenset({Provider.CPU}))):
+        judgement = _judge(_shape(), node_class, unknown=treatment)
+
+        assert judgement == Judgement(refusal, Certainty.UNKNOWN)
+
+
+def test_a_hidden_manager_that_the_pod_does_not_need_matters_not() -> None:
+    judgement = _judge(_shape(), _class(EMPTY, hidden=frozenset({Provider.DEVICE})), unknown=REFUSE)
+
+    assert judgement.refusal is None
+    assert judgement.certainty is Certainty.EXACT
+
+
+@pytest.mark.parametrize(
+    ("treatment", "on_full", "on_empty"),
+    [(REPLAY, Refusal.ALIGNMENT_NOW, None), (PASS, None, None), (REFUSE, Refusal.STALE, Refusal.STALE)],
+)
+def test_stale_nodes_are_treated_as_set(
+    treatment: Treatment, on_full: Refusal | None, on_empty: Refusal | None
+) -> None:
+    for node, refusal in ((FULL, on_full), (EMPTY, on_empty)):
+        judgement = _judge(_shape(cpu=4), _class(node, stale=True), stale=treatment)
+
+        assert judgement.refusal is refusal
+        assert judgement.certainty is Certainty.STALE
+
+
+def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
+    names = ["d", "a", "nobody", "c", "b"]
+    classes = [_class(FULL), _class(EMPTY), UNKNOWN, _class(FULL), _class(EMPTY)]
+    shape = _shape(cpu=4)
+    judgements = judge_all(make_judge(least_numa, Doubts()), shape, set(classes))
+
+    filtered = filter_nodes(Candidates.of(names, classes), judgements)
+
+    assert filtered.passed == ["a", "nobody", "b"]
+    assert filtered.refused == {"d": Refusal.ALIGNMENT_NOW, "c": Refusal.ALIGNMENT_NOW}
+
+
+def test_scores_use_the_whole_range_and_rank_what_is_sure_and_aligned_first() -> None:
+    classes = [
+        _class(EMPTY),
+        _class(SPREADING),
+        UNKNOWN,
+        _class(EMPTY, stale=True),
+        _class(FULL),
+        _class(NONE),
+        _class(EMPTY),
+    ]
+    shape = _shape(cpu=8)
+    judgements = judge_all(make_judge(least_numa, Doubts()), shape, set(classes))
+
+    scores = prioritize_nodes(Candidates.of([str(i) for i in range(7)], classes), judgements)
+
+    assert scores == [10, 0, 0, 5, 0, 0, 10]
+    assert {type(score) for score in scores} == {int}
+
+
+def test_scores_between_best_and_worst_are_proportional() -> None:
+    merits = {1: 0, 2: -250, 3: -1000, 4: -449, 5: -450}
+    classes = {i: replace(UNKNOWN, id=i) for i in merits}
+    judgements = {i: Judgement(None, Certainty.EXACT, merit) for i, merit in merits.items()}
+
+    scores = prioritize_nodes(Candidates.of(list("abcde"), list(classes.values())), judgements)
+
+    assert scores == [10, 8, 0, 6, 6]
+
+
+def test_equal_nodes_all_get_the_best_score() -> None:
+    judgements = judge_all(make_judge(least_numa, Doubts()), _shape(), [_class(EMPTY)])
+
+    assert prioritize_nodes(Candidates.of(["a", "b"], [_class(EMPTY)] * 2), judgements) == [10, 10]
+
+
+def test_spanning_more_and_farther_numa_nodes_costs_more() -> None:
+    near = sample(hardware=replace(DUAL, distances=(10, 12)), topologyManagerPolicy="best-effort")
+    far = sample(hardware=replace(DUAL, distances=(10, 40)), topologyManagerPolicy="best-effort")
+    one, two_near, two_far = (
+        _judge(_shape(cpu=cpus, memory=memory), _class(node)).merit
+        for cpus, memory, node in ((8, "1Gi", near), (20, "40Gi", near), (20, "40Gi", far))
+    )
+
+    assert one == 0
+    assert two_near == -1002
+    assert two_far == -1030
+
+
+def test_a_pod_shape_is_judged_once_for_each_class() -> None:
+    memo = VerdictMemo(1000)
+    shape = memo.shape(pod_from_json(pod_of(name="first")))
+    classes = [_class(EMPTY), _class(FULL)]
+    assert shape.missing(classes) == classes
+    memo.store(shape, judge_all(make_judge(least_numa, Doubts()), shape.shape, classes))
+
+    again = memo.shape(pod_from_json(pod_of(name="second")))
+
+    assert again is shape
+    assert again.missing([*classes, UNKNOWN]) == [UNKNOWN]
+
+
+def test_the_shapes_asked_for_longest_ago_are_forgotten_first() -> None:
+    memo = VerdictMemo(6)
+    shapes = [memo.shape(pod_from_json(pod_of(cpu=cpus))) for cpus in (1, 2, 3)]
+    memo.shape(shapes[0].shape.pod)
+    memo.store(shapes[2], dict.fromkeys(range(4), INDIFFERENT))
+
+    assert memo.shape(shapes[2].shape.pod) is shapes[2]
+    assert len(memo) <= 6
+    assert memo.shape(shapes[0].shape.pod) is shapes[0]
+    assert memo.shape(shapes[1].shape.pod) is not shapes[1]
+
+
+def test_memory_stays_bounded_whatever_is_stored() -> None:
+    memo = VerdictMemo(10)
+    for cpus in range(1, 50):
+        shape = memo.shape(pod_from_json(pod_of(cpu=cpus)))
+        memo.store(shape, dict.fromkeys(range(cpus), INDIFFERENT))
+
+        assert len(memo) <= 10
+        assert len(shape.judgements) == cpus
+
+
+def test_what_was_forgotten_while_it_was_computed_still_answers() -> None:
+    memo = VerdictMemo(3)
+    first = memo.shape(pod_from_json(pod_of(cpu=1)))
+    for cpus in (2, 3, 4):
+        memo.shape(pod_from_json(pod_of(cpu=cpus)))
+
+    memo.store(first, {1: INDIFFERENT})
+
+    assert first.judgements == {1: INDIFFERENT}
+    assert len(memo) == 3

@@ -1,0 +1,189 @@
+"""What a report means: gaps are told and never guessed at, gone pods are released."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.demo.nodes import SampleNode, Workload
+from extender.replay.verdict import Provider
+from extender.wire.reports import ReadReport, read_heartbeat, read_report
+from tests.reports import report_of, sample
+
+GPU = "vendor.example/gpu"
+NODE = sample(
+    workloads=[Workload(name="w", copies=2, resources={"cpu": 2, "memory": "1Gi", GPU: 1})],
+    devices={GPU: [0, 0, 1]},
+)
+UIDS = [pod["metadata"]["uid"] for pod in NODE.pods]
+
+Document = dict[str, Any]
+
+
+def _read(document: Document) -> ReadReport:
+    return read_report(orjson.dumps(document))
+
+
+def _problems(report: ReadReport) -> dict[str, str]:
+    return {problem.path: problem.reason for problem in report.problems}
+
+
+def _holdings(node: ReadReport | SampleNode) -> object:
+    """Who holds what. What the pod admitted last could reuse is in no state file, and matters to no other pod."""
+    state = node.state
+    assert state is not None
+    return state.key, state.cpu.entries, state.memory.entries, state.devices.entries
+
+
+def test_a_whole_report_is_the_node() -> None:
+    report = _read(report_of(NODE, sequence=7))
+
+    assert (report.node_name, report.boot_id, report.sequence) == ("node-a", "boot-1", 7)
+    assert report.kubelet is not None
+    assert report.kubelet.identity == NODE.kubelet.identity
+    assert _holdings(report) == _holdings(NODE)
+    assert report.hidden == frozenset()
+    assert report.problems == ()
+
+
+def test_unknown_fields_of_a_newer_exporter_are_passed_over() -> None:
+    document = report_of(NODE)
+    document["new"] = {"a": 1}
+    document["machine"]["new"] = 1
+    document["state"]["cpu_manager_state"]["new"] = 1
+
+    assert _holdings(_read(document)) == _holdings(NODE)
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        (lambda d: d.update(kubelet=None), "kubelet"),
+        (lambda d: d.update(kubelet_version=None), "kubelet_version"),
+        (lambda d: d["machine"].update(cpus=[], numa=[]), "machine"),
+    ],
+)
+def test_without_machine_configuration_or_version_there_is_no_verdict(
+    change: Callable[[Document], None], path: str
+) -> None:
+    document = report_of(NODE)
+    change(document)
+
+    report = _read(document)
+
+    assert report.kubelet is None
+    assert report.state is None
+    assert "no verdict is possible" in _problems(report)[path]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "path"),
+    [
+        ("topologyManagerPolicy", "tightest", "kubelet.topologyManagerPolicy"),
+        ("cpuManagerPolicyOptions", {"no-such": "true"}, "kubelet.cpuManagerPolicyOptions"),
+        ("reservedMemory", [], "kubelet.reservedMemory"),
+    ],
+)
+def test_a_configuration_with_which_no_kubelet_starts_is_told(field: str, value: object, path: str) -> None:
+    document = report_of(NODE)
+    document["kubelet"][field] = value
+
+    report = _read(document)
+
+    assert report.kubelet is None
+    assert "no kubelet starts like this" in _problems(report)[path]
+
+
+def test_a_kubelet_too_old_to_be_known_is_told() -> None:
+    report = _read({**report_of(NODE), "kubelet_version": "v1.19.0"})
+
+    assert report.kubelet is None
+    assert any("1.27" in reason for reason in _problems(report).values())
+
+
+@pytest.mark.parametrize(
+    ("part", "manager"),
+    [
+        ("cpu_manager_state", Provider.CPU),
+        ("memory_manager_state", Provider.MEMORY),
+        ("kubelet_internal_checkpoint", Provider.DEVICE),
+    ],
+)
+def test_a_missing_state_file_hides_its_manager_only(part: str, manager: Provider) -> None:
+    document = report_of(NODE)
+    document["state"][part] = None
+
+    report = _read(document)
+
+    assert report.kubelet is not None
+    assert report.hidden == {manager}
+    assert "missing" in _problems(report)[f"state.{part}"]
+
+
+@pytest.mark.parametrize(
+    ("part", "policy", "manager"),
+    [("cpu_manager_state", "none", Provider.CPU), ("memory_manager_state", "None", Provider.MEMORY)],
+)
+def test_a_state_file_of_another_policy_hides_its_manager(part: str, policy: str, manager: Provider) -> None:
+    document = report_of(NODE)
+    document["state"][part] = {"policyName": policy, "defaultCpuSet": "", "checksum": 1}
+
+    report = _read(document)
+
+    assert report.hidden == {manager}
+    assert f"written under policy '{policy}'" in _problems(report)[f"state.{part}"]
+
+
+def test_a_state_file_that_no_kubelet_filled_yet_is_the_empty_state() -> None:
+    empty = sample()
+    document = report_of(empty)
+    document["state"]["cpu_manager_state"] = {"policyName": "static", "defaultCpuSet": "", "checksum": 1}
+    document["state"]["memory_manager_state"] = {"policyName": "Static", "machineState": {}, "checksum": 1}
+
+    report = _read(document)
+
+    assert report.hidden == frozenset()
+    assert _holdings(report) == _holdings(empty)
+
+
+def test_managers_of_policy_none_need_no_state_file() -> None:
+    node = sample(cpuManagerPolicy="none", memoryManagerPolicy="None")
+    document = report_of(node)
+    document["state"] = {}
+
+    report = _read(document)
+
+    assert report.kubelet is not None
+    assert report.hidden == frozenset()
+
+
+def test_without_devices_only_pods_that_want_some_are_unknown() -> None:
+    assert _read({**report_of(NODE), "devices": None}).hidden == {Provider.DEVICE}
+
+
+def test_what_pods_hold_that_are_gone_is_released() -> None:
+    document = report_of(NODE)
+    document["pods"][0]["counted"] = False
+    document["pods"][1]["counted"] = None
+
+    report = _read(document)
+
+    assert report.state is not None
+    assert report.state.pod_uids == {UIDS[1]}
+    assert report.state.devices.held[GPU] == NODE.state.devices.entries[UIDS[1]]["app"][GPU]
+
+
+def test_devices_in_the_form_before_1_20_and_with_several_numa_nodes() -> None:
+    document = report_of(NODE)
+    entries = document["state"]["kubelet_internal_checkpoint"]["Data"]["PodDeviceEntries"]
+    entries[0]["DeviceIDs"] = ["gpu-0"]
+    entries[1]["DeviceIDs"] = {"0": ["gpu-1"], "-1": [], "1": ["gpu-1"]}
+
+    assert _holdings(_read(document)) == _holdings(NODE)
+
+
+def test_a_heartbeat_is_read() -> None:
+    body = orjson.dumps({"boot_id": "b", "sequence": 3, "digest": "d", "observed_at": 4.0, "more": 1})
+
+    assert read_heartbeat(body).sequence == 3
