@@ -18,7 +18,10 @@ def scripted(*replies: bytes, pause: float = 0.0) -> Iterator[str]:
 
     def serve() -> None:
         for reply in replies:
-            connection, _ = listener.accept()
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                break
             with connection:
                 connection.recv(65536)
                 try:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from extender.kube.backoff import Backoff
 from extender.kube.changes import Batch, ConsumerGoneError, Gone, Mirror, Seen, batches
+from extender.kube.client import KubeClient
 from extender.kube.errors import ApiError, status_error
 from extender.kube.handoff import LoopHandoff
 from extender.kube.lines import (
@@ -23,8 +24,11 @@ from extender.kube.lines import (
     parse_events,
     went_back,
 )
+from extender.kube.pods import PodRecord, watch_pods
 from extender.kube.ttl_cache import TTLCache
+from tests.fakes.apiserver import FakeApiServer
 from tests.kube.test_leases import Clock
+from tests.kube.watching import pod
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20).filter(lambda b: b"\n" not in b)), st.integers(1, 9))
@@ -197,3 +201,25 @@ def test_the_cache_forgets_by_time_and_by_size() -> None:
     assert (cache.get("a"), cache.get("b"), cache.get("c")) == (1, None, 3)
     clock.now += 10.0
     assert (cache.get("a"), cache.get("c"), len(cache)) == (None, 3, 1)
+
+
+def test_a_watch_feeds_the_loop_and_stops_with_it(server: FakeApiServer, client: KubeClient) -> None:
+    """The wiring of an application: hand-off made on the loop, closed before the watch is stopped."""
+    server.pods.create(pod("a", "node-a"))
+
+    async def application() -> list[str]:
+        names: list[str] = []
+        handoff = LoopHandoff[PodRecord](
+            asyncio.get_running_loop(), lambda batch: names.extend(change.value.name for change in batch.changes)
+        )
+        watch = watch_pods(client, handoff)
+        watch.start()
+        assert await asyncio.to_thread(watch.wait_synced, 5.0)
+        server.pods.create(pod("b", "node-a"))
+        while len(names) < 2:
+            await asyncio.sleep(0.005)
+        handoff.close()
+        assert await asyncio.to_thread(watch.stop)
+        return names
+
+    assert asyncio.run(application()) == ["a", "b"]

@@ -111,12 +111,14 @@ def test_gone_as_a_reply_means_list_again(server: FakeApiServer, client: KubeCli
 
     with followed(client, consumer) as watch:
         until(lambda: server.open_streams == 1)
-        server.faults.fail(3, 503, verb="watch")
+        server.faults.fail(10_000, 503, verb="watch")
         server.break_streams()
+        until(lambda: watch.status().failures > 1)
         server.pods.delete("leaves")
         server.pods.patch("changes", {"status": {"phase": "Failed", "reason": "TopologyAffinityError"}})
         server.pods.create(pod("comes", "node-a"))
         server.compact()
+        server.faults.clear()
         until(lambda: watch.status().lists == 2)
         until(lambda: consumer.pods == truth(server))
 
