@@ -82,22 +82,8 @@ def read_fixed(
 
 def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[float], None]) -> Observation:
     """Take one consistent look at what changes: the state files, podresources, the pods' log directories."""
-    files = read_files(fixed.kubelet_dir)
-    for attempt in range(ATTEMPTS):
-        is_last = attempt == ATTEMPTS - 1
-        state, state_problems = parse_files(files)
-        torn = torn_state(state, fixed)
-        podresources, ask_problems = (None, ()) if torn and not is_last else ask()
-        again = read_files(fixed.kubelet_dir)
-        moved = again != files
-        if is_last or not (torn or moved):
-            break
-        files = again
-        pause(PAUSE_SECONDS)
-    problems = [*fixed.problems, *state_problems, *torn, *ask_problems]
-    if moved:
-        reason = f"changed during each of {ATTEMPTS} looks: podresources may be of another moment"
-        problems.append(Problem(source="kubelet state", path="", reason=reason))
+    moment = _consistent_moment(fixed, ask, pause)
+    problems = [*fixed.problems, *moment.problems]
     if not fixed.kubelet_dir.is_dir():
         problems = [problem for problem in problems if problem.source != "kubelet state"]
         path = f"/{fixed.kubelet_dir.relative_to(root)}"
@@ -111,12 +97,43 @@ def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[flo
         machine=fixed.machine,
         kubelet_version=fixed.kubelet_version,
         kubelet=fixed.kubelet,
-        state=state,
-        podresources=podresources,
+        state=moment.state,
+        podresources=moment.podresources,
         pod_logs=logs,
-        never_had_devices=files.never_had_devices,
+        never_had_devices=moment.never_had_devices,
         problems=tuple(problems),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    """State files and podresources of one moment, as far as `problems` does not say otherwise."""
+
+    state: KubeletState
+    podresources: PodResources | None
+    never_had_devices: bool
+    problems: tuple[Problem, ...]
+
+
+def _consistent_moment(fixed: Fixed, ask: AskPodResources, pause: Callable[[float], None]) -> _Moment:
+    """Read files, ask podresources, read the files again; start over while they are half-done or move."""
+    files = read_files(fixed.kubelet_dir)
+    for attempt in range(ATTEMPTS):
+        is_last = attempt == ATTEMPTS - 1
+        state, problems = parse_files(files)
+        torn = torn_state(state, fixed)
+        podresources, ask_problems = (None, ()) if torn and not is_last else ask()
+        again = read_files(fixed.kubelet_dir)
+        moved = again != files
+        if is_last or not (torn or moved):
+            break
+        files = again
+        pause(PAUSE_SECONDS)
+    problems = (*problems, *torn, *ask_problems)
+    if moved:
+        reason = f"changed during each of {ATTEMPTS} looks: podresources may be of another moment"
+        problems = (*problems, Problem(source="kubelet state", path="", reason=reason))
+    return _Moment(state=state, podresources=podresources, never_had_devices=files.never_had_devices, problems=problems)
 
 
 def torn_state(state: KubeletState, fixed: Fixed) -> tuple[Problem, ...]:
