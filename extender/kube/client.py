@@ -8,6 +8,7 @@ while idle is made once more.
 
 import contextlib
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -160,9 +161,7 @@ class KubeClient:
                     continue
                 raise NoReplyError(f"{method} {target}: {error}", maybe_done=True) from error
             except (HTTPError, OSError) as error:
-                raise NoReplyError(
-                    f"{method} {target}: {error}", maybe_done=not isinstance(error, _NEVER_SENT)
-                ) from error
+                raise NoReplyError(f"{method} {target}: {error}", maybe_done=_may_have_left(error)) from error
             if reply.status == 401 and again.pop("401", False) and self._credentials.renew():
                 reply.close()
                 continue
@@ -238,6 +237,12 @@ def path_of(base: str, plural: str, *, namespace: str = "", name: str = "", subr
     parts.append(plural)
     parts += [quote(part, safe="") for part in (name, subresource) if part]
     return "/".join(parts)
+
+
+def _may_have_left(error: Exception) -> bool:
+    """Whether the request may have reached the server: not when there was no connection, or not to the right server."""
+    refused = bool(error.args) and isinstance(error.args[0], ssl.SSLCertVerificationError)
+    return not refused and not isinstance(error, _NEVER_SENT)
 
 
 def _target(path: str, query: Mapping[str, str] | None) -> str:

@@ -196,7 +196,10 @@ class FakeApiServer:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, accepted, ssl=self._tls)
+        try:
+            transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, accepted, ssl=self._tls)
+        except OSError:
+            return
         writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
         try:
             while (request := await read_request(reader)) is not None:

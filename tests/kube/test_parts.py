@@ -209,15 +209,19 @@ def test_a_watch_feeds_the_loop_and_stops_with_it(server: FakeApiServer, client:
 
     async def application() -> list[str]:
         names: list[str] = []
-        handoff = LoopHandoff[PodRecord](
-            asyncio.get_running_loop(), lambda batch: names.extend(change.value.name for change in batch.changes)
-        )
+        both = asyncio.Event()
+
+        def take(batch: Batch[PodRecord]) -> None:
+            names.extend(change.value.name for change in batch.changes)
+            if len(names) == 2:
+                both.set()
+
+        handoff = LoopHandoff(asyncio.get_running_loop(), take)
         watch = watch_pods(client, handoff)
         watch.start()
         assert await asyncio.to_thread(watch.wait_synced, 5.0)
         server.pods.create(pod("b", "node-a"))
-        while len(names) < 2:
-            await asyncio.sleep(0.005)
+        await asyncio.wait_for(both.wait(), 5.0)
         handoff.close()
         assert await asyncio.to_thread(watch.stop)
         return names
