@@ -4,7 +4,7 @@ Laws:
 - `admit` is a pure function of kubelet, state and pod. A refused pod leaves the state as the kubelet's garbage
   collection would: partial allocations are given back, never ignored.
 - A verdict that hangs on a random choice of the kubelet says so (`Certainty.POSSIBLE`); the outcomes tried are bounded.
-- The one place that catches a `Refusal`.
+- The one place that makes a `Refusal` a verdict.
 
 Mirrors: kubelet `cm/topologymanager/topology_manager.go` (Admit) and `cm/admission/errors.go`.
 """
@@ -151,6 +151,8 @@ def _rejected(walk: Walk, refusal: Refusal) -> Rejected:
         wanted=refusal.wanted,
         had=refusal.had,
         when=When.NEVER if never else When.NOW,
+        caveats=walk.kubelet.caveats,
+        alternatives=refusal.alternatives,
     )
 
 
@@ -170,7 +172,7 @@ def _admitted(walk: Walk) -> Admitted:
             devices={r: tuple(sorted(ids)) for r, ids in sorted(devices.get(c.name, {}).items())},
             devices_random=frozenset(r for name, r in walk.choices.random_picks if name == c.name),
         )
-    return Admitted(placements=placements, pod_cpus=state.cpu.pod_entries.get(uid, 0))
+    return Admitted(placements=placements, pod_cpus=state.cpu.pod_entries.get(uid, 0), caveats=walk.kubelet.caveats)
 
 
 def start_pod(state: ManagerState, pod: PodRequest) -> ManagerState:

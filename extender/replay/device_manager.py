@@ -134,7 +134,8 @@ def allocate(
 ) -> DeviceState:
     """The state after the container got its devices; the same state when it wants none that a plugin serves.
 
-    The kubelet visits resources in random order; the replay in order of name (only the text of a refusal differs).
+    The kubelet visits resources in random order and stops at the first that fails; a refusal names the first by name
+    and tells the others as alternatives.
 
     Source: manager.go, Allocate and allocateContainerResources.
 
@@ -143,13 +144,21 @@ def allocate(
     """
     taken: dict[str, frozenset[str]] = dict(state.entries.get(pod.uid, {}).get(container.name, {}))
     changed = False
+    refusals: list[Refusal] = []
     for resource, count in container.devices.items():
         if not _is_plugin_resource(state, resource) or resource in container.dra_resources:
             continue
-        ids = _devices_to_allocate(state, pod, container, resource, count, affinity, choices)
+        try:
+            ids = _devices_to_allocate(state, pod, container, resource, count, affinity, choices)
+        except Refusal as refusal:
+            refusals.append(refusal)
+            continue
         if ids:
             taken[resource] = taken.get(resource, _NONE) | ids
             changed = True
+    if refusals:
+        refusals[0].alternatives = tuple(r.message for r in refusals[1:])
+        raise refusals[0]
     if changed:
         entries = {**state.entries, pod.uid: {**state.entries.get(pod.uid, {}), container.name: taken}}
         held = {**state.held, **{r: state.held.get(r, _NONE) | ids for r, ids in taken.items()}}

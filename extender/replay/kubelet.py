@@ -35,6 +35,8 @@ class Kubelet:
     reserved_cpus: int
     reserved_physical_cpus: int
     memory_static: bool
+    caveats: tuple[str, ...] = ()
+    """What every verdict of this kubelet is said with, such as rules standing in for those of a newer version."""
 
     @property
     def identity(self) -> tuple[object, object]:

@@ -15,7 +15,7 @@ OLDEST_MINOR: Final = 27
 NEWEST_MINOR: Final = 36
 """The newest kubelet whose behaviour is known. A newer one is replayed with these rules, and verdicts say so."""
 
-_VERSION = re.compile(r"v?1\.(\d{1,4})(?:[.+\-~_].*)?\Z", re.DOTALL)
+_VERSION = re.compile(r"v?1\.(\d{1,4})(?:[.+\-~_].*)?\Z")
 
 GATE_DEFAULTS: Final[Mapping[str, tuple[tuple[int, bool], ...]]] = {
     "CPUManagerPolicyAlphaOptions": ((27, False),),

@@ -26,7 +26,7 @@ from extender.replay.cpu_distribution import DistributionHangError
 from extender.replay.hints import Distances
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
-from extender.replay.rules import Rules, UnknownVersionError, gate_enabled
+from extender.replay.rules import NEWEST_MINOR, Rules, UnknownVersionError, gate_enabled
 from extender.replay.sets import MAX_NUMA_ID, bits_of, format_list
 from extender.replay.state import (
     CPUState,
@@ -93,7 +93,15 @@ def start(machine: Machine, config: KubeletConfig) -> Kubelet:
         reserved_cpus=reserved,
         reserved_physical_cpus=bits_of_cores(machine, reserved),
         memory_static=memory_static,
+        caveats=_caveats(config, rules),
     )
+
+
+def _caveats(config: KubeletConfig, rules: Rules) -> tuple[str, ...]:
+    if not rules.newer_than_known:
+        return ()
+    known = f"1.{NEWEST_MINOR}"
+    return (f"kubelet {config.kubelet_version} is newer than {known}, the newest known: replayed with its rules",)
 
 
 def bits_of_cores(machine: Machine, cpus: int) -> int:

@@ -76,11 +76,15 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """The managers admit the pod. `placements` by container name, in the kubelet's order; `pod_cpus` its bubble."""
+    """The managers admit the pod. `placements` by container name, in the kubelet's order; `pod_cpus` its bubble.
+
+    `caveats` say what the verdict takes for granted; empty: nothing beyond the node's report.
+    """
 
     placements: Mapping[str, Placement]
     certainty: Certainty = Certainty.EXACT
     pod_cpus: int = 0
+    caveats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +92,8 @@ class Rejected:
     """The managers refuse the pod.
 
     `message` is the kubelet's own. `container` None when the whole pod was refused (pod scope). `wanted` / `had` are
-    in units of `resource` (CPUs, bytes, devices) where the refusal is about an amount.
+    in units of `resource` (CPUs, bytes, devices) where the refusal is about an amount. `caveats` as of `Admitted`.
+    `alternatives` are messages that the kubelet gives as well instead: it visits device resources in random order.
     """
 
     reason: Reason
@@ -100,12 +105,14 @@ class Rejected:
     had: int | None = None
     when: When = When.NOW
     certainty: Certainty = Certainty.EXACT
+    caveats: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
 
 
 Verdict = Admitted | Rejected
 
 
-class Refusal(Exception):  # noqa: N818 - not a fault: unwinds the managers, caught in exactly one place (admission)
+class Refusal(Exception):  # noqa: N818 - not a fault: unwinds the managers, becomes a verdict in admission
     """How a manager refuses inside the replay."""
 
     def __init__(
@@ -117,6 +124,7 @@ class Refusal(Exception):  # noqa: N818 - not a fault: unwinds the managers, cau
         resource: str | None = None,
         wanted: int | None = None,
         had: int | None = None,
+        alternatives: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message)
         self.reason = reason
@@ -125,3 +133,4 @@ class Refusal(Exception):  # noqa: N818 - not a fault: unwinds the managers, cau
         self.resource = resource
         self.wanted = wanted
         self.had = had
+        self.alternatives = alternatives

@@ -16,7 +16,7 @@ from extender.replay.admission import Outcome
 from extender.replay.config import KubeletConfigError
 from extender.replay.device_manager import rename_devices
 from extender.replay.sets import format_list, iter_bits
-from extender.replay.verdict import Admitted
+from extender.replay.verdict import Admitted, Rejected
 from extender.verbs.scenario import Admission, KubeletCrashError, run
 from extender.wire.scenarios import Scenario
 from extender.wire.verdicts import verdict_to_json
@@ -119,15 +119,22 @@ class Checker:
         ]
 
     def _is_equal_pick(self, outcome: Outcome, path: str, recorded: object, ours: object) -> bool:
-        """Whether two lists of device ids differ only by a random pick among devices of one kind."""
-        if not isinstance(outcome.verdict, Admitted) or not isinstance(recorded, list) or not isinstance(ours, list):
+        """Whether the difference is a random pick: among devices of one kind, or of the resource that fails first."""
+        if isinstance(outcome.verdict, Rejected):
+            return path == "message" and recorded in outcome.verdict.alternatives
+        if not isinstance(recorded, list) or not isinstance(ours, list):
             return False
         for name, placement in outcome.verdict.placements.items():
-            for resource in placement.devices_random:
+            for resource in _picked_at_random(outcome.verdict) & placement.devices.keys():
                 if path == f"containers.{name}.devices.{resource}":
                     kinds = self.scenario.devices[resource]
                     return sorted(str(kinds.get(i)) for i in recorded) == sorted(str(kinds.get(i)) for i in ours)
         return False
+
+
+def _picked_at_random(verdict: Admitted) -> frozenset[str]:
+    """Resources of which any container's devices are a random pick: what the others get then depends on it."""
+    return frozenset(r for placement in verdict.placements.values() for r in placement.devices_random)
 
 
 def _result(outcome: Outcome) -> dict[str, object]:
@@ -178,7 +185,7 @@ def _follow_recording(outcome: Outcome, uid: str, expect: Json) -> Outcome:
     devices = outcome.state.devices
     recorded_containers = expect.get("containers")
     for name, placement in outcome.verdict.placements.items():
-        for resource in placement.devices_random:
+        for resource in _picked_at_random(outcome.verdict) & placement.devices.keys():
             recorded = _dig(recorded_containers, name, "devices", resource)
             if isinstance(recorded, list):
                 ours = placement.devices[resource]

@@ -41,11 +41,16 @@ def _placement(placement: Placement) -> JsonObject:
 def explained_to_json(verdict: Verdict) -> JsonObject:
     """A verdict for people: the same, and how sure it is; for a refusal also who refused, what, and whether for good.
 
+    `caveats` say what the verdict takes for granted, such as the rules of an older kubelet standing in for a newer one.
     `when` is "never" if the node's hardware and configuration rule the pod out, "now" if what is held at present may be
     all that stands in the way. `wanted` and `had` are in units of `resource` (CPUs, bytes, devices), null where the
     refusal is not about an amount; `container` is null where the whole pod was refused at once.
     """
-    document: JsonObject = {**verdict_to_json(verdict), "certainty": verdict.certainty.value}
+    document: JsonObject = {
+        **verdict_to_json(verdict),
+        "certainty": verdict.certainty.value,
+        "caveats": list(verdict.caveats),
+    }
     if isinstance(verdict, Admitted):
         return document
     refused_by: JsonObject = {

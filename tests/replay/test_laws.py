@@ -1,0 +1,326 @@
+"""Laws of the replay, on random small nodes: equal to the naive restatement, pure, repeatable, reversible."""
+
+import copy
+import itertools
+from random import Random
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from extender.replay.admission import admit, release_pods, retain_pods
+from extender.replay.config import KubeletConfigError
+from extender.replay.families import at_least, fold, touching_at_least, universe
+from extender.replay.hints import Distances, Hints, merge
+from extender.replay.kubelet import Kubelet
+from extender.replay.observed import check_observed
+from extender.replay.pod import PodRequest, resolve
+from extender.replay.sets import CPUSet, format_list, parse_list
+from extender.replay.startup import initial_state, start
+from extender.replay.state import ManagerState
+from extender.replay.trace import RecordingTrace
+from extender.replay.verdict import Admitted, Rejected, When
+from extender.verbs.agreement import Agreement, check
+from extender.wire.scenarios import scenario_from_json
+from tests.oracle import NaiveKubelet, NaiveKubeletError
+from tests.replay.strategies import machines, scenarios
+
+DRAWN = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+IDS = (0, 1, 3, 4)
+masks = st.sets(st.sampled_from(IDS), min_size=1).map(lambda ids: sum(1 << i for i in ids))
+
+
+def _recorded_by_oracle(document: dict[str, Any]) -> dict[str, Any]:
+    """The scenario with what the naive kubelet answers as its recording."""
+    document = copy.deepcopy(document)
+    try:
+        naive = NaiveKubelet(
+            document["machine"], document["kubelet"], document["devices"], document["kubelet_version"], {}, Random(7)
+        )
+    except NaiveKubeletError as error:
+        document["kubelet_error"] = str(error)
+        return document
+    for step in document["steps"]:
+        if step["op"] == "admit":
+            step["expect"] = naive.admit(step["pod"])
+        else:
+            getattr(naive, step["op"])(step["uid"])
+    return document
+
+
+@settings(DRAWN, max_examples=400)
+@given(scenarios())
+def test_the_engine_equals_the_naive_kubelet(document: dict[str, Any]) -> None:
+    recorded = _recorded_by_oracle(document)
+
+    differences = check(scenario_from_json(recorded), Agreement())
+
+    # where both refuse to start the words may differ: only the vectors hold the kubelet's own
+    assert [d for d in differences if d.path != "kubelet_error" or None in (d.recorded, d.replayed)] == []
+
+
+def _history(document: dict[str, Any]) -> tuple[Kubelet, list[tuple[ManagerState, PodRequest]]] | None:
+    """Every admission of the scenario with the state it starts from; None when no kubelet starts."""
+    scenario = scenario_from_json(document)
+    try:
+        kubelet = start(scenario.machine, scenario.config)
+    except KubeletConfigError:
+        return None
+    state = initial_state(kubelet, scenario.devices)
+    admissions = []
+    for step in scenario.steps:
+        if step.pod is not None:
+            request = resolve(step.pod, kubelet.rules)
+            admissions.append((state, request))
+            state = admit(kubelet, state, request).state
+        elif step.op == "remove":
+            state = release_pods(state, [step.uid])
+    return kubelet, admissions
+
+
+@DRAWN
+@given(scenarios())
+def test_admission_is_pure_and_repeatable(document: dict[str, Any]) -> None:
+    history = _history(document)
+    if history is None:
+        return
+    kubelet, admissions = history
+    for state, request in admissions:
+        before = copy.deepcopy(state)
+
+        first, second = admit(kubelet, state, request), admit(kubelet, state, request)
+
+        assert state == before
+        assert first == second
+        assert admit(kubelet, state, request, RecordingTrace()).verdict == first.verdict
+
+
+@DRAWN
+@given(scenarios())
+def test_what_is_admitted_can_be_given_back(document: dict[str, Any]) -> None:
+    history = _history(document)
+    if history is None:
+        return
+    kubelet, admissions = history
+    for state, request in admissions:
+        after = release_pods(admit(kubelet, state, request).state, [request.uid])
+
+        assert after.cpu.default == state.cpu.default
+        assert after.cpu.entries == state.cpu.entries
+        assert after.memory.entries == state.memory.entries
+        assert after.devices.held.items() <= {**state.devices.held}.items()
+        assert [n.assignments for n in after.memory.nodes] == [n.assignments for n in state.memory.nodes]
+        for name in ("memory", "hugepages-2Mi"):
+            free = [sum(a.free for n in s.memory.nodes if (a := n.get(name))) for s in (state, after)]
+            assert free[0] == free[1]
+
+
+@DRAWN
+@given(scenarios())
+def test_states_stay_consistent_and_refusals_leave_nothing(document: dict[str, Any]) -> None:
+    history = _history(document)
+    if history is None:
+        return
+    kubelet, admissions = history
+    for state, request in admissions:
+        outcome = admit(kubelet, state, request)
+
+        check_observed(kubelet, outcome.state)
+        if isinstance(outcome.verdict, Rejected):
+            assert request.uid not in outcome.state.pod_uids
+        assert retain_pods(outcome.state, outcome.state.pod_uids) == outcome.state
+
+
+@settings(DRAWN, max_examples=300)
+@given(scenarios())
+def test_never_is_never(document: dict[str, Any]) -> None:
+    """A pod that a node can never admit is refused in every other state of that node as well."""
+    history = _history(document)
+    if history is None:
+        return
+    kubelet, admissions = history
+    for state, request in admissions:
+        verdict = admit(kubelet, state, request).verdict
+        if isinstance(verdict, Rejected) and verdict.when is When.NEVER:
+            for other, _ in admissions:
+                assert isinstance(admit(kubelet, other, request).verdict, Rejected)
+
+
+@DRAWN
+@given(scenarios(), st.integers(0, 5))
+def test_equal_keys_answer_alike(document: dict[str, Any], index: int) -> None:
+    """Whoever holds what: renaming the pods of a history changes no verdict for a new pod."""
+    renamed = copy.deepcopy(document)
+    for step in renamed["steps"]:
+        if step["op"] == "admit":
+            step["pod"]["metadata"]["uid"] += "-renamed"
+        else:
+            step["uid"] += "-renamed"
+    ours, theirs = _history(document), _history(renamed)
+    if ours is None or theirs is None:
+        return
+    kubelet, admissions = ours
+    state, request = admissions[index % len(admissions)]
+    other = theirs[1][index % len(admissions)][0]
+
+    assert state.key == other.key
+    assert admit(kubelet, state, request).verdict == admit(kubelet, other, request).verdict
+
+
+@DRAWN
+@given(scenarios())
+def test_placements_are_disjoint_and_as_asked(document: dict[str, Any]) -> None:
+    history = _history(document)
+    if history is None:
+        return
+    kubelet, admissions = history
+    for state, request in admissions:
+        verdict = admit(kubelet, state, request).verdict
+        if not isinstance(verdict, Admitted):
+            continue
+        running = 0
+        for container in request.containers:
+            cpus = verdict.placements[container.name].cpus
+            assert cpus.bit_count() == (container.cpus if kubelet.cpu_static else 0)
+            assert not cpus & kubelet.reserved_cpus
+            if not container.reusable:
+                assert not cpus & running
+                running |= cpus
+
+
+# -- the algebra
+
+
+def _literal_merge(lists: list[Hints], default: int, distances: Distances | None) -> tuple[int, bool]:
+    """The walk over the cross product, candidate by candidate, as a plain sort."""
+    width = max((min((m.bit_count() for m in h.masks), default=0) for h in lists), default=0)
+    options: list[list[tuple[int | None, bool]]] = [
+        [(m, m in h.preferred_masks) for m in h.masks] or [(None, False)] for h in lists
+    ]
+    candidates = []
+    for choice in itertools.product(*options):
+        affinities = {m for m, _ in choice if m is not None}
+        mask = default
+        for m in affinities:
+            mask &= m
+        if mask:
+            candidates.append((mask, all(p for _, p in choice) and len(affinities) <= 1))
+    if not candidates:
+        return default, False
+
+    def rank(candidate: tuple[int, bool]) -> tuple[object, ...]:
+        mask, preferred = candidate
+        size = mask.bit_count()
+        tier = (0, 0) if preferred or size == width else (1, -size) if size < width else (2, size)
+        return not preferred, tier, size, distances.average(mask) if distances else 0.0, mask
+
+    return min(candidates, key=rank)
+
+
+@st.composite
+def hint_lists(draw: st.DrawFn) -> Hints:
+    space = universe(IDS)
+    feasible = draw(st.sets(masks, max_size=8))
+    preferred = draw(st.sets(st.sampled_from(sorted(feasible)), max_size=4)) if feasible else set()
+    return Hints(space, space.family(feasible), space.family(preferred))
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.lists(hint_lists(), max_size=4), st.booleans(), st.randoms(use_true_random=False))
+def test_merge_equals_the_walk_in_any_order(lists: list[Hints], closest: bool, random: Random) -> None:  # noqa: FBT001
+    default = sum(1 << i for i in IDS)
+    distances = Distances({i: [10 if i == j else 10 + abs(i - j) for j in range(5)] for i in IDS}) if closest else None
+    shuffled = random.sample(lists, len(lists))
+
+    result = merge(lists, default, distances)
+
+    assert tuple(result.hint) == _literal_merge(lists, default, distances)
+    assert merge(shuffled, default, distances).hint == result.hint
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.sets(masks, min_size=1, max_size=10), min_size=1, max_size=3))
+def test_fold_equals_all_intersections(families: list[set[int]]) -> None:
+    space = universe(IDS)
+    expected = set()
+    for choice in itertools.product(*families):
+        mask = choice[0]
+        for m in choice:
+            mask &= m
+        expected.add(mask)
+
+    folded = fold([space.family(f) for f in families], len(IDS))
+
+    assert set(space.masks(folded)) == expected
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(-2, 30))
+def test_at_least_equals_summing(amounts: list[int], wanted: int) -> None:
+    expected = {
+        number
+        for number in range(1 << len(amounts))
+        if sum(a for i, a in enumerate(amounts) if number >> i & 1) >= wanted
+    }
+
+    family = at_least(tuple(amounts), wanted)
+
+    assert {n for n in range(1 << len(amounts)) if family >> n & 1} == expected
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.dictionaries(st.one_of(masks, st.just(1 << 9)), st.integers(1, 4), max_size=5), st.integers(-1, 10))
+def test_touching_equals_counting(kinds: dict[int, int], wanted: int) -> None:
+    space = universe(IDS)
+    expected = {m for m in (0, *_all_masks()) if sum(n for k, n in kinds.items() if k & m) >= wanted}
+
+    family = touching_at_least(IDS, tuple(sorted(kinds.items())), wanted)
+
+    assert set(space.masks(family)) == expected
+
+
+def _all_masks() -> list[int]:
+    return [sum(1 << i for i in c) for size in range(1, 5) for c in itertools.combinations(IDS, size)]
+
+
+@given(masks, masks)
+def test_universe_laws(a: int, b: int) -> None:
+    space = universe(IDS)
+    everything = set(space.masks(space.everything))
+
+    assert space.mask(space.number(a)) == a
+    assert set(space.masks(space.touching(a))) == {m for m in everything if m & a}
+    assert set(space.masks(space.containing(a))) == {m for m in everything if m & a == a}
+    assert space.touching(a) | space.touching(b) == space.touching(a | b)
+    assert space.containing(a) & space.containing(b) == space.containing(a | b)
+    assert space.embed(1, universe((0, 3))) == space.family([0])
+    assert set(space.masks(space.embed(universe((0, 3)).everything, universe((0, 3))))) == {0, 1, 8, 9}
+    for width in range(5):
+        assert set(space.masks(space.by_width[width])) == {m for m in everything if m.bit_count() == width}
+
+
+@given(st.sets(st.integers(0, 200)), st.sets(st.integers(0, 200)))
+def test_sets_are_sets(a: set[int], b: set[int]) -> None:
+    left, right = CPUSet.from_ids(a), CPUSet.from_ids(b)
+
+    assert set(left | right) == a | b
+    assert set(left & right) == a & b
+    assert set(left - right) == a - b
+    assert (left <= right) == (a <= b)
+    assert left.isdisjoint(right) == a.isdisjoint(b)
+    assert len(left) == len(a)
+    assert CPUSet.parse(str(left)) == left
+    assert parse_list(format_list(left.bits)) == left.bits
+    assert (left == right) == (a == b)
+
+
+@DRAWN
+@given(machines())
+def test_every_cpu_is_in_one_core_and_one_numa_node(document: dict[str, Any]) -> None:
+    machine = scenario_from_json(
+        {"id": "m", "kubelet_version": "1.36", "machine": document, "kubelet": {}, "devices": {}, "steps": []}
+    ).machine
+
+    for parts in (machine.core_cpus, machine.numa_cpus, machine.socket_cpus, machine.uncore_cpus):
+        assert sum(bits.bit_count() for bits in parts.values()) == machine.num_cpus
+        assert sum(parts.values()) == machine.all_cpus
