@@ -1,6 +1,7 @@
 """An HTTP server that plays the extender: keeps what it was sent, and answers as the test says."""
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -39,9 +40,9 @@ class Answer:
 
 
 class FakeExtender:
-    """Serves on a free port of the loopback until closed. `answer` may be replaced at any time."""
+    """Serves on a free port of the loopback, with TLS if given a context, until closed. `answer` may be replaced at any time."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, context: ssl.SSLContext | None = None) -> None:
         self.messages: list[Message] = []
         self.answer: Callable[[Message], Answer] = lambda _message: Answer()
         self._changed = threading.Condition()
@@ -78,10 +79,12 @@ class FakeExtender:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
+        if context:
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         self.port = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if context else ''}://127.0.0.1:{self.port}"
 
     @property
     def reports(self) -> list[Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 import orjson
+import trustme
 
 from node_exporter._podresources import podresources_pb2 as pb
 
@@ -120,10 +121,14 @@ class FakeKubelet:
 
 
 class FakeKubeletApi:
-    """Answers /configz and /metrics over https to one token."""
+    """Answers /configz and /metrics over https to one token; without `context`, with a certificate of `authority`."""
 
-    def __init__(self, context: ssl.SSLContext, token: str = "good") -> None:
+    def __init__(self, context: ssl.SSLContext | None = None, token: str = "good") -> None:
+        self.authority = trustme.CA()
         self.token = token
+        if context is None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.authority.issue_cert("127.0.0.1").configure_cert(context)
         self.configz: bytes = orjson.dumps({"kubeletconfig": {"cpuManagerPolicy": "static"}})
         self.metrics = b'# HELP x\nkubernetes_build_info{build_date="d",git_version="v1.36.2",major="1"} 1\n'
         self.requests: list[str] = []
@@ -145,7 +150,7 @@ class FakeKubeletApi:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         self.url = f"https://127.0.0.1:{self._server.server_address[1]}"
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import ssl
 import tempfile
 import threading
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import grpc
 import orjson
 import pytest
+import trustme
 
 from node_exporter.agent import Agent, Cadence
 from node_exporter.metrics import Metrics
@@ -336,3 +338,31 @@ def test_sequence_grows_over_restarts_and_bursts() -> None:
 
     assert next_sequence(0) > first, "a restarted exporter"
     assert next_sequence(first + 10_000) == first + 10_001, "more than one in a millisecond"
+
+
+def test_both_sides_prove_who_they_are_and_rotated_certificates_are_read(tmp_path: Path) -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    client = authority.issue_cert("node-n1")
+    ca, certificate, key = tmp_path / "ca.pem", tmp_path / "tls.crt", tmp_path / "tls.key"
+    stranger.cert_pem.write_to_path(str(ca))
+    client.cert_chain_pems[0].write_to_path(str(certificate))
+    client.private_key_pem.write_to_path(str(key))
+    secure = FakeExtender(context=context)
+    credentials = Credentials(ca_file=ca, cert_file=certificate, key_file=key)
+    sink = HttpSink(secure.url, "n1", timeout_seconds=2, credentials=credentials)
+
+    distrusted = sink.put_report(b"{}")
+    authority.cert_pem.write_to_path(str(ca))
+    trusted = sink.put_report(b"{}")
+    anonymous = HttpSink(secure.url, "n1", timeout_seconds=2, credentials=Credentials(ca_file=ca)).put_report(b"{}")
+    sink.close()
+    secure.close()
+
+    assert "CERTIFICATE_VERIFY_FAILED" in distrusted.detail
+    assert trusted.outcome is Outcome.ACCEPTED
+    assert anonymous.outcome is Outcome.UNAVAILABLE
+    assert len(secure.messages) == 1

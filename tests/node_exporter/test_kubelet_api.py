@@ -10,23 +10,16 @@ from node_exporter.kubelet_api import KubeletApi, ask_kubelet
 from tests.node_exporter.fake_kubelet import FakeKubeletApi
 
 
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
 @pytest.fixture
-def server(authority: trustme.CA) -> Iterator[FakeKubeletApi]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    fake = FakeKubeletApi(context)
+def server() -> Iterator[FakeKubeletApi]:
+    fake = FakeKubeletApi()
     yield fake
     fake.close()
 
 
 @pytest.fixture
-def api(server: FakeKubeletApi, authority: trustme.CA, tmp_path: Path) -> KubeletApi:
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+def api(server: FakeKubeletApi, tmp_path: Path) -> KubeletApi:
+    server.authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     (tmp_path / "token").write_text("good\n")
     return KubeletApi(url=server.url, token_file=tmp_path / "token", ca_file=tmp_path / "ca.pem", timeout_seconds=2)
 

@@ -1,0 +1,185 @@
+"""All sources of a node together: what wins, what is kept, what is read again."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from node_exporter.changes import describe_changes
+from node_exporter.kubelet_api import KubeletApi
+from node_exporter.node import Node, NodeSettings
+from tests.node_exporter.fake_kubelet import FakeKubelet, FakeKubeletApi
+from tests.node_exporter.nodes import KUBELET, MACHINE, SCENARIO, cpu_state, memory_state
+from tests.node_exporter.trees import (
+    KUBELET_DIR,
+    write_command_line,
+    write_kubelet_config,
+    write_scenario,
+    write_state,
+    write_text,
+)
+
+EMPTY = {"cpu_manager_state": cpu_state(), "memory_manager_state": memory_state()}
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="n") as short:
+        yield write_scenario(Path(short), SCENARIO, EMPTY)
+
+
+@pytest.fixture
+def kubelet(root: Path) -> Iterator[FakeKubelet]:
+    fake = FakeKubelet(root / KUBELET_DIR / "pod-resources/kubelet.sock").start()
+    yield fake
+    fake.stop()
+
+
+@pytest.fixture
+def server() -> Iterator[FakeKubeletApi]:
+    fake = FakeKubeletApi()
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def api(server: FakeKubeletApi, tmp_path: Path) -> KubeletApi:
+    server.authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    write_text(tmp_path / "token", "good")
+    return KubeletApi(url=server.url, token_file=tmp_path / "token", ca_file=tmp_path / "ca.pem", timeout_seconds=2)
+
+
+def node_of(root: Path, api: KubeletApi | None = None, **more: str) -> Node:
+    return Node(NodeSettings(root=root, node_name="n", kubelet_api=api, **more))
+
+
+def running(policy: str) -> bytes:
+    return orjson.dumps({"kubeletconfig": {"topologyManagerPolicy": policy, "cpuManagerPolicy": "static"}})
+
+
+def test_running_configuration_wins_over_files(root: Path, api: KubeletApi, server: FakeKubeletApi) -> None:
+    server.configz = running("restricted")
+
+    report = node_of(root, api).look(is_tick=True)
+
+    assert report.kubelet is not None
+    assert report.kubelet.topologyManagerPolicy == "restricted"
+    assert report.kubelet_version == "v1.36.2"
+
+
+def test_running_configuration_is_kept_while_the_kubelet_does_not_answer(
+    root: Path, kubelet: FakeKubelet, api: KubeletApi, server: FakeKubeletApi
+) -> None:
+    server.configz = running("restricted")
+    node = node_of(root, api)
+    node.look(is_tick=True)
+
+    asked = len(server.requests)
+    node.look(is_tick=True)
+    assert len(server.requests) == asked, "nothing is asked twice while the same kubelet runs"
+
+    kubelet.stop()
+    server.token = "other"
+    kubelet.start()
+    after = node.look(is_tick=False)
+    assert after.kubelet is not None
+    assert after.kubelet.topologyManagerPolicy == "single-numa-node", "another kubelet: what the old one said is void"
+    assert "the token is not accepted" in " ".join(problem.reason for problem in after.problems)
+
+    server.token, server.configz = "good", running("best-effort")
+    recovered = node.look(is_tick=True)
+    assert recovered.kubelet is not None
+    assert recovered.kubelet.topologyManagerPolicy == "best-effort"
+
+
+def test_missing_kubelet_api_falls_back_to_files(root: Path, api: KubeletApi, server: FakeKubeletApi) -> None:
+    server.close()
+
+    report = node_of(root, api).look(is_tick=True)
+
+    assert report.kubelet is not None
+    assert report.kubelet.topologyManagerPolicy == KUBELET["topologyManagerPolicy"]
+    assert {problem.source for problem in report.problems} >= {"kubelet api"}
+
+
+def test_machine_and_files_are_read_again_after_a_restart_of_the_kubelet(root: Path, kubelet: FakeKubelet) -> None:
+    node = node_of(root)
+    node.look(is_tick=True)
+    write_kubelet_config(root, KUBELET | {"topologyManagerPolicy": "restricted"})
+
+    before = node.look(is_tick=True)
+    kubelet.stop()
+    kubelet.start()
+    after = node.look(is_tick=False)
+
+    assert before.kubelet is not None
+    assert after.kubelet is not None
+    assert before.kubelet.topologyManagerPolicy == "single-numa-node", "the running kubelet still has the old one"
+    assert after.kubelet.topologyManagerPolicy == "restricted"
+    assert "kubelet" in describe_changes(before, after)
+
+
+def test_sick_device_is_remembered_until_the_kubelet_restarts(root: Path, kubelet: FakeKubelet) -> None:
+    node = node_of(root)
+    kubelet.devices = {"gpu": {"g0": [0], "g1": [1]}}
+    node.look(is_tick=True)
+    kubelet.devices = {"gpu": {"g0": [0]}}
+
+    sick = (node.look(is_tick=False).devices or {})["gpu"]
+    kubelet.stop()
+    kubelet.start()
+    forgotten = (node.look(is_tick=False).devices or {})["gpu"]
+
+    assert [(device.id, device.numa, device.healthy) for device in sick] == [("g0", (0,), True), ("g1", (1,), False)]
+    assert [device.id for device in forgotten] == ["g0"]
+
+
+def test_root_directory_of_the_command_line_and_of_the_setting(root: Path) -> None:
+    (root / KUBELET_DIR).rename(root / "var/lib/k3s")
+    write_command_line(root, ["kubelet", "--config=/var/lib/k3s/config.yaml", "--root-dir=/var/lib/k3s"])
+
+    assert node_of(root).look(is_tick=True).state.cpu_manager_state == EMPTY["cpu_manager_state"]
+    assert node_of(root, kubelet_dir="/nowhere").look(is_tick=True).state.cpu_manager_state is None
+
+
+@pytest.mark.parametrize(("shared", "is_whole"), [("1-3,5-7", True), ("0-7", True), ("2-3,5-7", False)])
+def test_strict_reservation_keeps_reserved_cpus_out_of_the_shared_pool(root: Path, shared: str, is_whole: bool) -> None:  # noqa: FBT001
+    write_kubelet_config(root, KUBELET | {"cpuManagerPolicyOptions": {"strict-cpu-reservation": "true"}})
+    write_state(root, {"cpu_manager_state": cpu_state(None, shared)})
+
+    reasons = [problem.reason for problem in node_of(root).look(is_tick=True).problems]
+
+    assert any("are in no set" in reason for reason in reasons) is not is_whole
+
+
+def test_zones_leave_cpus_out_while_the_reserved_ones_are_not_known(root: Path, kubelet: FakeKubelet) -> None:
+    write_kubelet_config(root, KUBELET | {"reservedSystemCPUs": "", "reservation": {"cpu": "2", "memory": "1Gi"}})
+    kubelet.stop()
+    unknown = node_of(root).look(is_tick=True)
+    kubelet.cpus = range(1, 8)
+    kubelet.start()
+    known = node_of(root).look(is_tick=True)
+
+    assert "cpu" not in unknown.zones[0].resources
+    assert "which CPUs are reserved is not known" in " ".join(problem.reason for problem in unknown.problems)
+    assert known.zones[0].resources["cpu"].allocatable == 3
+
+
+def test_changes_are_told_in_a_few_words(root: Path) -> None:
+    node = node_of(root)
+    empty = node.look(is_tick=True)
+    entries = {f"u{number}": {"c0": str(number)} for number in range(1, 8) if number != 4}
+    write_state(root, {"cpu_manager_state": cpu_state({"u1": {"c0": "1,5"}}, "0,2-4,6-7")})
+    one = node.look(is_tick=True)
+    write_state(root, {"cpu_manager_state": cpu_state(entries, "0,4")})
+    many = node.look(is_tick=True)
+    write_state(root, {"memory_manager_state": memory_state({"u1": (0, 4096)})})
+
+    assert describe_changes(None, empty) == "first"
+    assert describe_changes(empty, one) == "cpu +u1/c0:1,5"
+    assert describe_changes(one, empty) == "cpu -u1/c0:1,5"
+    assert describe_changes(one, many).startswith("cpu +u2/c0:2, cpu +u3/c0:3")
+    assert describe_changes(many, node.look(is_tick=True)) == "memory +u1/c0"
+    assert len(MACHINE["cpus"]) == 8
