@@ -40,7 +40,7 @@ class Answer:
 
 
 class FakeExtender:
-    """Serves on a free port of the loopback, with TLS if given a context, until closed. `answer` may be replaced at any time."""
+    """Serves on a free port of the loopback until closed, with TLS if given a context. `answer` may be replaced."""
 
     def __init__(self, port: int = 0, context: ssl.SSLContext | None = None) -> None:
         self.messages: list[Message] = []

@@ -56,7 +56,7 @@ def look(root: Path) -> dict[str, Any]:
     return parsed
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_missing_empty_and_garbled_files_are_survived(pristine: Path, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -81,7 +81,7 @@ def test_missing_empty_and_garbled_files_are_survived(pristine: Path, data: st.D
     assert all(problem["reason"] for problem in report["problems"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(name=st.sampled_from(sorted(STATE)), document=DOCUMENTS)
 def test_state_files_of_any_content_are_survived(pristine: Path, name: str, document: dict[str, Any]) -> None:
     write_state(pristine, STATE | {name: document})
