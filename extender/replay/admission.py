@@ -15,6 +15,7 @@ from typing import Final
 
 from extender.replay import cpu_manager, device_manager, memory_manager
 from extender.replay.choices import Choices
+from extender.replay.config import Scope, TopologyPolicy
 from extender.replay.hints import KubeletPanicError
 from extender.replay.kubelet import Kubelet
 from extender.replay.never import can_never_fit
@@ -59,17 +60,35 @@ def admit(
     trace: Trace = NO_TRACE,
     *,
     max_replays: int = MAX_OUTCOMES,
+    verdict_only: bool = False,
 ) -> Outcome:
     """Replay one admission.
 
     *state* must hold active pods only (`retain_pods`). The trace tells the story of the first outcome. *max_replays*
-    bounds the work spent on random device choices.
+    bounds the work spent on random device choices. With *verdict_only* choices that cannot change this verdict are not
+    explored: the state is then one of those that can follow, and nobody should build on it.
     """
     choices = Choices()
     first = _follow(kubelet, state, pod, choices, trace)
-    if not choices.alternatives:
+    if not choices.alternatives or (verdict_only and not _choice_can_decide(kubelet, pod, choices)):
         return first
     return _with_alternatives(kubelet, state, pod, first, choices, max_replays)
+
+
+def _choice_can_decide(kubelet: Kubelet, pod: PodRequest, choices: Choices) -> bool:
+    """Whether a random pick of devices can change this pod's verdict.
+
+    Only through the hints of a later container that asks for the same resource: never in pod scope (one merge, before
+    anything is taken), never under policy none (no merge), never for the last container to ask.
+    """
+    if kubelet.policy is TopologyPolicy.NONE or kubelet.scope is Scope.POD:
+        return False
+    names = [c.name for c in pod.containers]
+    return any(
+        resource in later.devices
+        for name, resource in choices.random_picks
+        for later in pod.containers[names.index(name) + 1 :]
+    )
 
 
 def _with_alternatives(

@@ -324,3 +324,16 @@ def test_every_cpu_is_in_one_core_and_one_numa_node(document: dict[str, Any]) ->
     for parts in (machine.core_cpus, machine.numa_cpus, machine.socket_cpus, machine.uncore_cpus):
         assert sum(bits.bit_count() for bits in parts.values()) == machine.num_cpus
         assert sum(parts.values()) == machine.all_cpus
+
+
+@settings(DRAWN, max_examples=300)
+@given(scenarios())
+def test_skipping_choices_that_cannot_decide_changes_no_verdict(document: dict[str, Any]) -> None:
+    history = _history(document)
+    if history is None:
+        return
+    kubelet, admissions = history
+    for state, request in admissions:
+        full, quick = admit(kubelet, state, request), admit(kubelet, state, request, verdict_only=True)
+
+        assert quick.verdict == full.verdict
