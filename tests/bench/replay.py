@@ -51,24 +51,22 @@ def _machine(numa_nodes: int, cores_per_node: int) -> Json:
 def _kubelet(
     machine: Json, policy: str, cpu_options: Mapping[str, str], topology_options: Mapping[str, str]
 ) -> Kubelet:
-    config = kubelet_config_from_json(
-        "1.36",
-        {
-            "cpuManagerPolicy": "static",
-            "cpuManagerPolicyOptions": dict(cpu_options),
-            "memoryManagerPolicy": "Static",
-            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
-            "topologyManagerPolicy": policy,
-            "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "16", **topology_options},
-            "reservation": {"cpu": "2", "memory": "1Gi"},
-            "featureGates": {"CPUManagerPolicyAlphaOptions": True},
-        },
-    )
+    document: Json = {
+        "cpuManagerPolicy": "static",
+        "cpuManagerPolicyOptions": dict(cpu_options),
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+        "topologyManagerPolicy": policy,
+        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "16", **topology_options},
+        "reservation": {"cpu": "2", "memory": "1Gi"},
+        "featureGates": {"CPUManagerPolicyAlphaOptions": True},
+    }
+    config = kubelet_config_from_json("1.36", document)
     return start(machine_from_json(machine), config)
 
 
 def _pod(kubelet: Kubelet, **amounts: str) -> PodRequest:
-    requests = {"memory": "4Gi", **amounts}
+    requests: dict[str, str] = {"memory": "4Gi", **amounts}
     container = {"name": "app", "resources": {"requests": requests, "limits": requests}}
     return resolve(
         pod_from_json({"metadata": {"name": "p", "uid": "new"}, "spec": {"containers": [container]}}), kubelet.rules
