@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from node_exporter.checksums import wrong_checksum
-from node_exporter.files import describe, read_bounded
+from node_exporter.files import describe, is_directory, read_bounded
 from node_exporter.report import JsonObject, KubeletState, Problem
 from node_exporter.sysfs import parse_cpu_list
 
@@ -55,7 +55,7 @@ def read_files(kubelet_dir: Path) -> RawFiles:
             if isinstance(error, FileNotFoundError):
                 missing.add(name)
             problems.append(Problem(source=SOURCE, path=name, reason=describe(error), severity="error"))
-    never_had_devices = DEVICE_FILE in missing and kubelet_dir.is_dir()
+    never_had_devices = DEVICE_FILE in missing and is_directory(kubelet_dir)
     if never_had_devices:
         problems[-1] = Problem(
             source=SOURCE, path=DEVICE_FILE, reason="no device plugin has registered", severity="info"

@@ -17,6 +17,23 @@ def read_bounded(path: Path, limit: int) -> bytes:
     return content
 
 
+def is_there(path: Path) -> bool:
+    """Whether something is at `path` that we may know of; what we may not look at counts as absent."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
+
+
+def is_directory(path: Path) -> bool:
+    """Whether `path` is a directory that we may know of."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def describe(error: Exception) -> str:
     """Say in one short line what went wrong, without the path that the caller names anyway."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

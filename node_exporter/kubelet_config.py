@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from node_exporter.files import describe, read_bounded, under
+from node_exporter.files import describe, is_directory, read_bounded, under
 from node_exporter.kubelet_flags import Document, Flags, last_value, overlay_flags
 from node_exporter.quantity import format_milli, parse_milli, parse_units
 from node_exporter.report import KubeletConfig, Problem, ReservedMemory
@@ -211,7 +211,7 @@ def _load(root: Path, path: str, problems: list[Problem]) -> Document | None:
 def _drop_ins(root: Path, directory: str, problems: list[Problem]) -> list[str]:
     """The drop-in files of a directory and those below it, in the order in which the kubelet reads them."""
     base = under(root, directory)
-    if not base.is_dir():
+    if not is_directory(base):
         problems.append(Problem(source=SOURCE, path=directory, reason="no such drop-in directory", severity="error"))
         return []
-    return [f"{directory}/{path.relative_to(base)}" for path in sorted(base.rglob("*.conf")) if path.is_file()]
+    return [f"{directory}/{path.relative_to(base)}" for path in sorted(base.rglob("*.conf")) if not is_directory(path)]

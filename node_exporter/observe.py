@@ -21,7 +21,7 @@ from node_exporter.checkpoints import (
     torn_cpu,
     torn_memory,
 )
-from node_exporter.files import under
+from node_exporter.files import is_directory, under
 from node_exporter.kubelet_config import effective_config, load_documents
 from node_exporter.kubelet_flags import Flags, find_command_line, last_value, parse_flags
 from node_exporter.observation import Observation, PodResources, RunningConfig
@@ -84,7 +84,7 @@ def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[flo
     """Take one consistent look at what changes: the state files, podresources, the pods' log directories."""
     moment = _consistent_moment(fixed, ask, pause)
     problems = [*fixed.problems, *moment.problems]
-    if not fixed.kubelet_dir.is_dir():
+    if not is_directory(fixed.kubelet_dir):
         problems = [problem for problem in problems if problem.source != "kubelet state"]
         path = f"/{fixed.kubelet_dir.relative_to(root)}"
         problems.append(Problem(source="kubelet state", path=path, reason="no such directory", severity="error"))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from node_exporter.files import describe
+from node_exporter.files import describe, is_there
 from node_exporter.observation import DeviceNuma, ListedPod, PodResources
 from node_exporter.report import Container, MemoryBlock, Problem
 
@@ -40,9 +40,9 @@ class PodResourcesClient:
 
     def ask(self) -> tuple[PodResources | None, tuple[Problem, ...]]:
         """List and GetAllocatableResources together; None if either fails."""
-        if not self._socket.exists():
+        if not is_there(self._socket):
             self.close()
-            return None, (_problem(self._socket, "no socket"),)
+            return None, (_problem(self._socket, "no socket, or not allowed to see it"),)
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what happened is in the Problem, in one line
         import grpc  # noqa: PLC0415 - see the laws of this file
 

@@ -51,7 +51,7 @@ def test_get_finds_one_pod_or_none(kubelet: FakeKubelet) -> None:
 
 
 def test_missing_socket_is_a_problem(tmp_path: Path) -> None:
-    assert PodResourcesClient(tmp_path / "kubelet.sock").ask()[1][0].reason == "no socket"
+    assert PodResourcesClient(tmp_path / "kubelet.sock").ask()[1][0].reason.startswith("no socket")
 
 
 def test_refusal_and_slowness_are_problems_and_pass(kubelet: FakeKubelet) -> None:

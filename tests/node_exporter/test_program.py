@@ -18,9 +18,10 @@ import pytest
 
 from tests.node_exporter.fake_extender import Answer, FakeExtender
 from tests.node_exporter.nodes import KUBELET, MACHINE, SCENARIO, cpu_state, memory_state
-from tests.node_exporter.trees import write_machine, write_scenario
+from tests.node_exporter.trees import KUBELET_DIR, write_machine, write_scenario
 
 PROGRAM = [sys.executable, "-m", "node_exporter"]
+NOBODY = 65534
 STATE = {"cpu_manager_state": cpu_state({"u1": {"c0": "1,5"}}, "0,2-4,6-7"), "memory_manager_state": memory_state()}
 
 
@@ -71,6 +72,27 @@ def test_node_without_a_kubelet_is_reported_with_problems(tmp_path: Path) -> Non
         "reason": "no such directory",
         "severity": "error",
     } in (report["problems"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_without_rights_the_readable_part_is_reported(root: Path) -> None:
+    root.chmod(0o755)
+    (root / KUBELET_DIR).chmod(0o700)
+    program = (
+        "import os, yaml; from node_exporter.__main__ import main;"  # loaded as root, who may read the interpreter
+        f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); main()"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, "report", "--root", str(root)], capture_output=True, text=True, check=False
+    )
+
+    assert done.stderr == ""
+    report = json.loads(done.stdout)
+    assert report["machine"] == MACHINE
+    assert report["state"]["cpu_manager_state"] is None
+    assert report["devices"] is None, "not known, which is not none"
+    assert {item["path"]: item["reason"] for item in report["problems"]}["cpu_manager_state"] == "Permission denied"
 
 
 def test_once_sends_one_report_and_tells_by_exit_code(root: Path, extender: FakeExtender) -> None:
