@@ -22,20 +22,28 @@ class Answer:
 
 
 def what_if(pod: Pod, nodes: Iterable[NodeRecord], judge: Judge) -> list[Answer]:
-    """The answer of each node, in order. Equal nodes are replayed once."""
+    """The answer of each node, in order. Equal nodes are replayed once, unless the pod wants devices: see `_replay`."""
     shape = PodShape(pod)
-    of_class: dict[NodeClass, tuple[Verdict | None, Judgement]] = {}
+    shared: dict[NodeClass, tuple[Verdict | None, Judgement]] = {}
     answers = []
     for node in nodes:
         node_class = node.node_class
-        if node_class not in of_class:
-            of_class[node_class] = _replay(shape, node_class), judge(shape, node_class)
-        verdict, judgement = of_class[node_class]
+        answer = shared.get(node_class)
+        if answer is None:
+            answer = _replay(shape, node), judge(shape, node_class)
+            if not _wants_devices(pod):
+                shared[node_class] = answer
+        verdict, judgement = answer
         answers.append(Answer(node_name=node.name, verdict=verdict, certainty=judgement.certainty, judgement=judgement))
     return answers
 
 
-def _replay(shape: PodShape, node_class: NodeClass) -> Verdict | None:
-    if node_class.kubelet is None or node_class.state is None:
+def _replay(shape: PodShape, node: NodeRecord) -> Verdict | None:
+    """On the node's own state: nodes of one class have equal devices free, but not the same ones by id."""
+    if node.kubelet is None or node.state is None:
         return None
-    return admit(node_class.kubelet, node_class.state, shape.request(node_class.kubelet.rules)).verdict
+    return admit(node.kubelet, node.state, shape.request(node.kubelet.rules)).verdict
+
+
+def _wants_devices(pod: Pod) -> bool:
+    return any("/" in resource for container in pod.containers for resource in container.limits_milli)

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from extender.cluster.classes import UNKNOWN, ClassTable, NodeClass
+from extender.cluster.node import Observation
+from extender.cluster.state import ClusterState
 from extender.demo.nodes import SampleNode, Workload
-from extender.replay.verdict import Certainty, Provider
+from extender.replay.verdict import Admitted, Certainty, Provider
 from extender.verbs.candidates import Candidates
 from extender.verbs.filter import filter_nodes
 from extender.verbs.judge import INDIFFERENT, Doubts, Judgement, PodShape, Treatment, make_judge
@@ -15,6 +17,7 @@ from extender.verbs.memo import VerdictMemo, judge_all
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.refusals import Refusal
 from extender.verbs.strategies import least_numa
+from extender.verbs.what_if import what_if
 from extender.wire.pods import pod_from_json
 from tests.reports import DUAL, pod_of, sample
 
@@ -206,3 +209,30 @@ def test_what_was_forgotten_while_it_was_computed_still_answers() -> None:
 
     assert first.judgements == {1: INDIFFERENT}
     assert len(memo) == 3
+
+
+def test_what_if_names_the_devices_of_the_node_itself() -> None:
+    gpu = "vendor.example/gpu"
+    cluster = ClusterState(stale_after_seconds=60, max_nodes=10)
+    for name, gone in (("a", [0]), ("b", [1])):
+        workloads = [Workload(name="w", copies=2, resources={"cpu": 1, "memory": "1Gi", gpu: 1}, gone=gone)]
+        node = sample(name, devices={gpu: [0, 0]}, workloads=workloads)
+        cluster.observe(
+            Observation(
+                node_name=name,
+                boot_id="b",
+                sequence=1,
+                digest="",
+                observed_at=0.0,
+                kubelet=node.kubelet,
+                state=replace(node.state, cpu=EMPTY.state.cpu),
+            ),
+            0,
+        )
+    pod = pod_from_json(pod_of(cpu=1, devices={gpu: 1}))
+
+    answers = what_if(pod, sorted(cluster, key=lambda r: r.name), make_judge(least_numa, Doubts()))
+
+    assert cluster.class_count == 1
+    placed = [a.verdict.placements["app"].devices[gpu] for a in answers if isinstance(a.verdict, Admitted)]
+    assert placed == [("gpu-0",), ("gpu-1",)]
