@@ -96,7 +96,7 @@ class FakeExtender:
         """The heartbeats received so far, parsed."""
         return [message.json for message in self.messages if message.path.endswith("/heartbeat")]
 
-    def wait_for(self, condition: Callable[["FakeExtender"], object], seconds: float = 10.0) -> None:
+    def wait_for(self, condition: Callable[["FakeExtender"], object], seconds: float = 20.0) -> None:
         """Wait until the condition holds; fails the test if it does not within `seconds`."""
         with self._changed:
             assert self._changed.wait_for(lambda: condition(self), seconds), "the extender was not told in time"
