@@ -1,41 +1,17 @@
-"""Reports in, nodes out."""
+"""Nodes as people ask for them."""
 
-import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Path
+from pydantic import BaseModel
 
-from extender.api.bodies import BodyTooLargeError, json_body, read_body
-from extender.api.node_views import NodeDetail, NodeSummary, certainty_of, describe, summarize
+from extender.api.node_views import NodeDetail, NodeSummary, describe, summarize
 from extender.api.problems import documented
 from extender.api.service import Service
-from extender.cluster.node import NodeRecord, Observation
-from extender.cluster.state import ClusterFullError, OutdatedError, UnknownNodeError
-from extender.replay.verdict import Certainty, Provider
-from extender.wire.errors import WireError, shown
-from extender.wire.reports import ReadReport, read_heartbeat, read_report, report_facts
+from extender.cluster.state import UnknownNodeError
 
 NodeName = Annotated[str, Path(description="The node's name in the cluster.", min_length=1, max_length=253)]
-_OUTCOMES: Final[dict[type[Exception], str]] = {
-    WireError: "invalid",
-    BodyTooLargeError: "too_large",
-    OutdatedError: "outdated",
-    UnknownNodeError: "unknown",
-    ClusterFullError: "full",
-}
-
-
-class Accepted(BaseModel):
-    """What became of a report."""
-
-    name: str
-    certainty: Annotated[Certainty, Field(description="How sure verdicts on the node are now.")]
-    hidden: Annotated[list[Provider], Field(description="Managers whose state the report does not tell.")]
-    problems: Annotated[list[str], Field(description="What is missing or contradictory, the exporter's own included.")]
 
 
 class NodeIndex(BaseModel):
@@ -45,53 +21,9 @@ class NodeIndex(BaseModel):
 
 
 def nodes_router(service: Service) -> APIRouter:
-    """PUT report, POST heartbeat, GET the nodes."""
+    """GET /v1/nodes and /v1/nodes/NAME."""
     router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
-    cluster, limit = service.cluster, service.settings.max_body_bytes
-
-    @router.put(
-        "/{name}/report",
-        summary="Replace what is known of a node",
-        responses=documented(
-            HTTPStatus.BAD_REQUEST,
-            HTTPStatus.CONFLICT,
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            HTTPStatus.INSUFFICIENT_STORAGE,
-        ),
-        openapi_extra=json_body("NodeReport"),
-    )
-    async def put_report(name: NodeName, request: Request) -> Accepted:
-        """Take a NodeReport. One that is refused, or older than the one held (409), changes nothing."""
-        with _counted(service, "report"):
-            body = await read_body(request, limit)
-            report = read_report(body)
-            _check_name(report.node_name, name)
-            record = cluster.observe(_observation(report, body), service.clock())
-        return _accepted(record)
-
-    @router.post(
-        "/{name}/heartbeat",
-        status_code=HTTPStatus.NO_CONTENT,
-        response_class=Response,
-        summary="Say that the report held is still true",
-        responses=documented(
-            HTTPStatus.BAD_REQUEST,
-            HTTPStatus.NOT_FOUND,
-            HTTPStatus.CONFLICT,
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-        ),
-        openapi_extra=json_body("Heartbeat"),
-    )
-    async def post_heartbeat(name: NodeName, request: Request) -> Response:
-        """Keep the node fresh. 404 or 409: send the full report, this very one is not held."""
-        with _counted(service, "heartbeat"):
-            beat = read_heartbeat(await read_body(request, limit))
-            cluster.heartbeat(
-                name, boot_id=beat.boot_id, sequence=beat.sequence, digest=beat.digest, now=service.clock()
-            )
-        return Response(status_code=HTTPStatus.NO_CONTENT)
+    cluster = service.cluster
 
     @router.get("", summary="All nodes")
     async def list_nodes() -> NodeIndex:
@@ -115,48 +47,3 @@ def nodes_router(service: Service) -> APIRouter:
         return describe(record, now)
 
     return router
-
-
-@contextmanager
-def _counted(service: Service, kind: str) -> Iterator[None]:
-    """Count a message of an exporter by what became of it."""
-    outcome = "failed"
-    try:
-        yield
-        outcome = "accepted"
-    except tuple(_OUTCOMES) as error:
-        outcome = next(name for fault, name in _OUTCOMES.items() if isinstance(error, fault))
-        raise
-    finally:
-        service.metrics.reports.labels(kind, outcome).inc()
-
-
-def _check_name(reported: str, name: str) -> None:
-    if reported != name:
-        raise WireError("node_name", f"the report is of {shown(reported)}, the path names {shown(name)}")
-
-
-def _observation(report: ReadReport, body: bytes) -> Observation:
-    known = None if report.pods is None else frozenset(pod.uid for pod in report.pods if pod.uid is not None)
-    return Observation(
-        node_name=report.node_name,
-        boot_id=report.boot_id,
-        sequence=report.sequence,
-        digest=hashlib.sha256(body).hexdigest(),
-        observed_at=report.observed_at,
-        kubelet=report.kubelet,
-        state=report.state,
-        hidden=report.hidden,
-        pod_uids=known,
-        facts=report_facts(report),
-    )
-
-
-def _accepted(record: NodeRecord) -> Accepted:
-    problems = record.observation.facts.get("problems", [])
-    return Accepted(
-        name=record.name,
-        certainty=certainty_of(record),
-        hidden=sorted(record.observation.hidden),
-        problems=[f"{p['source']}: {p['path']}: {p['reason']}" for p in problems] if isinstance(problems, list) else [],
-    )
