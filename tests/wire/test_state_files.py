@@ -17,9 +17,6 @@ from extender.wire.reports import read_report
 from extender.wire.verdicts import verdict_to_json
 from tests.replay.vectors import VERSIONS, scenarios
 
-MEMORY_DRIFTED = {"36-all-153", "36-cpu-433"}
-"""Kubelets whose memory counters no longer add up: refused by `replay.observed`."""
-
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version != "1.35"])
 def test_a_report_leads_to_the_recorded_verdict(version: str) -> None:
@@ -44,7 +41,7 @@ def test_a_report_leads_to_the_recorded_verdict(version: str) -> None:
 
 def _recorded(scenario: dict[str, Any]) -> Iterator[tuple[dict[str, Any], set[str]]]:
     """The admissions with state files, and the pods named in those that the kubelet no longer counts."""
-    if "kubelet_error" in scenario or scenario.get("rules") or scenario["id"] in MEMORY_DRIFTED:
+    if "kubelet_error" in scenario or scenario.get("rules"):
         return
     active: set[str] = set()
     seen: set[str] = set()
