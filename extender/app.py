@@ -23,7 +23,8 @@ from extender.metrics import Metrics
 from extender.settings import Settings
 from extender.verbs.judge import make_judge
 from extender.verbs.memo import VerdictMemo
-from extender.verbs.strategies import STRATEGIES
+from extender.verbs.strategies import make_strategy
+from extender.verbs.weights import Weights
 
 DISTRIBUTION: Final = "numa-extender"
 
@@ -34,7 +35,7 @@ def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic
         settings=settings,
         cluster=ClusterState(stale_after_seconds=settings.stale_after_seconds, max_nodes=settings.max_nodes),
         memo=VerdictMemo(settings.max_remembered_judgements),
-        judge=make_judge(STRATEGIES[settings.strategy], settings.doubts),
+        judge=make_judge(make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.doubts),
         metrics=Metrics(),
         clock=clock,
     )

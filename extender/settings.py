@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from extender.verbs.judge import Doubts, Treatment
 from extender.verbs.strategies import STRATEGIES
+from extender.verbs.weights import Weights
 
 MIB = 1 << 20
 
@@ -23,7 +24,14 @@ class Settings(BaseSettings):
     port: int = Field(default=9600, ge=0, le=65535, description="TCP port; 0 takes a free one.")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    strategy: str = Field(default="least-numa", description="How admitting nodes are ranked by prioritize.")
+    strategy: str = Field(
+        default="least-numa", description="How admitting nodes are ranked by prioritize; see docs/strategies.md."
+    )
+    resource_weights: str = Field(
+        default="",
+        description="How much each resource counts in every strategy but least-numa: `cpu=2,vendor.example/gpu=10`, "
+        "0 to 100, 0 leaves it out. One that is not named weighs 1, so by default all are alike.",
+    )
     unknown_nodes: Literal[Treatment.PASS, Treatment.REFUSE] = Field(
         default=Treatment.PASS,
         description="A node without a usable report. `pass`, with score 0: while exporters roll out, or where a node "
@@ -71,6 +79,12 @@ class Settings(BaseSettings):
         if name not in STRATEGIES:
             raise ValueError(f"no such strategy; one of {', '.join(sorted(STRATEGIES))}")
         return name
+
+    @field_validator("resource_weights")
+    @classmethod
+    def _parses(cls, text: str) -> str:
+        Weights.parse(text)
+        return text
 
     @property
     def doubts(self) -> Doubts:

@@ -16,8 +16,8 @@ from extender.replay.admission import admit, is_indifferent
 from extender.replay.pod import Pod, PodRequest, resolve
 from extender.replay.rules import Rules
 from extender.replay.verdict import Admitted, Certainty, Provider, Rejected
+from extender.verbs.landing import Landing, Strategy
 from extender.verbs.refusals import Refusal, refusal_of
-from extender.verbs.strategies import Strategy
 
 
 class Treatment(StrEnum):
@@ -99,15 +99,19 @@ def make_judge(strategy: Strategy, doubts: Doubts) -> Judge:
             refusal = Refusal.STALE if doubts.stale is Treatment.REFUSE else None
             return Judgement(refusal, Certainty.STALE)
         outcome = admit(kubelet, state, request)
-        verdicts = [outcome.verdict, *(other.verdict for other in outcome.alternatives)]
+        outcomes = (outcome, *outcome.alternatives)
         certainty = Certainty.STALE if node_class.stale else outcome.verdict.certainty
-        admitted = [v for v in verdicts if isinstance(v, Admitted)]
-        rejected = [v for v in verdicts if isinstance(v, Rejected)]
-        if not admitted:
+        rejected = [o.verdict for o in outcomes if isinstance(o.verdict, Rejected)]
+        landings = [
+            Landing(kubelet=kubelet, before=state, after=o.state, admitted=o.verdict)
+            for o in outcomes
+            if isinstance(o.verdict, Admitted)
+        ]
+        if not landings:
             return Judgement(refusal_of(rejected[0]), certainty)
         if rejected and doubts.possible is not Treatment.PASS:
             return Judgement(Refusal.CHANCE, certainty)
-        return Judgement(None, certainty, min(strategy(kubelet, state, v) for v in admitted))
+        return Judgement(None, certainty, min(map(strategy, landings)))
 
     return judge
 

@@ -2,20 +2,20 @@
 
 A strategy is one pure function from the replayed admission to a merit: any int, more is better; only the order and the
 proportions within one request count, because `prioritize` stretches them over 0..10. Strategies are computed once for
-each (pod shape, class of nodes).
+each (pod shape, class of nodes). `docs/strategies.md` shows the formulas side by side.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
 from extender.replay.sets import iter_bits
 from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted, Placement
-
-Strategy = Callable[[Kubelet, ManagerState, Admitted], int]
-"""(kubelet, state before the admission, admission) -> merit."""
+from extender.replay.verdict import Placement
+from extender.verbs.allocation import balanced, least_allocated, most_allocated
+from extender.verbs.fragmentation import least_fragmentation
+from extender.verbs.landing import Landing, Strategy
+from extender.verbs.weights import Weights
 
 NODE_COST: Final = 1000
 """Cost of each NUMA node beyond the first that a container spans."""
@@ -23,24 +23,39 @@ NOT_PREFERRED_COST: Final = 500
 """Cost of a container that got more NUMA nodes than the hardware makes necessary."""
 
 
-def least_numa(kubelet: Kubelet, state: ManagerState, admitted: Admitted) -> int:
+def least_numa(landing: Landing) -> int:
     """Fewest NUMA nodes, then preferred hints, then the closest nodes.
 
     The cost of a container is 1000 for each NUMA node beyond the first that its CPUs, memory and devices lie on, 500 if
     its hint is not preferred, and the mean distance between its nodes beyond the local distance (sysfs units, 10 is
     local). Merit is minus the sum over containers.
     """
-    machine = kubelet.machine
+    machine = landing.kubelet.machine
     cost = 0
-    for placement in admitted.placements.values():
-        span = _footprint(machine, state, placement)
+    for placement in landing.admitted.placements.values():
+        span = _footprint(machine, landing.before, placement)
         if span:
             cost += NODE_COST * (span.bit_count() - 1) + _mean_distance_beyond_local(machine, span)
             cost += 0 if placement.preferred else NOT_PREFERRED_COST
     return -cost
 
 
-STRATEGIES: Final[Mapping[str, Strategy]] = {"least-numa": least_numa}
+_WEIGHTED: Final[Mapping[str, Callable[[Landing, Weights], int]]] = {
+    "least-fragmentation": least_fragmentation,
+    "least-allocated": least_allocated,
+    "most-allocated": most_allocated,
+    "balanced": balanced,
+}
+STRATEGIES: Final = ("least-numa", *_WEIGHTED)
+"""The names of all strategies, the default first."""
+
+
+def make_strategy(name: str, weights: Weights) -> Strategy:
+    """The strategy of that name, which must be one of `STRATEGIES`; least-numa has no use for weights."""
+    if name == STRATEGIES[0]:
+        return least_numa
+    weighted = _WEIGHTED[name]
+    return lambda landing: weighted(landing, weights)
 
 
 def _footprint(machine: Machine, state: ManagerState, placement: Placement) -> int:
