@@ -32,7 +32,8 @@ KEYS = sorted({
     "limits", "numaNode", "featureGates", "systemReserved", "kubeReserved", "evictionHard", "Static",
     "reservedSystemCPUs",
 })  # fmt: skip
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+INTEGERS = st.integers(-(2**63), 2**64 - 1)  # what Go's types hold
+SCALARS = st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8)
 TELLING = st.sampled_from(["static", "Static", "0-3", "1Gi", "5%", "x", "-1", "9" * 30, "1-0", "1e99"])
 JSON = st.recursive(
     SCALARS | TELLING,
@@ -91,6 +92,25 @@ def test_state_files_of_any_content_are_survived(pristine: Path, name: str, docu
         write_state(pristine, STATE)
 
     assert report["state"][name] == document or name == "kubelet_internal_checkpoint"
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("name", sorted(STATE))
+def test_numbers_that_json_does_not_have_cost_their_file_and_are_named(
+    pristine: Path, name: str, number: float
+) -> None:
+    write_state(pristine, STATE | {name: {"policyName": "static", "0": number}})
+    try:
+        report = look(pristine)
+    finally:
+        write_state(pristine, STATE)
+
+    assert report["state"][name] is None
+    assert [
+        problem["severity"]
+        for problem in report["problems"]
+        if problem["path"].endswith(name) and problem["reason"].startswith("not JSON: ")
+    ] == ["error"]
 
 
 @settings(max_examples=200, deadline=None)
