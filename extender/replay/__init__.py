@@ -6,5 +6,5 @@ Laws of this package:
 - A refused pod is a value (`verdict.Rejected`); a configuration that no kubelet starts with is a
   `config.KubeletConfigError`.
 - Whatever differs between kubelet versions is a named switch in `rules`, and nowhere else.
-- Sets of CPUs and of NUMA nodes are plain ints inside loops and `sets.CPUSet` / `sets.NUMAMask` at borders.
+- Sets of CPUs and of NUMA nodes are plain ints (bit i = id i); `sets` parses, checks and prints them at the borders.
 """

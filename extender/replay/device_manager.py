@@ -17,7 +17,6 @@ from extender.replay.families import touching_at_least
 from extender.replay.hints import IMPOSSIBLE, NO_PREFERENCE, Hints, KubeletPanicError, walked_universe
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import ContainerRequest, PodRequest
-from extender.replay.sets import bits_of, iter_bits
 from extender.replay.state import Device, DeviceState, held_devices, without
 from extender.replay.verdict import Provider, Reason, Refusal
 
@@ -268,11 +267,6 @@ def release(state: DeviceState, uid: str) -> DeviceState:
         return state
     entries = without(state.entries, uid)
     return replace(state, entries=entries, held=held_devices(entries))
-
-
-def numa_of_devices(devices: Mapping[str, Device], ids: Iterable[str]) -> tuple[int, ...]:
-    """The NUMA ids that any of the devices lists, ascending."""
-    return tuple(iter_bits(bits_of(n for i in ids for n in iter_bits((devices[i].numa or 0) if i in devices else 0))))
 
 
 def rename_devices(

@@ -53,9 +53,6 @@ IMPOSSIBLE: Final = Hints(universe(()), 0, 0)
 NO_PREFERENCE: Final = None
 """The provider has no opinion: any node, preferred."""
 
-ResourceHints = Mapping[str, Hints | None]
-"""A provider's answer by resource; empty: no opinion at all."""
-
 
 class TopologyHint(NamedTuple):
     """A merge result: raw mask (None: any node) and whether it is preferred."""

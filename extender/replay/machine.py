@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from extender.replay.sets import MAX_CPU_ID, CPUSet, NUMAMask, bits_of, iter_bits
+from extender.replay.sets import MAX_CPU_ID, bits_of, iter_bits
 
 MAX_CPUS: Final = 8192
 """Bound on logical CPUs of a machine in input (Linux's own NR_CPUS limit)."""
@@ -74,8 +74,6 @@ class Machine:
     uncore_cpus: Mapping[int, int]
     numa_sockets: Mapping[int, int]
     """NUMA id -> bits of the sockets its CPUs are on."""
-    core_of: Mapping[int, int]
-    numa_of: Mapping[int, int]
     identity: tuple[object, ...]
     """Equal for equal machines, hashable: the hardware part of a node's class."""
 
@@ -104,10 +102,6 @@ class Machine:
     def cpus_per_uncore(self) -> int:
         """Integer division of machine totals."""
         return self.num_cpus // self.num_uncore if self.num_uncore else 0
-
-    def cpus_in_numa(self, mask: NUMAMask) -> CPUSet:
-        """All CPUs of the NUMA nodes in *mask*."""
-        return CPUSet(self.cpu_bits_in_numa(mask.bits))
 
     def cpu_bits_in_numa(self, mask: int) -> int:
         """All CPUs of the NUMA nodes in *mask*, raw."""
@@ -188,8 +182,6 @@ class Machine:
             core_cpus=dict(sorted(core_cpus.items())),
             uncore_cpus=dict(sorted(uncore_cpus.items())),
             numa_sockets=numa_sockets,
-            core_of=first_of,
-            numa_of={c.cpu: c.numa for c in cpus},
             identity=(cpus, node_facts, count),
         )
 

@@ -139,8 +139,6 @@ class PodRequest:
     total_memory_bytes: Mapping[str, int]
     total_devices: Mapping[str, int]
     pod_level: PodLevelRequest | None = None
-    pod_level_ignored: bool = False
-    """Pod-level resources are set and the CPU and memory managers leave such pods alone."""
 
     @property
     def guaranteed(self) -> bool:
@@ -220,7 +218,6 @@ def resolve(pod: Pod, rules: Rules) -> PodRequest:
             for name in sorted({name for c in containers for name in c.devices})
         },
         pod_level=_pod_level(pod, pinned=pinned) if managed else None,
-        pod_level_ignored=ignored,
     )
 
 

@@ -9,7 +9,7 @@ Mirrors: kubelet `cm/{cpumanager,memorymanager}/state`, `cm/devicemanager/pod_de
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -185,10 +185,6 @@ class ManagerState:
     def pod_uids(self) -> frozenset[str]:
         """Every pod that holds anything."""
         return frozenset(self.cpu.entries) | frozenset(self.memory.entries) | frozenset(self.devices.entries)
-
-    def with_devices(self, devices: Mapping[str, Mapping[str, Device]]) -> "ManagerState":
-        """The same state after a plugin reported *devices*."""
-        return replace(self, devices=replace(self.devices, devices=devices))
 
 
 def without(mapping: Mapping[str, T], key: str) -> Mapping[str, T]:

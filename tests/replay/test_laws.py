@@ -59,8 +59,12 @@ def test_the_engine_equals_the_naive_kubelet(document: dict[str, Any]) -> None:
     assert [d for d in differences if d.path != "kubelet_error" or None in (d.recorded, d.replayed)] == []
 
 
-def _history(document: dict[str, Any]) -> tuple[Kubelet, list[tuple[ManagerState, PodRequest]]] | None:
-    """Every admission of the scenario with the state it starts from; None when no kubelet starts."""
+History = tuple[Kubelet, list[tuple[ManagerState, PodRequest]]]
+"""A kubelet, and every admission on it with the state it starts from."""
+
+
+def _history(document: dict[str, Any]) -> History | None:
+    """The history of a scenario; None when no kubelet starts."""
     scenario = scenario_from_json(document)
     try:
         kubelet = start(scenario.machine, scenario.config)
@@ -78,12 +82,12 @@ def _history(document: dict[str, Any]) -> tuple[Kubelet, list[tuple[ManagerState
     return kubelet, admissions
 
 
+histories: st.SearchStrategy[History] = scenarios().map(_history).filter(lambda h: h is not None)  # type: ignore[assignment]
+
+
 @DRAWN
-@given(scenarios())
-def test_admission_is_pure_and_repeatable(document: dict[str, Any]) -> None:
-    history = _history(document)
-    if history is None:
-        return
+@given(histories)
+def test_admission_is_pure_and_repeatable(history: History) -> None:
     kubelet, admissions = history
     for state, request in admissions:
         before = copy.deepcopy(state)
@@ -96,11 +100,8 @@ def test_admission_is_pure_and_repeatable(document: dict[str, Any]) -> None:
 
 
 @DRAWN
-@given(scenarios())
-def test_what_is_admitted_can_be_given_back(document: dict[str, Any]) -> None:
-    history = _history(document)
-    if history is None:
-        return
+@given(histories)
+def test_what_is_admitted_can_be_given_back(history: History) -> None:
     kubelet, admissions = history
     for state, request in admissions:
         after = release_pods(admit(kubelet, state, request).state, [request.uid])
@@ -116,11 +117,8 @@ def test_what_is_admitted_can_be_given_back(document: dict[str, Any]) -> None:
 
 
 @DRAWN
-@given(scenarios())
-def test_states_stay_consistent_and_refusals_leave_nothing(document: dict[str, Any]) -> None:
-    history = _history(document)
-    if history is None:
-        return
+@given(histories)
+def test_states_stay_consistent_and_refusals_leave_nothing(history: History) -> None:
     kubelet, admissions = history
     for state, request in admissions:
         outcome = admit(kubelet, state, request)
@@ -132,12 +130,9 @@ def test_states_stay_consistent_and_refusals_leave_nothing(document: dict[str, A
 
 
 @settings(DRAWN, max_examples=300)
-@given(scenarios())
-def test_never_is_never(document: dict[str, Any]) -> None:
+@given(histories)
+def test_never_is_never(history: History) -> None:
     """A pod that a node can never admit is refused in every other state of that node as well."""
-    history = _history(document)
-    if history is None:
-        return
     kubelet, admissions = history
     for state, request in admissions:
         verdict = admit(kubelet, state, request).verdict
@@ -168,11 +163,8 @@ def test_equal_keys_answer_alike(document: dict[str, Any], index: int) -> None:
 
 
 @DRAWN
-@given(scenarios())
-def test_placements_are_disjoint_and_as_asked(document: dict[str, Any]) -> None:
-    history = _history(document)
-    if history is None:
-        return
+@given(histories)
+def test_placements_are_disjoint_and_as_asked(history: History) -> None:
     kubelet, admissions = history
     for state, request in admissions:
         verdict = admit(kubelet, state, request).verdict
@@ -327,11 +319,8 @@ def test_every_cpu_is_in_one_core_and_one_numa_node(document: dict[str, Any]) ->
 
 
 @settings(DRAWN, max_examples=300)
-@given(scenarios())
-def test_skipping_choices_that_cannot_decide_changes_no_verdict(document: dict[str, Any]) -> None:
-    history = _history(document)
-    if history is None:
-        return
+@given(histories)
+def test_skipping_choices_that_cannot_decide_changes_no_verdict(history: History) -> None:
     kubelet, admissions = history
     for state, request in admissions:
         full, quick = admit(kubelet, state, request), admit(kubelet, state, request, verdict_only=True)
