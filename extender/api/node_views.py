@@ -1,128 +1,20 @@
-"""A node as people see it: models of the OpenAPI document, and how a record becomes one."""
+"""How the record of a node becomes the models of `node_models`.
+
+Rendered as plain mappings: 500 nodes a page are made for every look at the cluster.
+"""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Final
 
 from extender.cluster.node import NodeRecord
+from extender.replay.kubelet import Kubelet
 from extender.replay.sets import format_list, iter_bits
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Certainty, Provider
+from extender.replay.state import Block, ManagerState
+from extender.replay.verdict import Certainty
+from extender.verbs.free_room import free_cpus, free_devices, numa_room
 
-
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class ProblemView(_View):
-    """Something that is missing, unreadable or contradictory."""
-
-    source: Annotated[str, Field(description="Who noticed: a part of the exporter, or `extender`.")]
-    path: Annotated[str, Field(description="Where.")]
-    reason: Annotated[str, Field(description="What, and why it matters.")]
-    severity: Literal["info", "warning", "error"] = "warning"
-
-
-class NodeSummary(_View):
-    """One node in a list."""
-
-    name: str
-    certainty: Annotated[
-        Certainty,
-        Field(description="How sure verdicts are: `exact`; `stale`: the last word is old; `unknown`: no verdict."),
-    ]
-    hidden: Annotated[
-        list[Provider],
-        Field(description="Managers whose state is not known; pods that need none of them still get a verdict."),
-    ]
-    heard_seconds_ago: Annotated[float, Field(description="Since the last report or heartbeat.")]
-    boot_id: str
-    sequence: Annotated[int, Field(description="Of the report held; higher is newer within one boot.")]
-    observed_at: Annotated[float, Field(description="Unix seconds, by the node's clock.")]
-    kubelet_version: str | None = None
-    topology_policy: str | None = None
-    topology_scope: str | None = None
-    cpu_policy: str | None = None
-    memory_policy: str | None = None
-    numa_nodes: Annotated[int, Field(description="0: not known.")] = 0
-    cpus: Annotated[int, Field(description="Online CPUs; 0: not known.")] = 0
-    free_cpus: Annotated[int, Field(description="CPUs that a container could get exclusively now.")] = 0
-    problems: Annotated[int, Field(description="How many warnings and errors there are.")] = 0
-
-
-class MemoryView(_View):
-    """One type of memory on one NUMA node, in bytes."""
-
-    total: int
-    allocatable: Annotated[int, Field(description="What pods may have in all.")]
-    free: Annotated[int, Field(description="What the memory manager has not given away.")]
-
-
-class NUMANodeView(_View):
-    """One NUMA node."""
-
-    id: int
-    cpus: Annotated[str, Field(description="Online CPUs, as a Linux list.")]
-    free_cpus: Annotated[str, Field(description="CPUs that a container could get exclusively now, as a Linux list.")]
-    memory: Annotated[
-        dict[str, MemoryView], Field(description="By type; only total is told where no memory manager counts.")
-    ]
-
-
-class DeviceView(_View):
-    """One device of a device plugin."""
-
-    id: str
-    numa: Annotated[list[int] | None, Field(description="NUMA nodes it belongs to; null: the plugin told none.")]
-    healthy: bool
-    held_by: Annotated[str | None, Field(description="UID of the pod that holds it; null: nobody.")] = None
-
-
-class HolderView(_View):
-    """What one container holds for itself."""
-
-    pod_uid: str
-    container: str
-    cpus: Annotated[str, Field(description="Exclusive CPUs, as a Linux list; empty: the shared pool.")] = ""
-
-
-class NodeDetail(NodeSummary):
-    """Everything that is known of one node."""
-
-    numa: list[NUMANodeView] = []
-    devices: dict[str, list[DeviceView]] = {}
-    holders: Annotated[list[HolderView], Field(description="Containers with exclusive CPUs.")] = []
-    problem_list: list[ProblemView] = []
-    pods: Annotated[
-        list[Mapping[str, object]] | None, Field(description="Pods that the node's kubelet lists; null: it did not.")
-    ] = None
-    zones: Annotated[list[Mapping[str, object]], Field(description="Amounts per NUMA node, as the node reports.")] = []
-
-
-def summarize(record: NodeRecord, now: float) -> NodeSummary:
-    """The record as one line of a list."""
-    return NodeSummary.model_validate(_summary(record, now))
-
-
-def describe(record: NodeRecord, now: float) -> NodeDetail:
-    """The record in full."""
-    state, kubelet = record.state, record.kubelet
-    facts = record.observation.facts
-    detail: dict[str, object] = {
-        "problem_list": facts.get("problems", []),
-        "pods": facts.get("pods"),
-        "zones": facts.get("zones", []),
-    }
-    if state is not None and kubelet is not None:
-        detail["numa"] = _numa(record, state)
-        detail["devices"] = _devices(state)
-        detail["holders"] = [
-            HolderView(pod_uid=uid, container=name, cpus=format_list(bits))
-            for uid, containers in sorted(state.cpu.entries.items())
-            for name, bits in containers.items()
-        ]
-    return NodeDetail.model_validate({**_summary(record, now), **detail})
+Json = dict[str, object]
+_NO_POD: Final[tuple[None, None]] = (None, None)
 
 
 def certainty_of(record: NodeRecord) -> Certainty:
@@ -132,10 +24,11 @@ def certainty_of(record: NodeRecord) -> Certainty:
     return Certainty.STALE if record.node_class.stale else Certainty.EXACT
 
 
-def _summary(record: NodeRecord, now: float) -> dict[str, object]:
+def summarize(record: NodeRecord, now: float) -> Json:
+    """The record as one entry of a list: a `NodeSummary`."""
     observation, kubelet = record.observation, record.kubelet
-    problems = observation.facts.get("problems", [])
-    summary: dict[str, object] = {
+    problems, pods = observation.facts.get("problems"), observation.facts.get("pods")
+    summary: Json = {
         "name": record.name,
         "certainty": certainty_of(record),
         "hidden": sorted(observation.hidden),
@@ -144,46 +37,138 @@ def _summary(record: NodeRecord, now: float) -> dict[str, object]:
         "sequence": observation.sequence,
         "observed_at": observation.observed_at,
         "kubelet_version": observation.facts.get("kubelet_version"),
+        "topology_policy": None,
+        "topology_scope": None,
+        "cpu_policy": None,
+        "memory_policy": None,
+        "numa_nodes": 0,
+        "cpus": 0,
+        "free_cpus": 0,
+        "pods": len(pods) if isinstance(pods, list) else None,
         "problems": sum(p["severity"] != "info" for p in problems) if isinstance(problems, list) else 0,
+        "numa": [],
+        "devices": {},
     }
     if kubelet is not None and record.state is not None:
-        summary |= {
-            "topology_policy": kubelet.policy.value,
-            "topology_scope": kubelet.scope.value,
-            "cpu_policy": kubelet.config.cpu_manager_policy,
-            "memory_policy": kubelet.config.memory_manager_policy,
-            "numa_nodes": len(kubelet.machine.numa_ids),
-            "cpus": kubelet.machine.num_cpus,
-            "free_cpus": _free_cpus(record, record.state).bit_count(),
-        }
+        summary |= _known(kubelet, record.state)
     return summary
 
 
-def _free_cpus(record: NodeRecord, state: ManagerState) -> int:
-    kubelet = record.kubelet
-    return state.cpu.default & ~kubelet.reserved_cpus if kubelet is not None else 0
+def _known(kubelet: Kubelet, state: ManagerState) -> Json:
+    free = free_devices(state.devices)
+    return {
+        "topology_policy": kubelet.policy.value,
+        "topology_scope": kubelet.scope.value,
+        "cpu_policy": kubelet.config.cpu_manager_policy,
+        "memory_policy": kubelet.config.memory_manager_policy,
+        "numa_nodes": len(kubelet.machine.numa_ids),
+        "cpus": kubelet.machine.num_cpus,
+        "free_cpus": free_cpus(kubelet, state).bit_count(),
+        "numa": _numa_summaries(kubelet, state),
+        "devices": {
+            resource: {"total": sum(d.healthy for d in devices.values()), "free": len(free[resource])}
+            for resource, devices in sorted(state.devices.devices.items())
+        },
+    }
 
 
-def _numa(record: NodeRecord, state: ManagerState) -> list[NUMANodeView]:
-    kubelet = record.kubelet
-    if kubelet is None:
-        return []
-    free = _free_cpus(record, state)
-    counted = {node.id: dict(node.amounts) for node in state.memory.nodes}
-    views = []
-    for node in kubelet.machine.numa_nodes:
-        memory = {
-            name: MemoryView(total=a.total, allocatable=a.allocatable, free=a.free)
-            for name, a in counted.get(node.id, {}).items()
-        }
-        cpus = kubelet.machine.numa_cpus.get(node.id, 0)
+def _numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[Json]:
+    machine, free = kubelet.machine, free_cpus(kubelet, state)
+    counted = {node.id: node.get("memory") for node in state.memory.nodes}
+    sockets = numa_sockets(kubelet)
+    summaries: list[Json] = []
+    for node in machine.numa_nodes:
+        cpus, memory = machine.numa_cpus.get(node.id, 0), counted.get(node.id)
+        summaries.append(
+            {
+                "id": node.id,
+                "socket": sockets.get(node.id),
+                "cpus": cpus.bit_count(),
+                "reserved_cpus": (cpus & kubelet.reserved_cpus).bit_count(),
+                "free_cpus": (cpus & free).bit_count(),
+                "memory_bytes": node.memory_bytes if memory is None else memory.allocatable,
+                "free_memory_bytes": None if memory is None else memory.free,
+            }
+        )
+    return summaries
+
+
+def numa_sockets(kubelet: Kubelet) -> dict[int, int]:
+    """The lowest socket of each NUMA node that has CPUs."""
+    sockets: dict[int, int] = {}
+    for cpu in kubelet.machine.cpus:
+        sockets[cpu.numa] = min(cpu.socket, sockets.get(cpu.numa, cpu.socket))
+    return sockets
+
+
+def describe(record: NodeRecord, now: float) -> Json:
+    """The record in full: a `NodeDetail`."""
+    state, kubelet = record.state, record.kubelet
+    facts = record.observation.facts
+    detail: Json = {
+        **summarize(record, now),
+        "problem_list": facts.get("problems", []),
+        "pod_list": facts.get("pods"),
+        "zones": facts.get("zones", []),
+    }
+    if state is None or kubelet is None:
+        return detail
+    return detail | {
+        "sockets": _sockets(kubelet),
+        "topology": _topology(kubelet, state),
+        "shared_cpus": format_list(state.cpu.default),
+        "reserved_cpus": format_list(kubelet.reserved_cpus),
+        "cpu_options": dict(kubelet.config.cpu_manager_policy_options),
+        "topology_options": dict(kubelet.config.topology_manager_policy_options),
+        "device_list": _device_list(state),
+        "holders": _holders(state, pod_names(facts)),
+    }
+
+
+def pod_names(facts: Mapping[str, object]) -> dict[str, tuple[str, str]]:
+    """Namespace and name of the pods that the node lists, by UID."""
+    pods = facts.get("pods")
+    if not isinstance(pods, list):
+        return {}
+    return {pod["uid"]: (pod["namespace"], pod["name"]) for pod in pods if pod.get("uid")}
+
+
+def _sockets(kubelet: Kubelet) -> list[Json]:
+    by_socket: dict[int, set[int]] = {}
+    for cpu in kubelet.machine.cpus:
+        by_socket.setdefault(cpu.socket, set()).add(cpu.numa)
+    return [{"id": socket, "numa": sorted(numa)} for socket, numa in sorted(by_socket.items())]
+
+
+def _topology(kubelet: Kubelet, state: ManagerState) -> list[Json]:
+    machine, free, rooms = kubelet.machine, free_cpus(kubelet, state), numa_room(kubelet, state)
+    counted = {node.id: node for node in state.memory.nodes}
+    sockets = numa_sockets(kubelet)
+    views: list[Json] = []
+    for node in machine.numa_nodes:
+        cpus, memory, room = machine.numa_cpus.get(node.id, 0), counted.get(node.id), rooms[node.id]
         views.append(
-            NUMANodeView(id=node.id, cpus=format_list(cpus), free_cpus=format_list(cpus & free), memory=memory)
+            {
+                "id": node.id,
+                "socket": sockets.get(node.id),
+                "cpus": format_list(cpus),
+                "cores": [list(iter_bits(core & cpus)) for core in machine.core_cpus.values() if core & cpus],
+                "reserved_cpus": format_list(cpus & kubelet.reserved_cpus),
+                "free_cpus": format_list(cpus & free),
+                "memory": {
+                    name: {"total": a.total, "allocatable": a.allocatable, "free": a.free}
+                    for name, a in (memory.amounts if memory is not None else ())
+                },
+                "memory_bytes": node.memory_bytes,
+                "memory_group": list(iter_bits(memory.cells)) if memory is not None else [node.id],
+                "distances": list(node.distances),
+                "free_room": {"cpus": room.cpus, "memory": room.memory, "devices": room.devices},
+            }
         )
     return views
 
 
-def _devices(state: ManagerState) -> dict[str, list[DeviceView]]:
+def _device_list(state: ManagerState) -> dict[str, list[Json]]:
     holder = {
         (resource, device_id): uid
         for uid, containers in state.devices.entries.items()
@@ -193,13 +178,38 @@ def _devices(state: ManagerState) -> dict[str, list[DeviceView]]:
     }
     return {
         resource: [
-            DeviceView(
-                id=device_id,
-                numa=None if device.numa is None else list(iter_bits(device.numa)),
-                healthy=device.healthy,
-                held_by=holder.get((resource, device_id)),
-            )
+            {
+                "id": device_id,
+                "numa": None if device.numa is None else list(iter_bits(device.numa)),
+                "healthy": device.healthy,
+                "held_by": holder.get((resource, device_id)),
+            }
             for device_id, device in sorted(devices.items())
         ]
         for resource, devices in sorted(state.devices.devices.items())
+    }
+
+
+def _holders(state: ManagerState, names: Mapping[str, tuple[str, str]]) -> list[Json]:
+    """Every container that holds anything; a pod's own share (pod-level resources) stands under no container."""
+    holders = []
+    for uid in sorted(state.pod_uids | state.cpu.pod_entries.keys() | state.memory.pod_entries.keys()):
+        cpus, memory = state.cpu.entries.get(uid, {}), state.memory.entries.get(uid, {})
+        devices = state.devices.entries.get(uid, {})
+        namespace, pod = names.get(uid, _NO_POD)
+        known: Json = {"pod_uid": uid, "namespace": namespace, "pod": pod}
+        if uid in state.cpu.pod_entries or uid in state.memory.pod_entries:
+            own = _holding(state.cpu.pod_entries.get(uid, 0), state.memory.pod_entries.get(uid, ()), {})
+            holders.append({**known, "container": "", **own})
+        for name in sorted({*cpus, *memory, *devices}):
+            held = _holding(cpus.get(name, 0), memory.get(name, ()), devices.get(name, {}))
+            holders.append({**known, "container": name, **held})
+    return holders
+
+
+def _holding(cpus: int, memory: tuple[Block, ...], devices: Mapping[str, frozenset[str]]) -> Json:
+    return {
+        "cpus": format_list(cpus),
+        "memory": [{"numa": list(iter_bits(b.mask)), "type": b.type, "size": b.size} for b in memory],
+        "devices": {resource: sorted(ids) for resource, ids in sorted(devices.items())},
     }

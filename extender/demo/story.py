@@ -117,12 +117,12 @@ def _free(node: SampleNode) -> dict[str, int]:
 def why_refused(row: Row, pod: Json) -> str:
     """What stands in the way on a node where the totals suffice, in numbers."""
     wanted = {name: parse_milli(amount, name) // 1000 for name, amount in _limits(pod).items()}
-    numa = row.detail["numa"]
+    numa = row.detail["topology"]
     per_numa = {
         "cpu": [_count(each["free_cpus"]) for each in numa],
         "memory": [each["memory"].get("memory", {}).get("free", 0) for each in numa],
     }
-    for resource, devices in row.detail["devices"].items():
+    for resource, devices in row.detail["device_list"].items():
         per_numa[resource] = [sum(_is_free(d) and each["id"] in d["numa"] for d in devices) for each in numa]
     for resource, amount in wanted.items():
         most = max(per_numa.get(resource, [0]))
@@ -135,7 +135,7 @@ def why_refused(row: Row, pod: Json) -> str:
 def numa_of(row: Row, cpus: str) -> list[int]:
     """The NUMA nodes that a Linux list of CPUs lies on."""
     wanted = CPUSet.parse(cpus)
-    return [each["id"] for each in row.detail["numa"] if wanted & CPUSet.parse(each["cpus"])]
+    return [each["id"] for each in row.detail["topology"] if wanted & CPUSet.parse(each["cpus"])]
 
 
 def _limits(pod: Json) -> dict[str, str]:

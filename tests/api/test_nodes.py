@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 from starlette.testclient import TestClient
 
+from extender.api.node_models import NodeDetail, NodeSummary
 from extender.demo.nodes import Workload
 from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample
@@ -66,19 +67,47 @@ def test_a_node_is_told_in_full(client: TestClient) -> None:
 
     node = client.get("/v1/nodes/node-a").json()
 
+    NodeDetail.model_validate_json(orjson.dumps(node), strict=True, extra="forbid")
     assert node["kubelet_version"] == "v1.36.2"
     assert (node["topology_policy"], node["topology_scope"]) == ("single-numa-node", "container")
     assert (node["cpu_policy"], node["memory_policy"]) == ("static", "Static")
-    assert (node["cpus"], node["numa_nodes"], node["free_cpus"]) == (32, 2, 26)
-    assert [each["free_cpus"] for each in node["numa"]] == ["3-7,19-23", "8-15,24-31"]
-    assert node["numa"][0]["memory"]["memory"] == {"total": 32 << 30, "allocatable": 31 << 30, "free": 29 << 30}
+    assert (node["cpus"], node["numa_nodes"], node["free_cpus"], node["pods"]) == (32, 2, 26, 1)
+    first, second = node["topology"]
+    assert (first["free_cpus"], second["free_cpus"]) == ("3-7,19-23", "8-15,24-31")
+    assert first["memory"]["memory"] == {"total": 32 << 30, "allocatable": 31 << 30, "free": 29 << 30}
+    assert first["free_room"] == {"cpus": 10, "memory": {"memory": 29 << 30}, "devices": {GPU: 0}}
+    assert second["free_room"] == {"cpus": 16, "memory": {"memory": 31 << 30}, "devices": {GPU: 1}}
+    assert first["cores"][:2] == [[0, 16], [1, 17]]
+    assert (node["reserved_cpus"], node["sockets"]) == ("0,16", [{"id": 0, "numa": [0]}, {"id": 1, "numa": [1]}])
     uid = NODE.pods[0]["metadata"]["uid"]
-    assert node["holders"] == [{"pod_uid": uid, "container": "app", "cpus": "1-2,17-18"}]
-    assert node["devices"][GPU] == [
+    assert node["holders"] == [
+        {
+            "pod_uid": uid,
+            "namespace": "demo",
+            "pod": "w-0",
+            "container": "app",
+            "cpus": "1-2,17-18",
+            "memory": [{"numa": [0], "type": "memory", "size": 2 << 30}],
+            "devices": {GPU: ["gpu-0"]},
+        }
+    ]
+    assert node["device_list"][GPU] == [
         {"id": "gpu-0", "numa": [0], "healthy": True, "held_by": uid},
         {"id": "gpu-1", "numa": [1], "healthy": True, "held_by": None},
     ]
-    assert client.get("/v1/nodes").json()["nodes"] == [{k: node[k] for k in client.get("/v1/nodes").json()["nodes"][0]}]
+    (summary,) = client.get("/v1/nodes").json()["nodes"]
+    NodeSummary.model_validate_json(orjson.dumps(summary), strict=True, extra="forbid")
+    assert summary == {key: node[key] for key in summary}
+    assert summary["devices"] == {GPU: {"total": 2, "free": 1}}
+    assert summary["numa"][0] == {
+        "id": 0,
+        "socket": 0,
+        "cpus": 16,
+        "reserved_cpus": 2,
+        "free_cpus": 10,
+        "memory_bytes": 31 << 30,
+        "free_memory_bytes": 29 << 30,
+    }
 
 
 def test_what_if_tells_placements_and_reasons_and_changes_nothing(client: TestClient) -> None:

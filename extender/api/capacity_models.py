@@ -1,0 +1,121 @@
+"""POST /v1/capacity and POST /v1/plan: the questions and the answers."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from extender.api.models import Answer, ContainerPlacement, Question, Workload
+from extender.api.what_if_models import MAX_HYPOTHETICAL, HypotheticalNode, NodeNames
+from extender.replay.verdict import Certainty
+
+MAX_MIX = 64
+MAX_COPIES = 10_000
+MAX_PLANNED_PODS = 10_000
+
+
+class CapacityRequest(Question):
+    """How many fit? One pod, or a mix of pods taken in turn."""
+
+    pods: Annotated[list[Workload], Field(min_length=1, max_length=MAX_MIX)]
+    nodes: NodeNames = None
+    hypothetical: Annotated[list[HypotheticalNode], Field(max_length=MAX_HYPOTHETICAL)] = []
+    max_copies: Annotated[int, Field(ge=1, le=MAX_COPIES, description="Stop counting on a node at this many pods.")] = (
+        1000
+    )
+
+
+class Limit(Answer):
+    """Why not one more."""
+
+    by: Annotated[
+        Literal["topology", "scheduler", "max_copies", "unknown"],
+        Field(description="`topology`: the kubelet's managers. `scheduler`: the node's totals, selectors or taints."),
+    ]
+    why: Annotated[str, Field(description="A reason of the closed set, without names or amounts.")]
+    detail: Annotated[str, Field(description="One sentence with the amounts.")]
+    resource: Annotated[str | None, Field(description="What ran out; null: not one resource.")]
+
+
+class NodeCapacity(Answer):
+    """What one node takes."""
+
+    node: str
+    hypothetical: bool
+    copies: Annotated[int, Field(description="Pods in all that are certain to fit, one after another.")]
+    per_pod: Annotated[list[int], Field(description="The same by entry of `pods`.")]
+    certainty: Certainty
+    limited_by: Limit
+
+
+class RunsOut(Answer):
+    """What ends it, over all nodes."""
+
+    why: str
+    resource: str | None
+    nodes: int
+
+
+class CapacitySummary(Answer):
+    """Over all nodes asked."""
+
+    copies: int
+    per_pod: list[int]
+    nodes: int
+    full_nodes: Annotated[int, Field(description="Nodes that take none.")]
+    unknown_nodes: Annotated[int, Field(description="Nodes of which too little is known; they count as 0.")]
+    bounded: Annotated[bool, Field(description="Whether `max_copies` ended the count on any node.")]
+    runs_out: Annotated[list[RunsOut], Field(description="The most frequent first.")]
+    replays: Annotated[int, Field(description="Admissions replayed; equal nodes are counted once.")]
+
+
+class CapacityReply(Answer):
+    """The answer; with `Accept: application/x-ndjson` one line a node and then one with `summary`."""
+
+    summary: CapacitySummary
+    nodes: Annotated[list[NodeCapacity], Field(description="In the order asked; all nodes: by name.")]
+
+
+class PlannedWorkload(Question):
+    """Pods of one template in a plan."""
+
+    pod: Workload
+    copies: Annotated[
+        int | None,
+        Field(ge=0, le=MAX_PLANNED_PODS, description="Null: as many replicas as the document asks for."),
+    ] = None
+
+
+class PlanRequest(Question):
+    """Pods in the order in which they come."""
+
+    pods: Annotated[list[PlannedWorkload], Field(min_length=1, max_length=MAX_PLANNED_PODS)]
+    nodes: NodeNames = None
+    hypothetical: Annotated[list[HypotheticalNode], Field(max_length=MAX_HYPOTHETICAL)] = []
+
+
+class PlannedPod(Answer):
+    """One line of the stream: where one pod goes."""
+
+    pod: Annotated[int, Field(description="Number in the plan, from 0.")]
+    entry: Annotated[int, Field(description="Index in `pods` of the question.")]
+    name: str
+    node: Annotated[str | None, Field(description="Null: no node takes it.")]
+    score: Annotated[int | None, Field(description="0 to 10 among the nodes that pass; null: no node.")]
+    certainty: Certainty | None
+    containers: Annotated[dict[str, ContainerPlacement], Field(description="Empty: no node.")]
+    reasons: Annotated[dict[str, int], Field(description="Nodes that do not take it, by reason.")]
+
+
+class PlanSummary(Answer):
+    """The end of a plan."""
+
+    pods: int
+    placed: int
+    unplaced: int
+    per_node: Annotated[dict[str, int], Field(description="Pods placed by node; nodes without any are left out.")]
+
+
+class PlanEnd(Answer):
+    """The last line of the stream."""
+
+    summary: PlanSummary

@@ -1,0 +1,88 @@
+"""What the models of people's questions and answers have in common.
+
+Laws of the `*_models` files
+- Every field says its unit, what empty or null means, and what bounds it.
+- Questions refuse unknown keys, so that a typo is an error that names it. Answers may grow.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from extender.replay.verdict import Provider
+from extender.wire.validation import Document
+
+
+class Question(Document):
+    """Base of request bodies."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Answer(BaseModel):
+    """Base of replies."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+Manifest = dict[str, Any]
+"""A Kubernetes object as people write it."""
+
+Workload = Annotated[
+    Manifest,
+    Field(
+        description="A v1.Pod, or a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob, of which the pod "
+        "template counts. Only what admission reads is needed."
+    ),
+]
+CPUList = Annotated[str, Field(description="CPU ids as a Linux list, such as `0-3,8`.", examples=["8-9,24-25"])]
+NUMAIds = Annotated[list[int], Field(description="NUMA node ids, ascending.", examples=[[0, 1]])]
+
+
+class MemoryBlock(Answer):
+    """Memory pinned for one container."""
+
+    numa: NUMAIds
+    type: Annotated[str, Field(description="`memory` or `hugepages-SIZE`.", examples=["memory"])]
+    size: Annotated[int, Field(description="Bytes in all.", examples=[1 << 30])]
+
+
+class ContainerPlacement(Answer):
+    """Where one container lands."""
+
+    cpus: Annotated[str, Field(description="Exclusive CPUs as a Linux list; empty: it runs in the shared pool.")]
+    affinity: Annotated[
+        list[int] | None, Field(description="NUMA nodes that the Topology Manager chose; null: any.", examples=[[1]])
+    ]
+    preferred: Annotated[bool, Field(description="Whether it got as few NUMA nodes as the hardware makes possible.")]
+    memory: list[MemoryBlock]
+    devices: Annotated[dict[str, list[str]], Field(description="Device ids by resource.")]
+
+
+class RefusedBy(Answer):
+    """Who refused, and what was missing."""
+
+    provider: Provider
+    container: Annotated[str | None, Field(description="Null: the pod as a whole.")]
+    resource: Annotated[str | None, Field(description="Null: not about one resource.")]
+    wanted: Annotated[int | None, Field(description="CPUs, bytes or devices; null: not about an amount.")]
+    had: Annotated[int | None, Field(description="CPUs, bytes or devices; null: not about an amount.")]
+    when: Annotated[
+        Literal["now", "never"],
+        Field(description="`never`: hardware and configuration rule it out, whatever is free."),
+    ]
+
+
+class Verdict(Answer):
+    """What the node's kubelet would answer."""
+
+    admit: bool
+    reason: Annotated[str, Field(description="The pod status reason; empty if admitted.")]
+    message: Annotated[str, Field(description="The kubelet's own words; empty if admitted.")]
+    containers: Annotated[dict[str, ContainerPlacement], Field(description="By name; empty if refused.")]
+    certainty: Annotated[
+        str,
+        Field(description="`exact`, or `possible`: the kubelet's random choice among devices decides."),
+    ]
+    caveats: Annotated[list[str], Field(description="What the verdict takes for granted.")]
+    refused_by: Annotated[RefusedBy | None, Field(description="Only of a refusal.")] = None

@@ -1,0 +1,270 @@
+"""POST /v1/what-if: the question and the answer."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from extender.api.models import Answer, Manifest, NUMAIds, Question, Verdict, Workload
+from extender.replay.verdict import Certainty
+
+MAX_HYPOTHETICAL = 64
+MAX_CHANGED_PODS = 512
+
+NodeNames = Annotated[
+    list[str] | None,
+    Field(
+        description="Live nodes by name. Null: all of them, unless `hypothetical` nodes are given. Empty: none.",
+        max_length=20_000,
+    ),
+]
+
+
+class TaintSpec(Question):
+    """One taint of a node."""
+
+    key: str
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class HypotheticalNode(Question):
+    """A node that is not there. One of `report`, `machine` and `copy_of` says what it is made of.
+
+    The changes apply in the order of the fields below. A running node's pods stay where they are under other topology
+    settings; where a change moves the ground under them (another CPU or memory policy, other reserved CPUs), say
+    `empty` as well.
+    """
+
+    name: Annotated[str | None, Field(description="What to call it in the answer; null: named after its base.")] = None
+    report: Annotated[Manifest | None, Field(description="A full NodeReport.")] = None
+    machine: Annotated[
+        str | None, Field(description="A machine shape by name, see `GET /v1/machines`.", examples=["epyc-nps4"])
+    ] = None
+    copy_of: Annotated[str | None, Field(description="Name of a live node.", examples=["node-a"])] = None
+    kubelet_version: Annotated[
+        str | None, Field(description="Another kubelet version; null: the base's.", examples=["v1.36.2"])
+    ] = None
+    kubelet: Annotated[
+        dict[str, Any],
+        Field(
+            description="Fields of KubeletConfiguration that differ from the base's.",
+            examples=[{"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}],
+        ),
+    ] = {}
+    devices: Annotated[
+        dict[str, Any] | None,
+        Field(
+            description="Devices instead of the base's, by resource: `[{id, numa: [ids] or null, healthy}]`. Null: the "
+            "base's.",
+            examples=[{"vendor.example/gpu": [{"id": "gpu-0", "numa": [0]}]}],
+        ),
+    ] = None
+    empty: Annotated[bool, Field(description="Take every pod off first.")] = False
+    remove_pods: Annotated[
+        list[str], Field(description="UIDs, or NAMESPACE/NAME as the node lists them.", max_length=MAX_CHANGED_PODS)
+    ] = []
+    add_pods: Annotated[
+        list[Workload],
+        Field(description="Admitted one after another; an error if one is refused.", max_length=MAX_CHANGED_PODS),
+    ] = []
+    labels: Annotated[
+        dict[str, str] | None, Field(description="Null: the base's; of a machine: not known, so not checked.")
+    ] = None
+    taints: Annotated[list[TaintSpec] | None, Field(description="Null: the base's, as for `labels`.")] = None
+
+
+class WhatIfRequest(Question):
+    """A pod, and the nodes to ask."""
+
+    pod: Workload
+    nodes: NodeNames = None
+    hypothetical: Annotated[list[HypotheticalNode], Field(max_length=MAX_HYPOTHETICAL)] = []
+    explain: Annotated[
+        bool, Field(description="Tell the story behind each verdict, and search for the nearest requests that fit.")
+    ] = False
+
+
+class PodContainer(Answer):
+    """What one container asks for, as the newest kubelet reads it."""
+
+    name: str
+    kind: Literal["init", "sidecar", "app"]
+    exclusive_cpus: Annotated[int, Field(description="CPUs for itself; 0: the shared pool.")]
+    memory_bytes: Annotated[dict[str, int], Field(description="Pinned to NUMA nodes, by type, bytes; empty: not.")]
+    devices: Annotated[dict[str, int], Field(description="Devices by resource.")]
+
+
+class PodSummary(Answer):
+    """The pod that was asked about, after defaulting."""
+
+    kind: Annotated[str, Field(description="Of the document: `Pod`, `Deployment`…")]
+    namespace: str
+    name: str
+    replicas: Annotated[int, Field(description="How many the document asks for; 1 where it does not say.")]
+    qos: Literal["Guaranteed", "Burstable", "BestEffort"]
+    requests: Annotated[
+        dict[str, str],
+        Field(description="What the scheduler counts, as quantities.", examples=[{"cpu": "8", "memory": "16Gi"}]),
+    ]
+    containers: Annotated[list[PodContainer], Field(description="In the kubelet's order: init, sidecars, app.")]
+    notes: Annotated[list[str], Field(description="What is odd about it, such as why it gets no CPUs of its own.")]
+
+
+class SchedulerCheck(Answer):
+    """One question that kube-scheduler settles before it asks an extender."""
+
+    check: Annotated[
+        Literal["resources", "node-name", "node-selector", "node-affinity", "taints", "unschedulable", "other"],
+        Field(description="`other`: what is not looked at here at all."),
+    ]
+    outcome: Literal["ok", "fails", "not-checked"]
+    detail: Annotated[str, Field(description="One sentence; empty where there is nothing to say.")]
+
+
+class Scheduler(Answer):
+    """What kube-scheduler itself would say of pod and node, as far as it is known here."""
+
+    outcome: Annotated[
+        Literal["ok", "fails", "not-checked"],
+        Field(description="`fails` if any check does; `ok` if all were made and none fails."),
+    ]
+    checks: list[SchedulerCheck]
+
+
+class Hint(Answer):
+    """NUMA nodes that could serve a request together."""
+
+    numa: NUMAIds
+    preferred: bool
+
+
+class HintsStep(Answer):
+    """What one provider offered for one resource."""
+
+    step: Literal["hints"]
+    container: Annotated[str | None, Field(description="Null: for the pod as a whole (pod scope).")]
+    provider: Literal["cpu", "memory", "device"]
+    resource: str
+    wanted: Annotated[int, Field(description="CPUs, bytes or devices.")]
+    opinion: Annotated[
+        Literal["none", "impossible", "hints"],
+        Field(description="`none`: any node will do. `impossible`: no set of nodes has enough."),
+    ]
+    minimum_width: Annotated[
+        int | None, Field(description="NUMA nodes that the hardware needs; hints this wide are preferred.")
+    ]
+    hints: Annotated[list[Hint], Field(description="Narrowest first; at most 32.")]
+    hints_left_out: int
+    preferred_count: Annotated[int, Field(description="Of all hints, those left out included.")]
+
+
+class MergeStep(Answer):
+    """What the Topology Manager made of the offers."""
+
+    step: Literal["merge"]
+    container: str | None
+    policy: str
+    affinity: Annotated[list[int] | None, Field(description="The NUMA nodes chosen; null: any.")]
+    preferred: bool
+    admitted: bool
+    why: Annotated[str, Field(description="The rule that chose.")]
+
+
+class AllocationStep(Answer):
+    """What one provider took for one container."""
+
+    step: Literal["allocation"]
+    container: str
+    provider: Literal["cpu", "memory", "device"]
+    taken: Annotated[str, Field(description="In words.", examples=["CPUs 8-9,24-25"])]
+
+
+class NearestRequest(Answer):
+    """A request close to the one refused that this node would admit now."""
+
+    kind: Literal[
+        "fewer-cpus", "whole-cores", "shared-cpus", "fewer-devices", "less-memory", "topology-policy", "topology-scope"
+    ]
+    change: Annotated[str, Field(description="In words.", examples=["12 CPUs instead of 16 in container app"])]
+    container: Annotated[str | None, Field(description="Null: a change of the node, not of the pod.")]
+    resource: str | None
+    wanted: Annotated[str, Field(description="What it is in the question: a quantity, or a setting.")]
+    instead: Annotated[str, Field(description="With what it would be admitted.")]
+    verdict: Verdict
+
+
+class Explanation(Answer):
+    """The story behind one verdict."""
+
+    first_fault: Annotated[str | None, Field(description="What broke it first, in one sentence; null: admitted.")]
+    steps: Annotated[
+        list[Annotated[HintsStep | MergeStep | AllocationStep, Field(discriminator="step")]],
+        Field(description="In the order of the kubelet; at most 256."),
+    ]
+    steps_left_out: int
+    nearest: Annotated[list[NearestRequest], Field(description="Empty for an admitted pod, or if none was found.")]
+    replays: Annotated[int, Field(description="How many admissions were replayed in the search; it is bounded.")]
+
+
+class NodeAnswer(Answer):
+    """What one node's kubelet would answer, what filter makes of it, and what the scheduler would say before."""
+
+    node: str
+    hypothetical: bool = False
+    outcome: Annotated[
+        Literal["fits", "topology", "scheduler", "unknown"],
+        Field(
+            description="`topology`: the kubelet's managers refuse, or may. `scheduler`: they admit, but "
+            "kube-scheduler would not offer the node. `unknown`: too little is known of the node."
+        ),
+    ]
+    passes: Annotated[bool, Field(description="Whether filter offers the node to the scheduler.")]
+    why: Annotated[str, Field(description="The reason that the scheduler shows; empty if the node passes.")]
+    certainty: Certainty
+    score: Annotated[
+        int | None, Field(description="What prioritize gives, 0 to 10, among the nodes asked; null: does not pass.")
+    ]
+    verdict: Annotated[Verdict | None, Field(description="Null: the node is not known.")]
+    scheduler: Scheduler
+    explanation: Annotated[Explanation | None, Field(description="If `explain`; see `explanations_left_out`.")] = None
+
+
+class WhatIfSummary(Answer):
+    """The answers, counted by `outcome`."""
+
+    nodes: int
+    fits: int
+    topology: int
+    scheduler: int
+    unknown: int
+    reasons: Annotated[dict[str, int], Field(description="Nodes by the reason that the scheduler shows.")]
+
+
+class WhatIfReply(Answer):
+    """The answers, in the order of the nodes asked, hypothetical ones last; all nodes: by name."""
+
+    pod: PodSummary
+    summary: WhatIfSummary
+    nodes: list[NodeAnswer]
+    explanations_left_out: Annotated[
+        int, Field(description="Nodes that fared like one that is explained, or were too many to explain.")
+    ] = 0
+
+
+class MachineShape(Answer):
+    """A machine to ask about by name."""
+
+    name: str
+    about: str
+    sockets: int
+    numa_nodes: int
+    cpus: Annotated[int, Field(description="Logical CPUs.")]
+    threads: Annotated[int, Field(description="Of each core.")]
+    memory_bytes: int
+    devices: Annotated[dict[str, int], Field(description="Devices by resource.")]
+
+
+class MachineIndex(Answer):
+    """The catalogue."""
+
+    machines: list[MachineShape]

@@ -1,0 +1,69 @@
+"""Free room as people think of it: the largest request of each kind that one NUMA node alone could serve now.
+
+Each amount is by itself: a container that wants several things at once finds them together only where each NUMA node
+on its own has enough, and what-if says whether it does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from extender.replay.kubelet import Kubelet
+from extender.replay.state import DeviceState, ManagerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NUMARoom:
+    """`cpus` exclusive ones; `memory` bytes by type, empty where nothing counts it; `devices` by resource."""
+
+    cpus: int
+    memory: Mapping[str, int]
+    devices: Mapping[str, int]
+
+
+def free_cpus(kubelet: Kubelet, state: ManagerState) -> int:
+    """CPUs that a container could get exclusively now, raw bits; 0 where the CPU manager gives none."""
+    return state.cpu.default & ~kubelet.reserved_cpus if kubelet.cpu_static else 0
+
+
+def free_devices(state: DeviceState) -> dict[str, list[str]]:
+    """Ids of healthy devices that nobody holds, by resource."""
+    return {
+        resource: [
+            device_id
+            for device_id, device in devices.items()
+            if device.healthy and device_id not in state.held.get(resource, frozenset())
+        ]
+        for resource, devices in sorted(state.devices.items())
+    }
+
+
+def numa_room(kubelet: Kubelet, state: ManagerState) -> dict[int, NUMARoom]:
+    """The room of each NUMA node, by id."""
+    free = free_cpus(kubelet, state)
+    devices = free_devices(state.devices)
+    counted = {node.id: node for node in state.memory.nodes}
+    rooms = {}
+    for numa in kubelet.machine.numa_ids:
+        node = counted.get(numa)
+        # memory of a group of nodes is given away only as a whole
+        alone = node is not None and node.cells == 1 << numa
+        rooms[numa] = NUMARoom(
+            cpus=_largest_cpu_request(kubelet, state, (free & kubelet.machine.numa_cpus.get(numa, 0)).bit_count()),
+            memory={name: a.free if alone else 0 for name, a in node.amounts} if node is not None else {},
+            devices={resource: _on_numa(state.devices, resource, ids, numa) for resource, ids in devices.items()},
+        )
+    return rooms
+
+
+def _largest_cpu_request(kubelet: Kubelet, state: ManagerState, free: int) -> int:
+    """Under full-pcpus-only: whole cores, and no more than there are free cores without a reserved thread."""
+    if not kubelet.cpu_options.full_pcpus_only:
+        return free
+    physical = (state.cpu.default & ~kubelet.reserved_physical_cpus).bit_count()
+    largest = min(free, physical)
+    return largest - largest % max(1, kubelet.machine.cpus_per_core)
+
+
+def _on_numa(state: DeviceState, resource: str, ids: list[str], numa: int) -> int:
+    devices = state.devices[resource]
+    return sum(1 for device_id in ids if (devices[device_id].numa or 0) >> numa & 1)
