@@ -21,6 +21,17 @@ SERVICE_ACCOUNT_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  #
 FILE = click.Path(path_type=Path)
 
 
+def _rules(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, bool]:
+    """The switches of `--rule`, each NAME=true or NAME=false."""
+    rules: dict[str, bool] = {}
+    for text in texts:
+        name, _, setting = text.partition("=")
+        if not name.isidentifier() or setting not in ("true", "false"):
+            raise click.BadParameter(f"{text!r} is neither NAME=true nor NAME=false")
+        rules[name] = setting == "true"
+    return rules
+
+
 def _node_options(command: Callable[..., None]) -> Callable[..., None]:
     """Options that both commands have."""
     existing = click.Path(path_type=Path, exists=True, file_okay=False)
@@ -41,6 +52,11 @@ def _node_options(command: Callable[..., None]) -> Callable[..., None]:
             "--kubelet-version", envvar="KUBELET_VERSION",
             help='Such as "v1.36.2"; wins over what the kubelet says of itself.',
         ),
+        click.option(
+            "--rule", "rules", multiple=True, callback=_rules, envvar="NUMA_RULES", metavar="NAME=true|false",
+            help="A behaviour that the kubelet's vendor back-ported, such as device_numa_narrowing=true; may be given "
+            "several times (in the environment: separated by blanks). The extender knows the names.",
+        ),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -55,9 +71,19 @@ def main() -> None:
 
 @main.command()
 @_node_options
-def report(root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None) -> None:
+def report(
+    *,
+    root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
+    rules: dict[str, bool],
+) -> None:  # fmt: skip
     """Print the NodeReport of the machine whose files lie under --root, as one line of JSON."""
-    settings = NodeSettings(root=root, node_name=node_name, kubelet_dir=kubelet_dir, kubelet_version=kubelet_version)
+    settings = NodeSettings(
+        root=root,
+        node_name=node_name,
+        kubelet_dir=kubelet_dir,
+        kubelet_version=kubelet_version,
+        rules=rules,
+    )
     content = Node(settings).look(is_tick=True)
     click.echo(orjson.dumps(replace(content, sequence=next_sequence(0), observed_at=time.time())))
 
@@ -97,6 +123,7 @@ def report(root: Path, node_name: str, kubelet_dir: str | None, kubelet_version:
 def run(
     *,
     root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
+    rules: dict[str, bool],
     push: str | None, interval: float, once: bool, dry_run: bool, listen: str, timeout: float,
     token_file: Path | None, ca_file: Path | None, cert_file: Path | None, key_file: Path | None,
     kubelet_url: str | None, kubelet_token_file: Path, kubelet_ca_file: Path | None, kubelet_pin_file: Path | None,
@@ -123,6 +150,7 @@ def run(
             kubelet_dir=kubelet_dir,
             kubelet_version=kubelet_version,
             kubelet_api=_kubelet_api(kubelet_url, kubelet_token_file, kubelet_ca_file, kubelet_pin_file),
+            rules=rules,
         ),
         target=None if dry_run else target,
         cadence=Cadence(interval=interval),

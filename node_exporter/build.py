@@ -15,12 +15,14 @@ def build_report(
     observation: Observation,
     *,
     node_name: str,
+    rules: Mapping[str, bool] | None = None,
     remembered: Remembered = NOTHING_REMEMBERED,
     sequence: int = 0,
     observed_at: float = 0.0,
 ) -> NodeReport:
     """Put one observation into the published form.
 
+    `rules`: see `NodeReport`.
     `remembered`: devices that earlier observations listed as healthy since the kubelet started, with their NUMA ids.
     `sequence` and `observed_at` are usually filled in by whoever sends the report.
     """
@@ -50,6 +52,7 @@ def build_report(
         pods=pods,
         zones=zones,
         problems=tuple(sorted({*problems, *zone_problems})),
+        rules=dict(sorted((rules or {}).items())),
     )
 
 

@@ -1,7 +1,8 @@
 """The node as the agent sees it: all sources together, with what may be kept between two looks."""
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ class NodeSettings:
     """Where the node's files lie and what is said by hand. None: found on the node.
 
     `kubelet_api` None: the kubelet is not asked; configuration comes from files, the version from `kubelet_version`.
+    `rules`: what the kubelet's vendor back-ported, see `NodeReport`.
     """
 
     root: Path
@@ -32,6 +34,7 @@ class NodeSettings:
     kubelet_dir: str | None = None
     kubelet_version: str | None = None
     kubelet_api: "KubeletApi | None" = None
+    rules: Mapping[str, bool] = field(default_factory=dict)
 
 
 class Node:
@@ -56,7 +59,10 @@ class Node:
         fixed = self._refreshed(is_tick=is_tick)
         observation = observe(self._settings.root, fixed, self._podresources.ask, time.sleep)
         self._remembered = remember(self._remembered, observation.podresources)
-        return build_report(observation, node_name=self._settings.node_name, remembered=self._remembered)
+        settings = self._settings
+        return build_report(
+            observation, node_name=settings.node_name, rules=settings.rules, remembered=self._remembered
+        )
 
     def _refreshed(self, *, is_tick: bool) -> Fixed:
         """Read again what changes only with the kubelet: after its restart, in due time, or while parts are missing."""

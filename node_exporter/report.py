@@ -183,7 +183,9 @@ class NodeReport:
     clock jumps included. `observed_at` is Unix seconds by the node's clock, for people. `kubelet_version` is as in
     node.status.nodeInfo ("v1.36.2"), None if unknown. `kubelet` None: no configuration could be found, so no verdict
     is possible. `devices`: by resource name, None if neither podresources nor the checkpoint could be read; an empty
-    object means that there are none. `pods` None: podresources did not answer.
+    object means that there are none. `pods` None: podresources did not answer. `rules`: behaviour that the kubelet's
+    vendor back-ported or took out, set by hand, see the README; a reader that does not know a name must refuse the
+    report. Empty: the kubelet behaves as its version says.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -199,6 +201,7 @@ class NodeReport:
     pods: Sequence[Pod] | None
     zones: Sequence[Zone] = ()
     problems: Sequence[Problem] = ()
+    rules: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from extender.replay.admission import release_pods
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
 from extender.replay.observed import ObservedStateError, check_observed
+from extender.replay.rules import SWITCHES
 from extender.replay.startup import initial_state, start
 from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
 from extender.replay.verdict import Provider
@@ -144,7 +145,12 @@ def _read_fixed(
     has_machine = bool(facts.machine.cpus or facts.machine.numa)
     machine = machine_from_json(document["machine"], "machine") if has_machine else None
     version = facts.kubelet_version or ""
-    config = kubelet_config_from_json(version, document["kubelet"], "kubelet") if facts.kubelet else None
+    _check_rules(facts.rules)
+    config = (
+        kubelet_config_from_json(version, document["kubelet"], "kubelet", rules=dict(facts.rules))
+        if facts.kubelet
+        else None
+    )
     devices = devices_from_json(document["devices"], "devices") if facts.devices else {}
     if machine is None or config is None or not version:
         for name, part in (("machine", machine), ("kubelet", config), ("kubelet_version", version)):
@@ -156,6 +162,12 @@ def _read_fixed(
     except KubeletConfigError as error:
         problems.append(_problem(f"kubelet.{error.field}", f"no kubelet starts like this: {error.reason}"))
         return None, devices
+
+
+def _check_rules(rules: Mapping[str, bool]) -> None:
+    """A switch that nobody here knows would leave the replay wrong without a word: the report is refused."""
+    for name in sorted(set(rules) - SWITCHES):
+        raise WireError(f"rules.{shown(name)[1:-1]}", f"no such rule; known are {', '.join(sorted(SWITCHES))}")
 
 
 class _Gaps:

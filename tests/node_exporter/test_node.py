@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -51,7 +52,7 @@ def api(server: FakeKubeletApi, tmp_path: Path) -> KubeletApi:
     return KubeletApi(url=server.url, token_file=tmp_path / "token", ca_file=tmp_path / "ca.pem", timeout_seconds=2)
 
 
-def node_of(root: Path, api: KubeletApi | None = None, **more: str) -> Node:
+def node_of(root: Path, api: KubeletApi | None = None, **more: Any) -> Node:
     return Node(NodeSettings(root=root, node_name="n", kubelet_api=api, **more))
 
 

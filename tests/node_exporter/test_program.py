@@ -59,6 +59,22 @@ def test_report_tells_the_node_as_it_was_written(root: Path) -> None:
     assert report["kubelet"]["reservation"] == {"cpu": "2", "memory": str(1 << 30)}
 
 
+def test_back_ported_rules_are_reported_by_name(root: Path) -> None:
+    flags = call("report", "--root", root, "--rule", "sidecars=false", "--rule", "device_numa_narrowing=true")
+    environment = call("report", "--root", root, NUMA_RULES="sidecars=false device_numa_narrowing=true")
+
+    for done in (flags, environment):
+        assert json.loads(done.stdout)["rules"] == {"device_numa_narrowing": True, "sidecars": False}
+
+
+@pytest.mark.parametrize("rule", ["sidecars", "sidecars=yes", "=true", "a b=true"])
+def test_a_rule_that_is_no_switch_is_refused_at_once(root: Path, rule: str) -> None:
+    done = call("report", "--root", root, "--rule", rule)
+
+    assert done.returncode == 2
+    assert "is neither NAME=true nor NAME=false" in done.stderr
+
+
 def test_node_without_a_kubelet_is_reported_with_problems(tmp_path: Path) -> None:
     write_machine(tmp_path, MACHINE)
 

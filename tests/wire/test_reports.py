@@ -8,6 +8,7 @@ import pytest
 
 from extender.demo.nodes import SampleNode, Workload
 from extender.replay.verdict import Provider
+from extender.wire.errors import WireError
 from extender.wire.reports import ReadReport, read_heartbeat, read_report
 from tests.reports import report_of, sample
 
@@ -54,6 +55,20 @@ def test_unknown_fields_of_a_newer_exporter_are_passed_over() -> None:
     document["state"]["cpu_manager_state"]["new"] = 1
 
     assert _holdings(_read(document)) == _holdings(NODE)
+
+
+def test_back_ported_rules_switch_the_replay() -> None:
+    document = report_of(sample(version="v1.35.4"))
+
+    assert (kubelet := _read(document).kubelet) is not None
+    assert not kubelet.rules.device_numa_narrowing
+    assert (kubelet := _read(document | {"rules": {"device_numa_narrowing": True}}).kubelet) is not None
+    assert kubelet.rules.device_numa_narrowing
+
+
+def test_a_rule_that_nobody_knows_is_refused_with_those_known() -> None:
+    with pytest.raises(WireError, match=r"rules.device_narrowing: no such rule; known are .*device_numa_narrowing"):
+        _read(report_of(NODE) | {"rules": {"device_narrowing": True}})
 
 
 @pytest.mark.parametrize(
