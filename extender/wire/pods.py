@@ -8,6 +8,7 @@ Laws:
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
@@ -31,10 +32,10 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
     metadata = _mapping(pod.get("metadata"), f"{path}.metadata")
     spec = _mapping(pod.get("spec"), f"{path}.spec")
     status = _optional_mapping(pod.get("status"), f"{path}.status") or {}
-    statuses = _statuses(status, f"{path}.status")
+    known = _Known(_statuses(status, f"{path}.status"), _claimed(status, f"{path}.status.extendedResourceClaimStatus"))
     containers = [
-        *_containers(spec.get("initContainers"), f"{path}.spec.initContainers", statuses, init=True),
-        *_containers(spec.get("containers"), f"{path}.spec.containers", statuses, init=False),
+        *_containers(spec.get("initContainers"), f"{path}.spec.initContainers", known, init=True),
+        *_containers(spec.get("containers"), f"{path}.spec.containers", known, init=False),
     ]
     if not any(c.kind is ContainerKind.APP for c in containers):
         raise WireError(f"{path}.spec.containers", "a pod has at least one container")
@@ -82,14 +83,22 @@ def _text(value: object, path: str) -> str:
     return value
 
 
-def _containers(value: object, path: str, statuses: Mapping[str, Mapping[str, int]], *, init: bool) -> list[Container]:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the pod's status says of its containers, by name."""
+
+    allocated: Mapping[str, Mapping[str, int]]
+    claimed: Mapping[str, frozenset[str]]
+
+
+def _containers(value: object, path: str, known: _Known, *, init: bool) -> list[Container]:
     return [
-        _container(_mapping(item, f"{path}[{i}]"), f"{path}[{i}]", statuses, init=init)
+        _container(_mapping(item, f"{path}[{i}]"), f"{path}[{i}]", known, init=init)
         for i, item in enumerate(_list(value, path, MAX_CONTAINERS))
     ]
 
 
-def _container(document: Json, path: str, statuses: Mapping[str, Mapping[str, int]], *, init: bool) -> Container:
+def _container(document: Json, path: str, known: _Known, *, init: bool) -> Container:
     name = _text(document.get("name"), f"{path}.name")
     if not name:
         raise WireError(f"{path}.name", "empty")
@@ -100,7 +109,12 @@ def _container(document: Json, path: str, statuses: Mapping[str, Mapping[str, in
     if init:
         kind = ContainerKind.SIDECAR if document.get("restartPolicy") == "Always" else ContainerKind.INIT
     return Container(
-        name=name, kind=kind, requests_milli=requests, limits_milli=limits, allocated_milli=statuses.get(name)
+        name=name,
+        kind=kind,
+        requests_milli=requests,
+        limits_milli=limits,
+        allocated_milli=known.allocated.get(name),
+        dra_resources=known.claimed.get(name, frozenset()),
     )
 
 
@@ -151,6 +165,19 @@ def _statuses(status: Json, path: str) -> dict[str, dict[str, int]]:
             entry = _mapping(item, f"{path}.{key}[{i}]")
             name = _text(entry.get("name", ""), f"{path}.{key}[{i}].name")
             result[name] = _amounts(entry.get("allocatedResources"), f"{path}.{key}[{i}].allocatedResources")
+    return result
+
+
+def _claimed(status: Json, path: str) -> dict[str, frozenset[str]]:
+    """Extended resources that a DRA claim satisfies, by container name."""
+    claim = _optional_mapping(status.get("extendedResourceClaimStatus"), path) or {}
+    result: dict[str, frozenset[str]] = {}
+    for i, item in enumerate(_list(claim.get("requestMappings"), f"{path}.requestMappings", MAX_CONTAINERS)):
+        where = f"{path}.requestMappings[{i}]"
+        mapping = _mapping(item, where)
+        container = _text(mapping.get("containerName"), f"{where}.containerName")
+        resource = _text(mapping.get("resourceName"), f"{where}.resourceName")
+        result[container] = result.get(container, frozenset()) | {resource}
     return result
 
 
