@@ -1,25 +1,19 @@
 """Replay a scenario: a history of pods on one node, step by step.
 
-Where the kubelet chooses among devices at random, every state that can follow is carried along (at most MAX_STATES), so
-that later verdicts are judged in all of them.
+Where the kubelet chooses among devices at random, every state that can follow is carried along (at most
+`branches.MAX_STATES`), so that later verdicts are judged in all of them.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
 
-from extender.replay.admission import Outcome, admit, answer, identity, release_pods, start_pod
-from extender.replay.kubelet import Kubelet
+from extender.replay.admission import Outcome, release_pods, start_pod
+from extender.replay.branches import admit_in_all
 from extender.replay.pod import PodRequest, resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
-from extender.replay.verdict import Certainty, Reason, Rejected
+from extender.replay.verdict import Reason, Rejected
 from extender.wire.scenarios import Scenario, Step
-
-MAX_STATES: Final = 64
-"""States carried from step to step; beyond it verdicts are `possible` and the rest is dropped."""
-
-_MAX_REPLAYS_PER_STEP: Final = 512
 
 
 class KubeletCrashError(Exception):
@@ -67,19 +61,3 @@ def _after_event(step: Step, state: ManagerState, admitted: dict[str, PodRequest
     if step.op == "remove":
         return release_pods(state, (step.uid,))
     return start_pod(state, admitted[step.uid]) if step.uid in admitted else state
-
-
-def admit_in_all(kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest) -> tuple[Outcome, ...]:
-    """Every distinct outcome of one admission from any of the states; never empty, at most MAX_STATES."""
-    found: dict[object, Outcome] = {}
-    complete = True
-    for state in states:
-        first = admit(kubelet, state, request, max_replays=max(1, _MAX_REPLAYS_PER_STEP // len(states)))
-        complete = complete and first.complete
-        for outcome in (first, *first.alternatives):
-            found.setdefault(identity(outcome), outcome)
-    outcomes = tuple(found.values())
-    decided = complete and len(outcomes) <= MAX_STATES and len({answer(o.verdict) for o in outcomes}) == 1
-    if not decided:
-        outcomes = tuple(replace(o, verdict=replace(o.verdict, certainty=Certainty.POSSIBLE)) for o in outcomes)
-    return outcomes[:MAX_STATES]

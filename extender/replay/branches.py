@@ -1,0 +1,42 @@
+"""Admission from several states at once.
+
+Where the kubelet chose among devices at random, or where it is not known what came first, a node can be in one of
+several states. Every one is carried along, at most `MAX_STATES`.
+
+Laws:
+- An answer is certain only if all states give it; otherwise every outcome says `possible`.
+- Outcomes that no later pod can tell apart count once.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from extender.replay.admission import Outcome, admit, answer, identity
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import PodRequest
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Certainty
+
+MAX_STATES: Final = 64
+"""States carried from one admission to the next; beyond it verdicts are `possible` and the rest is dropped."""
+
+MAX_REPLAYS: Final = 512
+"""Replays spent on one admission, shared between the states it is tried in."""
+
+
+def admit_in_all(
+    kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, *, max_replays: int = MAX_REPLAYS
+) -> tuple[Outcome, ...]:
+    """Every distinct outcome of one admission from any of the states; never empty, at most MAX_STATES."""
+    found: dict[object, Outcome] = {}
+    complete = True
+    for state in states:
+        first = admit(kubelet, state, request, max_replays=max(1, max_replays // len(states)))
+        complete = complete and first.complete
+        for outcome in (first, *first.alternatives):
+            found.setdefault(identity(outcome), outcome)
+    outcomes = tuple(found.values())
+    decided = complete and len(outcomes) <= MAX_STATES and len({answer(o.verdict) for o in outcomes}) == 1
+    if not decided:
+        outcomes = tuple(replace(o, verdict=replace(o.verdict, certainty=Certainty.POSSIBLE)) for o in outcomes)
+    return outcomes[:MAX_STATES]
