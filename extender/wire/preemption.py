@@ -1,0 +1,198 @@
+"""The preempt verb of the scheduler extender protocol, as Go writes and reads it.
+
+Laws of this file
+- A request names victims in one of two forms: full pods (`NodeNameToVictims`), or UIDs (`NodeNameToMetaVictims`, where
+  the extender is `nodeCacheCapable`). The reply always has the second form.
+- Of a victim's object only what choosing victims needs is read. An empty or null list of victims is a valid one: newer
+  schedulers send it for nodes that only an extender refuses.
+- The reply has no place for an error: a request that cannot be read is answered with a status that is none of 200.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Final
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from extender.replay.pod import Pod
+from extender.wire.errors import WireError, shown
+from extender.wire.pods import MAX_NAME_LENGTH, pod_from_json
+from extender.wire.validation import load_json
+
+Json = Mapping[str, object]
+NEVER: Final = "Never"
+"""The `preemptionPolicy` of a pod that waits instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedPod:
+    """A victim as the request describes it. `started_at` in Unix seconds, None before its kubelet saw it."""
+
+    uid: str
+    priority: int
+    started_at: float | None
+    terminating: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What the scheduler would evict from one node.
+
+    `victims` are UIDs in its order, each once; `described` holds those of which it sent the object; `violations` is how
+    many of them break a disruption budget, as it counts.
+    """
+
+    victims: tuple[str, ...]
+    described: Mapping[str, DescribedPod] = field(default_factory=dict)
+    violations: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionArgs:
+    """A preempt request. `may_preempt` False: the pod's `preemptionPolicy` is Never."""
+
+    pod: Pod
+    priority: int
+    may_preempt: bool
+    proposals: Mapping[str, Proposal]
+
+
+def parse_preemption(body: bytes) -> PreemptionArgs:
+    """Read the body of a preempt request; where both forms are filled, the full pods are read.
+
+    Raises:
+        WireError: not JSON, no pod, neither form, or a part of the wrong type.
+    """
+    document = _object(load_json(body), "")
+    pod = pod_from_json(document.get("Pod"), "Pod")
+    spec = _object(_object(document.get("Pod"), "Pod").get("spec"), "Pod.spec")
+    full, meta = document.get("NodeNameToVictims"), document.get("NodeNameToMetaVictims")
+    if full is None and meta is None:
+        raise WireError("NodeNameToMetaVictims", "neither NodeNameToVictims nor NodeNameToMetaVictims is given")
+    name = "NodeNameToMetaVictims" if full is None else "NodeNameToVictims"
+    nodes = _object(meta if full is None else full, name)
+    return PreemptionArgs(
+        pod=pod,
+        priority=_integer(spec.get("priority"), "Pod.spec.priority"),
+        may_preempt=spec.get("preemptionPolicy") != NEVER,
+        proposals={node: _proposal(value, f"{name}[{node!r}]", full=full is not None) for node, value in nodes.items()},
+    )
+
+
+def _proposal(value: object, path: str, *, full: bool) -> Proposal:
+    document = _object(value, path)
+    entries = document.get("Pods")
+    if entries is None:
+        entries = []
+    if not isinstance(entries, list):
+        raise WireError(f"{path}.Pods", f"a list is expected, not {shown(entries)}")
+    violations = _integer(document.get("NumPDBViolations"), f"{path}.NumPDBViolations")
+    if violations < 0:
+        raise WireError(f"{path}.NumPDBViolations", f"{violations} is negative")
+    if not full:
+        uids = [
+            _uid(_object(e, f"{path}.Pods[{i}]").get("UID"), f"{path}.Pods[{i}].UID") for i, e in enumerate(entries)
+        ]
+        return Proposal(victims=tuple(dict.fromkeys(uids)), violations=violations)
+    described = {pod.uid: pod for pod in (_described(e, f"{path}.Pods[{i}]") for i, e in enumerate(entries))}
+    return Proposal(victims=tuple(described), described=described, violations=violations)
+
+
+def _described(value: object, path: str) -> DescribedPod:
+    pod = _object(value, path)
+    metadata, spec = _object(pod.get("metadata"), f"{path}.metadata"), _object(pod.get("spec"), f"{path}.spec")
+    status = pod.get("status")
+    return DescribedPod(
+        uid=_uid(metadata.get("uid"), f"{path}.metadata.uid"),
+        priority=_integer(spec.get("priority"), f"{path}.spec.priority"),
+        started_at=_seconds(status.get("startTime")) if isinstance(status, dict) else None,
+        terminating=metadata.get("deletionTimestamp") is not None,
+    )
+
+
+def _object(value: object, path: str) -> Json:
+    if not isinstance(value, dict):
+        raise WireError(path, "missing" if value is None else f"an object is expected, not {shown(value)}")
+    return value
+
+
+def _uid(value: object, path: str) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_LENGTH:
+        raise WireError(path, "missing" if value is None else f"a UID is expected, not {shown(value)}")
+    return value
+
+
+def _integer(value: object, path: str) -> int:
+    """0 where Go leaves the number out."""
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise WireError(path, f"an integer is expected, not {shown(value)}")
+    return value
+
+
+def _seconds(value: object) -> float | None:
+    """An RFC 3339 time; None for one that cannot be read, because it only breaks ties."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def preemption_reply(plans: Mapping[str, tuple[Sequence[str], int]]) -> bytes:
+    """The reply: victims (UIDs, most important first) and broken disruption budgets, by node."""
+    nodes = {
+        name: {"Pods": [{"UID": uid} for uid in victims], "NumPDBViolations": violations}
+        for name, (victims, violations) in plans.items()
+    }
+    return orjson.dumps({"NodeNameToMetaVictims": nodes})
+
+
+class _GoModel(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+KubernetesObject = dict[str, object]
+_Violations = Annotated[int, Field(ge=0, description="Victims that break a PodDisruptionBudget.")]
+
+
+class MetaPod(_GoModel):
+    """A victim by its UID."""
+
+    UID: Annotated[str, Field(description="`metadata.uid`.")]
+
+
+class MetaVictims(_GoModel):
+    """The victims of one node, most important first."""
+
+    Pods: Annotated[list[MetaPod] | None, Field(description="Empty: nobody need go.")]
+    NumPDBViolations: _Violations = 0
+
+
+class Victims(_GoModel):
+    """The victims of one node, most important first, in full."""
+
+    Pods: Annotated[list[KubernetesObject] | None, Field(description="v1.Pod objects.")]
+    NumPDBViolations: _Violations = 0
+
+
+class ExtenderPreemptionArgs(_GoModel):
+    """What kube-scheduler sends to preempt. One of the two maps is null."""
+
+    Pod: Annotated[KubernetesObject, Field(description="The v1.Pod that is to be scheduled.")]
+    NodeNameToVictims: Annotated[
+        dict[str, Victims] | None, Field(description="Candidates by name, if `nodeCacheCapable: false`.")
+    ] = None
+    NodeNameToMetaVictims: Annotated[
+        dict[str, MetaVictims] | None, Field(description="Candidates by name, if `nodeCacheCapable: true`.")
+    ] = None
+
+
+class ExtenderPreemptionResult(_GoModel):
+    """What preempt answers: the nodes on which evicting these victims makes room for the pod."""
+
+    NodeNameToMetaVictims: Annotated[dict[str, MetaVictims], Field(description="Empty: no node would do.")]
