@@ -1,6 +1,14 @@
-"""All metric families of the service, in one registry of their own (nothing is registered on import)."""
+"""All metric families of the service, in one registry of their own (nothing is registered on import).
 
-from typing import Final
+Laws of this file
+- Label values come from closed sets, never from input: what a caller sends can make no new series.
+- A family answers a question that an operator asks; its help says which values mean what. `docs/metrics.md` is this
+  file as a table: `python -m extender.metrics` writes it, and a test compares.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -9,46 +17,158 @@ _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
+F = TypeVar("F", Counter, Gauge, Histogram)
+
+
 class Metrics:
-    """The families; label values come from closed sets, never from input."""
+    """The families."""
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
-        self.verb_seconds: Final = Histogram(
-            "numa_extender_verb_seconds",
-            "Time from the first byte of a scheduler request to its reply.",
-            ("verb", "outcome"),
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.candidates: Final = Counter(
-            "numa_extender_filter_candidates",
-            "Candidate nodes of filter requests, by what became of them: `passed`, or the reason.",
-            ("result",),
-            registry=self.registry,
-        )
-        self.judgements: Final = Counter(
-            "numa_extender_judgements",
-            "Classes of nodes looked at: `remembered`, or `replayed` now.",
-            ("source",),
-            registry=self.registry,
-        )
-        self.reports: Final = Counter(
-            "numa_extender_reports",
-            "Messages of exporters: `report` or `heartbeat`, and `accepted`, `invalid`, `outdated`, `unknown`, `full`.",
-            ("kind", "outcome"),
-            registry=self.registry,
-        )
-        self.nodes: Final = Gauge(
-            "numa_extender_nodes", "Nodes held, by certainty of their state.", ("certainty",), registry=self.registry
-        )
-        self.classes: Final = Gauge(
-            "numa_extender_node_classes", "Different nodes, as far as verdicts go.", registry=self.registry
-        )
-        self.remembered: Final = Gauge(
-            "numa_extender_remembered_judgements", "Judgements and pod shapes remembered.", registry=self.registry
-        )
+        self._families: Final[list[tuple[Counter | Gauge | Histogram, tuple[str, ...]]]] = []
+        self._verbs()
+        self._nodes()
+        self._in_flight()
+        self._callers()
+        self._transport()
+        self._duties()
 
     def exposition(self) -> bytes:
         """The Prometheus text format."""
         return generate_latest(self.registry)
+
+    def reference(self) -> list[tuple[str, str, tuple[str, ...], str]]:
+        """Name as scraped, type, labels and help of every family, in the order of this file."""
+        rows = []
+        for metric, labels in self._families:
+            family = next(iter(metric.describe()))
+            name = family.name + ("_total" if family.type == "counter" else "")
+            rows.append((name, family.type, labels, family.documentation))
+        return rows
+
+    def _verbs(self) -> None:
+        self.verb_seconds = self._histogram(
+            "verb_seconds",
+            "Time from the first byte of a scheduler request to its reply. outcome: `answered`; `invalid`: not "
+            "understood; `busy`: over the bound of calls at once; `failed`: a defect.",
+            ("verb", "outcome"),
+        )
+        self.phase_seconds = self._histogram(
+            "phase_seconds",
+            "The parts of it: `read` the body, `parse` it, `judge` (replaying what is not remembered), `reply`.",
+            ("verb", "phase"),
+        )
+        self.candidates = self._counter(
+            "filter_candidates",
+            "Candidate nodes of filter requests, by what became of them (`passed`, or the reason) and certainty.",
+            ("result", "certainty"),
+        )
+        self.judgements = self._counter(
+            "judgements", "Classes of nodes looked at: `remembered`, or `replayed` now.", ("source",)
+        )
+        self.remembered = self._gauge("remembered_judgements", "Judgements and pod shapes remembered.")
+
+    def _nodes(self) -> None:
+        self.reports = self._counter(
+            "reports",
+            "Messages of exporters: `report` or `heartbeat`, and `accepted`, `invalid`, `too_large`, `outdated`, "
+            "`unknown`, `full`, `failed`.",
+            ("kind", "outcome"),
+        )
+        self.nodes = self._gauge("nodes", "Nodes held, by certainty of their state.", ("certainty",))
+        self.silence = self._gauge(
+            "node_silence_seconds",
+            "Time since nodes were last heard of: median (`0.5`), `0.99`, and the longest (`1`). 0 without nodes.",
+            ("quantile",),
+        )
+        self.classes = self._gauge("node_classes", "Different nodes, as far as verdicts go.")
+
+    def _in_flight(self) -> None:
+        self.assumed = self._gauge("assumed_pods", "Pods bound and not yet confirmed by a report of their node.")
+        self.predictions = self._counter(
+            "predictions",
+            "What was foretold of a pod and what the kubelet did: `agreed`, `false_admit` (it refused a pod that we "
+            "had passed), `placement` (admitted elsewhere on the node), `unsettled` (never learned).",
+            ("outcome",),
+        )
+
+    def _callers(self) -> None:
+        self.insecure = self._gauge("insecure", "1: started with `insecure`, everybody may do everything.")
+        self.admissions = self._counter(
+            "admissions",
+            "Requests by how the caller proved who it is (`certificate`, `token`, `loopback`, `none`, `insecure`), the "
+            "scope needed, and the outcome: `allowed`, `unauthenticated`, `forbidden`, `unavailable` (the API server "
+            "could not be asked).",
+            ("means", "scope", "outcome"),
+        )
+        self.reviews = self._counter(
+            "reviews",
+            "Questions to the API server: `token` or `access`; `yes`, `no`, `failed`, or `grace`: failed, and an "
+            "earlier yes still holds.",
+            ("kind", "outcome"),
+        )
+        self.limited = self._counter(
+            "limited",
+            "Requests and connections turned away: `rate`, `concurrency`, `body`, `head_timeout`, `body_timeout`, "
+            "`connections`, `reviews`.",
+            ("limit",),
+        )
+        self.responses = self._counter(
+            "responses", "Responses by scope of the route and first digit of the status (`2xx`).", ("scope", "status")
+        )
+
+    def _transport(self) -> None:
+        self.connections = self._gauge("connections", "Connections open now: `plain` or `tls`.", ("listener",))
+        self.certificate_loads = self._counter(
+            "certificate_loads",
+            "Certificate files read: `loaded`, or `failed` (the last good ones stay).",
+            ("outcome",),
+        )
+        self.certificate_expiry = self._gauge(
+            "certificate_expiry_timestamp_seconds", "When our own certificate ends, Unix time; 0 without one."
+        )
+
+    def _duties(self) -> None:
+        self.leader = self._gauge("leader", "1: this process writes (binds, wakes pods). Also 1 without a lease.")
+        self.refused_pods = self._gauge("refused_pods", "Pods refused `not now` and remembered for waking up.")
+        self.wake_ups = self._counter(
+            "wake_ups",
+            "Nodes on which a refused pod would fit now: `touched` to wake it, `limited`, or `failed`.",
+            ("outcome",),
+        )
+
+    def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        return self._add(Counter(f"numa_extender_{name}", text, labels, registry=self.registry), labels)
+
+    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+        return self._add(Gauge(f"numa_extender_{name}", text, labels, registry=self.registry), labels)
+
+    def _histogram(self, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
+        family = Histogram(f"numa_extender_{name}", text, labels, registry=self.registry, buckets=_SECONDS)
+        return self._add(family, labels)
+
+    def _add(self, family: F, labels: Sequence[str]) -> F:
+        self._families.append((family, tuple(labels)))
+        return family
+
+
+def reference_page() -> str:
+    """`docs/metrics.md`."""
+    rows = [
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |"
+        for name, kind, labels, text in Metrics().reference()
+    ]
+    return "\n".join((*_PAGE, *rows, ""))
+
+
+_PAGE: Final = (
+    "# Metrics of the extender",
+    "",
+    "Scraped at `/metrics`. Written by `python -m extender.metrics`; a test compares it with the code.",
+    "",
+    "| family | type | labels | what it tells |",
+    "|---|---|---|---|",
+)
+
+if __name__ == "__main__":
+    sys.stdout.write(reference_page())

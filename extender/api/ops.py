@@ -39,8 +39,17 @@ def ops_router(service: Service) -> APIRouter:
         by_certainty = Counter(certainty_of(record) for record in service.cluster)
         for certainty in (Certainty.EXACT, Certainty.STALE, Certainty.UNKNOWN):
             service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
+        _silence(service)
         service.metrics.classes.set(service.cluster.class_count)
         service.metrics.remembered.set(len(service.memo))
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)
 
     return router
+
+
+def _silence(service: Service) -> None:
+    """How long nodes have been silent: nothing of it is kept between two scrapes."""
+    now = service.clock()
+    ages = sorted(now - record.heard_at for record in service.cluster) or [0.0]
+    for quantile in ("0.5", "0.99", "1"):
+        service.metrics.silence.labels(quantile).set(ages[min(len(ages) - 1, int(float(quantile) * len(ages)))])

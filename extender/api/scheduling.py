@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request, Response
 from extender.api.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.service import Service
 from extender.replay.rules import NEWEST_MINOR, Rules
+from extender.replay.verdict import Certainty
 from extender.verbs.candidates import Candidates
 from extender.verbs.filter import Filtered, filter_nodes
 from extender.verbs.memo import Judgements, judge_all
@@ -88,7 +89,7 @@ async def _answer(
 async def _filter(service: Service, args: SchedulerArgs) -> bytes:
     judged = await _judge(service, args)
     filtered = Filtered(passed=args.names) if judged is None else filter_nodes(*judged)
-    _count(service, filtered)
+    _count(service, filtered, judged)
     if service.settings.failed_nodes_resolvable:
         now = {name: refusal.text for name, refusal in filtered.refused.items() if not refusal.never}
         never = {name: refusal.text for name, refusal in filtered.refused.items() if refusal.never}
@@ -115,8 +116,13 @@ async def _judge(service: Service, args: SchedulerArgs) -> tuple[Candidates, Jud
     return candidates, memo.judgements
 
 
-def _count(service: Service, filtered: Filtered) -> None:
-    candidates = service.metrics.candidates
-    candidates.labels("passed").inc(len(filtered.passed))
-    for refusal, count in Counter(filtered.refused.values()).items():
-        candidates.labels(refusal.text).inc(count)
+def _count(service: Service, filtered: Filtered, judged: tuple[Candidates, Judgements] | None) -> None:
+    families = service.metrics.candidates
+    if judged is None:
+        families.labels("passed", Certainty.EXACT.value).inc(len(filtered.passed))
+        return
+    candidates, judgements = judged
+    for node_class, count in Counter(candidates.classes).items():
+        judgement = judgements[node_class.id]
+        result = "passed" if judgement.refusal is None else judgement.refusal.text
+        families.labels(result, judgement.certainty.value).inc(count)

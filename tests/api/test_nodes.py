@@ -138,7 +138,7 @@ def test_metrics_count_what_happened(client: TestClient, clock: Clock) -> None:
 
     assert 'numa_extender_reports_total{kind="report",outcome="accepted"} 1.0' in text
     assert 'numa_extender_reports_total{kind="report",outcome="outdated"} 1.0' in text
-    assert 'numa_extender_filter_candidates_total{result="passed"} 1.0' in text
-    assert 'result="NUMA alignment can never be possible on the node"} 1.0' in text
+    assert 'numa_extender_filter_candidates_total{certainty="unknown",result="passed"} 1.0' in text
+    assert 'certainty="exact",result="NUMA alignment can never be possible on the node"} 1.0' in text
     assert 'numa_extender_verb_seconds_count{outcome="answered",verb="filter"} 1.0' in text
     assert 'numa_extender_nodes{certainty="stale"} 1.0' in text
