@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-COMMANDS: Final = ("demo", "replay", "serve")
+COMMANDS: Final = ("demo", "lint", "replay", "serve")
 """Each is a module of `extender.cli` with a click command of the same name, imported only when it is asked for."""
 
 

@@ -1,0 +1,116 @@
+"""`numa-extender lint`: what will bite, in configurations of schedulers, kubelets and our own parts."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import orjson
+
+from extender.cli.lint_knowledge import make_context
+from extender.replay.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
+from extender.verbs.lint import Finding, Severity
+from extender.verbs.lint import lint as lint_documents
+from extender.verbs.lint.finding import found
+from extender.wire.errors import WireError
+from extender.wire.lint_documents import MAX_BYTES, Located, read_documents, read_environment
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+_COLOURS: Final[Mapping[Severity, str]] = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
+
+class Version(click.ParamType[str]):
+    """A Kubernetes version whose rules are known."""
+
+    name = "version"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
+        """Refuse what is no version, or older than any known."""
+        try:
+            parse_minor(value)
+        except UnknownVersionError as error:
+            self.fail(str(error).replace("kubelet", "Kubernetes"), param, ctx)
+        return str(value)
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE|DIRECTORY|-]...")
+@click.option(
+    "--kube-version", type=Version(), default=f"v1.{NEWEST_MINOR}.0", show_default=True, help="Of kube-scheduler."
+)
+@click.option("--kubelet-version", type=Version(), help="Of the kubelets.  [default: as --kube-version]")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def lint(*, files: tuple[str, ...], kube_version: str, kubelet_version: str | None, output: str) -> None:
+    """Name what will bite: file, line, why, and what to do.
+
+    Reads KubeSchedulerConfigurations, KubeletConfigurations, manifests of numa-extender and numa-node-exporter, also
+    inside ConfigMaps, and files of NUMA_EXTENDER_ variables (*.env). Files are looked at together: an alert in one
+    answers a question about another. No FILE or - is standard input. Exits 1 if there is any error.
+    """
+    program = click.get_current_context().find_root().command
+    assert isinstance(program, click.Group)
+    context = make_context(
+        program, kube_minor=parse_minor(kube_version), kubelet_version=kubelet_version or kube_version
+    )
+    documents: list[Located] = []
+    findings: list[Finding] = []
+    for name, is_named in _expand(files or ("-",)):
+        try:
+            documents += [document for document in _read(name) if is_named or document.text("kind")]
+        except WireError as error:
+            findings.append(_unreadable(error))
+    findings += lint_documents(documents, context)
+    (_print_json if output == "json" else _print_text)(findings)
+    sys.exit(1 if any(finding.severity is Severity.ERROR for finding in findings) else 0)
+
+
+def _expand(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Files as they are; of a directory every file that may be YAML or JSON, in order of names. True: named itself."""
+    for name in names:
+        if name != "-" and Path(name).is_dir():
+            files = (path for path in sorted(Path(name).rglob("*")) if path.suffix in SUFFIXES and path.is_file())
+            yield from ((str(path), False) for path in files)
+        else:
+            yield name, True
+
+
+def _read(name: str) -> tuple[Located, ...]:
+    try:
+        if name == "-":
+            return read_documents(sys.stdin.buffer.read(MAX_BYTES + 1), "-")
+        with Path(name).open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise WireError(f"{name}:0", error.strerror or str(error)) from None
+    return read_environment(content, name) if name.endswith(".env") else read_documents(content, name)
+
+
+def _unreadable(error: WireError) -> Finding:
+    file, _, line = error.field.rpartition(":")
+    return found("unreadable", Located(None, file, int(line)), error.reason, "mend the file, or leave it out")
+
+
+def _print_text(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        click.echo(
+            f"{finding.file}:{finding.line}: "
+            + click.style(finding.severity.value, fg=_COLOURS[finding.severity], bold=True)
+            + f" [{finding.rule}] {finding.path or 'document'}: {finding.why}\n    fix: {finding.fix}"
+        )
+    count = Counter(finding.severity for finding in findings)
+    total = ", ".join(
+        f"{count[severity]} {severity.value}{'' if count[severity] == 1 else 's'}" for severity in Severity
+    )
+    click.echo(total.replace("infos", "info"), err=True)
+
+
+def _print_json(findings: Sequence[Finding]) -> None:
+    count = Counter(finding.severity for finding in findings)
+    report = {
+        "findings": [asdict(finding) for finding in findings],
+        "count": {severity.value: count[severity] for severity in Severity},
+    }
+    click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))

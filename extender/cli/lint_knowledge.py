@@ -1,0 +1,74 @@
+"""What the linter knows of our own programs, taken from the programs: routes, settings, command lines."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import click
+import orjson
+from pydantic import ValidationError
+
+from extender.app import make_app, make_service
+from extender.settings import Settings
+from extender.verbs.lint.context import Context, Fault
+from extender.verbs.lint.kubelet import NUMA_NODE_BYTES
+from extender.verbs.lint.settings import PREFIX
+from node_exporter.__main__ import main as exporter_program
+from node_exporter.kubelet_config import effective_config
+
+EXPORTER_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics"})
+
+
+def make_context(extender_program: click.Group, *, kube_minor: int, kubelet_version: str) -> Context:
+    """The linter's context for these versions, and this version of ours."""
+    programs = {"numa-extender": extender_program, "numa-node-exporter": exporter_program}
+    paths = make_app(make_service(Settings())).openapi()["paths"]
+    return Context(
+        kube_minor=kube_minor,
+        kubelet_version=kubelet_version,
+        routes=frozenset(path for path, calls in paths.items() if "post" in calls and path.startswith("/scheduler/")),
+        probes={
+            "numa-extender": frozenset(path for path in ("/livez", "/readyz", "/metrics") if path in paths),
+            "numa-node-exporter": EXPORTER_PATHS,
+        },
+        defaults={f"{PREFIX}{name.upper()}": field.default for name, field in Settings.model_fields.items()},
+        check_settings=check_settings,
+        check_arguments=lambda program, arguments: check_arguments(programs[program], program, arguments),
+        effective_kubelet=effective_kubelet,
+    )
+
+
+def check_settings(values: Mapping[str, str]) -> Sequence[Fault]:
+    """Faults of settings, each looked at for itself, by environment variable."""
+    faults = []
+    for variable, value in values.items():
+        field = variable.removeprefix(PREFIX).lower()
+        try:
+            Settings(**{field: value})  # type: ignore[arg-type]
+        except ValidationError as error:
+            faults += [(variable, str(fault["msg"])) for fault in error.errors() if fault["loc"][:1] == (field,)]
+    return faults
+
+
+def check_arguments(group: click.Group, program: str, arguments: Sequence[str]) -> str | None:
+    """What a program would say to these arguments; None if it takes them. Paths are not looked for."""
+    context = click.Context(group, info_name=program)
+    name = arguments[0] if arguments else ""
+    command = group.get_command(context, name)
+    if command is None:
+        return f"no command {name!r}; one of {', '.join(group.list_commands(context))}"
+    inner = click.Context(command, info_name=name, parent=context)
+    try:
+        values, _, _ = command.make_parser(inner).parse_args(list(arguments[1:]))
+        for parameter in command.params:
+            value = values.get(parameter.name or "")
+            if isinstance(value, str) and not isinstance(parameter.type, click.Path):
+                parameter.type.convert(value, parameter, inner)
+    except click.UsageError as error:
+        return error.format_message()
+    return None
+
+
+def effective_kubelet(document: Mapping[str, object]) -> tuple[Mapping[str, object], Sequence[Fault]]:
+    """The exporter's own reading of a KubeletConfiguration, on a machine with memory enough."""
+    config, problems = effective_config(document, memory_capacity=2 * NUMA_NODE_BYTES, is_running_config=False)
+    return orjson.loads(orjson.dumps(config)), tuple((problem.path, problem.reason) for problem in problems)
