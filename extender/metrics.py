@@ -63,6 +63,13 @@ class Metrics:
             "Candidate nodes of filter requests, by what became of them (`passed`, or the reason) and certainty.",
             ("result", "certainty"),
         )
+        self.preemptions = self._counter(
+            "preemption_candidates",
+            "Candidate nodes of preempt requests, by what became of them: `kept` as asked, `extended` with further "
+            "victims, or dropped: `refused` (the kubelet would refuse the pod even then), `protected_victim` (its "
+            "priority is not lower), `unknown_victim`, `undecided` (no time left).",
+            ("result",),
+        )
         self.judgements = self._counter(
             "judgements", "Classes of nodes looked at: `remembered`, or `replayed` now.", ("source",)
         )

@@ -50,6 +50,12 @@ class Settings(BaseSettings):
     stale_after_seconds: float = Field(
         default=120.0, gt=0, description="Exporters are heard of every 30 s; three lost messages and jitter make 120 s."
     )
+    preempt_seconds: float = Field(
+        default=1.0,
+        gt=0,
+        description="Time for choosing victims, over all candidates of a request; then what is not decided is dropped. "
+        "Below the `httpTimeout` of the scheduler (5 s unless set, 2 s in our recipes).",
+    )
     failed_nodes_resolvable: bool = Field(
         default=False,
         description="Name nodes that refuse only for now in `FailedNodes`. Off: up to kube-scheduler 1.36 an "

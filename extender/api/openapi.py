@@ -7,13 +7,15 @@ from pydantic import TypeAdapter
 
 from extender.api.problems import ProblemDetails
 from extender.api.what_if import WhatIfRequest
+from extender.wire.preemption import ExtenderPreemptionArgs
 from extender.wire.reports import HEARTBEAT, REPORT
 from extender.wire.scheduler import EXAMPLE_POD, ExtenderArgs
 
 DESCRIPTION: Final = """
 Keeps what every node's kubelet has given away, and answers by replaying the kubelet's own admission.
 
-* **scheduler**: the verbs that kube-scheduler calls. Always status 200; what went wrong is in `Error`.
+* **scheduler**: the verbs that kube-scheduler calls. Always status 200, what went wrong is in `Error`; preempt alone,
+  whose reply has no such place, has statuses of its own.
 * **nodes**: what exporters report, and what is known of each node.
 * **what-if**: what each node would answer to a pod, and why.
 
@@ -29,12 +31,20 @@ BODIES: Final[dict[str, TypeAdapter[Any]]] = {
     "NodeReport": REPORT,
     "Heartbeat": HEARTBEAT,
     "ExtenderArgs": TypeAdapter(ExtenderArgs),
+    "ExtenderPreemptionArgs": TypeAdapter(ExtenderPreemptionArgs),
     "WhatIfRequest": TypeAdapter(WhatIfRequest),
     "ProblemDetails": TypeAdapter(ProblemDetails),
 }
 """Schemas that routes name in `openapi_extra` and `responses`."""
 _EXAMPLES: Final[dict[str, object]] = {
     "ExtenderArgs": {"Pod": EXAMPLE_POD, "Nodes": None, "NodeNames": ["node-a", "node-b"]},
+    "ExtenderPreemptionArgs": {
+        "Pod": EXAMPLE_POD,
+        "NodeNameToVictims": None,
+        "NodeNameToMetaVictims": {
+            "node-a": {"Pods": [{"UID": "5c0f7c1e-6a0b-4e0f-8f0e-1b2c3d4e5f60"}], "NumPDBViolations": 0}
+        },
+    },
     "WhatIfRequest": {"pod": EXAMPLE_POD, "nodes": None},
 }
 

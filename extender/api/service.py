@@ -8,11 +8,12 @@ from extender.metrics import Metrics
 from extender.settings import Settings
 from extender.verbs.judge import Judge
 from extender.verbs.memo import VerdictMemo
+from extender.verbs.running_pods import UNWATCHED, RunningPods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One extender. `clock` gives seconds of a monotonic clock."""
+    """One extender. `clock` gives seconds of a monotonic clock; `running` knows the pods on nodes, for preemption."""
 
     settings: Settings
     cluster: ClusterState
@@ -20,3 +21,4 @@ class Service:
     judge: Judge
     metrics: Metrics
     clock: Callable[[], float]
+    running: RunningPods = UNWATCHED

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 BODIES = {
     ("/scheduler/filter", "post"): "ExtenderArgs",
     ("/scheduler/prioritize", "post"): "ExtenderArgs",
+    ("/scheduler/preempt", "post"): "ExtenderPreemptionArgs",
     ("/v1/nodes/{name}/report", "put"): "NodeReport",
     ("/v1/nodes/{name}/heartbeat", "post"): "Heartbeat",
     ("/v1/what-if", "post"): "WhatIfRequest",
