@@ -14,6 +14,7 @@ from fastapi_offline import FastAPIOffline
 from extender.api import openapi, problems
 from extender.api.nodes import nodes_router
 from extender.api.ops import ops_router
+from extender.api.page import page_router
 from extender.api.preempting import preempting_router
 from extender.api.reports import reports_router
 from extender.api.scheduling import scheduling_router
@@ -56,6 +57,7 @@ def make_app(service: Service) -> FastAPI:
     )
     for make_router in (scheduling_router, preempting_router, reports_router, nodes_router, what_if_router, ops_router):
         app.include_router(make_router(service))
+    app.include_router(page_router())
     problems.install(app)
     openapi.install(app)
     return app

@@ -1,0 +1,169 @@
+// The pasted pod: asking, what all nodes answer together, and which part of the pod is at fault if it cannot be read.
+import { ApiError, call, question } from "./api.js";
+import { capacityCard } from "./capacity.js";
+import { byId, fill, h, icon } from "./dom.js";
+import { EXAMPLES } from "./examples.js";
+import { emit, on, setFilters, state } from "./state.js";
+import { number, plural } from "./units.js";
+import { answerOf } from "./verdict.js";
+
+const KEPT = "numa-extender-pod";
+const KIND_ORDER = /** @type {const} */ (["yes", "unsure", "now", "never"]);
+
+const form = /** @type {HTMLFormElement} */ (byId("ask"));
+const manifest = /** @type {HTMLTextAreaElement} */ (byId("manifest"));
+const fault = byId("ask-error");
+const output = byId("answer");
+const submit = /** @type {HTMLButtonElement} */ (form.querySelector("button.primary"));
+/** @type {AbortController | null} */
+let asking = null;
+
+/** Listen, and ask again about what was pasted before the page was loaded anew. */
+export function setUpAsking() {
+  const example = /** @type {HTMLSelectElement} */ (byId("example"));
+  fill(example, h("option", { value: "" }, "Examples…"),
+    EXAMPLES.map(({ title }, i) => h("option", { value: i }, title)));
+  example.addEventListener("change", () => {
+    const chosen = EXAMPLES[Number(example.value)];
+    if (example.value !== "" && chosen) manifest.value = chosen.manifest;
+    example.value = "";
+    manifest.focus();
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    ask();
+  });
+  manifest.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+  });
+  byId("clear").addEventListener("click", clear);
+  on("answers", showAnswer);
+  on("filters", showAnswer);
+  manifest.value = sessionStorage.getItem(KEPT) ?? "";
+  if (manifest.value) ask();
+}
+
+async function ask() {
+  asking?.abort();
+  const control = asking = new AbortController();
+  const text = manifest.value.trim() ? manifest.value : "";
+  if (!text) {
+    refuse("Paste a pod first.");
+    return;
+  }
+  submit.disabled = true;
+  submit.textContent = "Asking…";
+  try {
+    const reply = await call("/v1/what-if", { ...question("pod", text, {}), signal: control.signal });
+    sessionStorage.setItem(KEPT, text);
+    fault.textContent = "";
+    manifest.removeAttribute("aria-invalid");
+    state.manifest = text;
+    state.reply = reply;
+    state.answers = new Map(reply.nodes.map((/** @type {any} */ node) => [node.node, answerOf(node)]));
+    if (state.filters.verdict || state.filters.why) setFilters({ verdict: "", why: "" });
+    emit("answers");
+  } catch (error) {
+    if (control.signal.aborted) return;
+    if (!(error instanceof ApiError)) throw error;
+    refuse(errorText(error));
+  } finally {
+    if (asking === control) {
+      submit.disabled = false;
+      submit.textContent = "Where would it land?";
+    }
+  }
+}
+
+/** The path as it is in what was pasted, without the key of the question. @param {ApiError} error */
+export function errorText(error) {
+  const path = (error.field ?? "").replace(/^pods?(\[0\]|\.0)?\.?/, "");
+  const detail = error.message.replace(/^pods?(\[0\]|\.0)?(\.|: )/, "");
+  return path && !detail.startsWith(path) ? `${path}: ${detail}` : detail;
+}
+
+/** @param {string} text */
+function refuse(text) {
+  fault.textContent = text;
+  manifest.setAttribute("aria-invalid", "true");
+  manifest.focus();
+}
+
+function clear() {
+  asking?.abort();
+  sessionStorage.removeItem(KEPT);
+  manifest.value = "";
+  fault.textContent = "";
+  state.manifest = "";
+  state.reply = null;
+  state.answers = new Map();
+  setFilters({ verdict: "", why: "" });
+  emit("answers");
+  manifest.focus();
+}
+
+/** The answer that is shown at present: the card about capacity stays while only filters change. @type {any} */
+let shown = null;
+/** @type {HTMLElement | null} */
+let capacity = null;
+
+function showAnswer() {
+  const { reply } = state;
+  if (!reply) {
+    shown = null;
+    fill(output);
+    return;
+  }
+  if (shown !== reply) {
+    shown = reply;
+    capacity = capacityCard(state.manifest);
+  }
+  const answers = [...state.answers.values()];
+  const fitting = answers.filter(({ kind }) => kind === "yes").length;
+  const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.reason : undefined;
+  fill(output,
+    h("p", { class: fitting ? "headline yes" : "headline never" }, icon(fitting ? "yes" : "never"),
+      fitting ? `Fits on ${number(fitting)} of ${plural(answers.length, "node")}` : "Fits on no node"),
+    wants(reply.pod),
+    share(answers),
+    reasons(answers),
+    fitting ? capacity : null);
+  if (focused !== undefined) {
+    const again = [...output.querySelectorAll("button")].find((button) => button.dataset.reason === focused);
+    again?.focus();
+  }
+}
+
+/** @param {any} pod a PodSummary */
+function wants(pod) {
+  const requests = Object.entries(pod.requests).map(([name, quantity]) => `${name} ${quantity}`).join(", ");
+  return h("div", { class: "hint" },
+    h("p", {}, `${pod.kind} ${pod.namespace}/${pod.name} · ${pod.qos}${requests ? ` · ${requests}` : ""}`),
+    pod.notes.map((/** @type {string} */ note) => h("p", {}, note)));
+}
+
+/** @param {import("./verdict.js").Answer[]} answers */
+function share(answers) {
+  const count = (/** @type {string} */ kind) => answers.filter((answer) => answer.kind === kind).length;
+  return h("div", { class: "share", "aria-hidden": "true" },
+    KIND_ORDER.filter(count).map((kind) => h("i", { class: kind, vars: { flex: String(count(kind)) } })));
+}
+
+/** What the nodes say, counted; each line filters the map. @param {import("./verdict.js").Answer[]} answers */
+function reasons(answers) {
+  /** @type {Map<string, {kind: import("./verdict.js").Answer["kind"], why: string, count: number}>} */
+  const groups = new Map();
+  for (const { kind, why } of answers) {
+    const group = groups.get(`${kind} ${why}`) ?? { kind, why, count: 0 };
+    group.count++;
+    groups.set(`${kind} ${why}`, group);
+  }
+  const ordered = [...groups.values()].sort((a, b) => KIND_ORDER.indexOf(a.kind) - KIND_ORDER.indexOf(b.kind) || b.count - a.count);
+  return h("ul", { class: "reasons", "aria-label": "Nodes by what they answer" }, ordered.map(({ kind, why, count }) => {
+    const pressed = state.filters.verdict === kind && state.filters.why === why;
+    return h("li", {}, h("button", {
+      type: "button", class: kind, "aria-pressed": String(pressed), data: { reason: `${kind} ${why}` },
+      onclick: () => setFilters(pressed ? { verdict: "", why: "" } : { verdict: kind, why }),
+    }, icon(kind), h("span", {}, why || "takes the pod"), h("span", { class: "n" }, number(count))));
+  }));
+}

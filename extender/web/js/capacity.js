@@ -1,0 +1,46 @@
+// How many copies of the pod fit, node by node, counted by the service on demand.
+import { ApiError, call, question } from "./api.js";
+import { fill, h } from "./dom.js";
+import { nodeAddress } from "./state.js";
+import { number, plural } from "./units.js";
+
+const SHOWN = 8;
+
+/** @param {string} manifest */
+export function capacityCard(manifest) {
+  const result = h("div", { role: "status" });
+  const button = /** @type {HTMLButtonElement} */ (h("button", { type: "button", onclick: count }, "How many copies fit?"));
+  async function count() {
+    button.disabled = true;
+    fill(result, h("p", { class: "hint" }, "Counting…"));
+    try {
+      fill(result, ...counted(await call("/v1/capacity", question("pods", manifest, {}, "item"))));
+      button.hidden = true;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      fill(result, h("p", { class: "error" }, error.message));
+    } finally {
+      button.disabled = false;
+    }
+  }
+  return h("div", { class: "capacity" }, button, result);
+}
+
+/** @param {any} reply a CapacityReply */
+function counted({ summary, nodes }) {
+  const best = nodes.filter((/** @type {any} */ node) => node.copies > 0)
+    .sort((/** @type {any} */ a, /** @type {any} */ b) => b.copies - a.copies);
+  const most = best[0]?.copies ?? 1;
+  const [first] = summary.runs_out;
+  return [
+    h("p", {}, h("big", {}, number(summary.copies)), ` ${summary.copies === 1 ? "copy fits" : "copies fit"} now, on ${plural(best.length, "node")}`,
+      summary.bounded ? " (or more: the count was stopped)" : ""),
+    first ? h("p", { class: "hint" }, `Then, on most nodes: ${first.why}.`) : null,
+    h("div", { class: "bars" }, best.slice(0, SHOWN).flatMap((/** @type {any} */ node) => [
+      h("a", { href: nodeAddress(node.node), title: node.limited_by.detail }, node.node),
+      h("progress", { max: most, value: node.copies, "aria-label": `Copies on ${node.node}` }),
+      h("span", {}, number(node.copies)),
+    ])),
+    best.length > SHOWN ? h("p", { class: "hint" }, `and ${plural(best.length - SHOWN, "more node")}`) : null,
+  ];
+}

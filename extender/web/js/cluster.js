@@ -1,0 +1,109 @@
+// All nodes, kept up to date; and which of them the filters leave.
+import { call } from "./api.js";
+
+/**
+ * The parts of the API's NodeSummary that the page uses.
+ * @typedef {object} NodeSummary
+ * @property {string} name
+ * @property {"exact" | "stale" | "unknown" | "degraded" | "possible"} certainty
+ * @property {string[]} hidden
+ * @property {number} heard_seconds_ago
+ * @property {string} boot_id
+ * @property {number} sequence
+ * @property {string | null} kubelet_version
+ * @property {string | null} topology_policy
+ * @property {string | null} topology_scope
+ * @property {string | null} cpu_policy
+ * @property {string | null} memory_policy
+ * @property {number} cpus
+ * @property {number} free_cpus
+ * @property {number} problems
+ * @property {{id: number, socket: number | null, cpus: number, free_cpus: number, reserved_cpus: number,
+ *   memory_bytes: number, free_memory_bytes: number | null}[]} numa
+ * @property {Record<string, {total: number, free: number}>} devices
+ */
+
+const PAGE = 1000;
+
+/** Every node, by name. @returns {Promise<NodeSummary[]>} */
+export async function loadNodes() {
+  const nodes = [];
+  let after = "";
+  do {
+    const page = await call(`/v1/nodes?limit=${PAGE}${after && `&after=${encodeURIComponent(after)}`}`);
+    nodes.push(...page.nodes);
+    after = page.next ?? "";
+  } while (after);
+  return nodes;
+}
+
+/** @param {string} name @param {AbortSignal} [signal] */
+export function loadNode(name, signal) {
+  return call(`/v1/nodes/${encodeURIComponent(name)}`, { signal });
+}
+
+/** The most CPUs free on one NUMA node. @param {NodeSummary} node */
+export function mostFree(node) {
+  return node.numa.reduce((most, numa) => Math.max(most, numa.free_cpus), 0);
+}
+
+/**
+ * @typedef {object} Filters
+ * @property {string} q words that must all be in the name
+ * @property {string} policy
+ * @property {string} scope
+ * @property {string} version a minor version, such as 1.34
+ * @property {string} state a certainty, or "problems"
+ * @property {string} free CPUs that one NUMA node must have free
+ * @property {string} verdict outcome of the pod asked about
+ * @property {string} why the very reason of the refusal
+ * @property {string} sort
+ */
+
+/** @type {Filters} */
+export const NO_FILTERS = { q: "", policy: "", scope: "", version: "", state: "", free: "", verdict: "", why: "", sort: "" };
+
+/** v1.34.9 as 1.34. @param {string | null} version */
+export function minor(version) {
+  return /^v?(\d+\.\d+)/.exec(version ?? "")?.[1] ?? "";
+}
+
+/**
+ * @param {NodeSummary[]} nodes
+ * @param {Filters} filters
+ * @param {Map<string, import("./verdict.js").Answer>} answers of the pod asked about, by node
+ */
+export function select(nodes, filters, answers) {
+  const words = filters.q.toLowerCase().split(/\s+/).filter(Boolean);
+  const least = Number(filters.free) || 0;
+  const chosen = nodes.filter((node) => {
+    const answer = answers.get(node.name);
+    return words.every((word) => node.name.includes(word))
+      && (!filters.policy || node.topology_policy === filters.policy)
+      && (!filters.scope || node.topology_scope === filters.scope)
+      && (!filters.version || minor(node.kubelet_version) === filters.version)
+      && (!filters.state || (filters.state === "problems" ? node.problems > 0 : node.certainty === filters.state))
+      && (!least || mostFree(node) >= least)
+      && (!filters.verdict || answer?.kind === filters.verdict)
+      && (!filters.why || answer?.why === filters.why);
+  });
+  return sort(chosen, filters.sort, answers);
+}
+
+/** @type {Record<string, number>} */
+const RANK = { yes: 0, unsure: 1, now: 2, never: 3 };
+
+/**
+ * @param {NodeSummary[]} nodes
+ * @param {string} order
+ * @param {Map<string, import("./verdict.js").Answer>} answers
+ */
+function sort(nodes, order, answers) {
+  if (order === "free") return nodes.sort((a, b) => mostFree(b) - mostFree(a));
+  if (order === "name" || answers.size === 0) return nodes;
+  const rank = (/** @type {NodeSummary} */ node) => {
+    const answer = answers.get(node.name);
+    return answer ? RANK[answer.kind] * 100 - (answer.score ?? 0) : 1000;
+  };
+  return nodes.sort((a, b) => rank(a) - rank(b));
+}

@@ -1,0 +1,209 @@
+// The right pane: one node in full.
+import { ApiError, call, question } from "./api.js";
+import { loadNode } from "./cluster.js";
+import { byId, fill, h, icon, table, tag } from "./dom.js";
+import { nearestRequests, story, tryChanges } from "./explain.js";
+import { landingOf, nodeMap, podName } from "./map.js";
+import { look, slotsOf } from "./palette.js";
+import { addressOf, state } from "./state.js";
+import { ago, bytes, plural, shortResource } from "./units.js";
+import { answerOf, verdictParts } from "./verdict.js";
+
+const EVERY_MS = 5000;
+
+/** Keeps one node on the pane until it is stopped. */
+export class Detail {
+  /** @param {string} name @param {HTMLElement} pane */
+  constructor(name, pane) {
+    this.name = name;
+    this.pane = pane;
+    this.control = new AbortController();
+    /** @type {any} */
+    this.node = null;
+    /** Answer to the pod. @type {any} */
+    this.answer = null;
+    this.heard = h("span", { class: "tag" });
+    this.verdict = h("div", { "aria-live": "polite" });
+    this.mapPlace = h("div");
+    fill(pane, head(name, []), h("p", { class: "hint", role: "status" }, "Loading…"));
+    this.refresh();
+    this.timer = setInterval(() => this.refresh(), EVERY_MS);
+  }
+
+  stop() {
+    clearInterval(this.timer);
+    this.control.abort();
+  }
+
+  async refresh() {
+    if (document.hidden && this.node) return;
+    try {
+      const node = await loadNode(this.name, this.control.signal);
+      const isSame = this.node?.boot_id === node.boot_id && this.node?.sequence === node.sequence && this.node?.certainty === node.certainty;
+      this.node = node;
+      fill(this.heard, icon(node.certainty === "stale" ? "stale" : "now"), `heard ${ago(node.heard_seconds_ago)}`);
+      if (isSame) return;
+      this.show();
+      await this.ask();
+    } catch (error) {
+      if (this.control.signal.aborted) return;
+      if (!(error instanceof ApiError)) throw error;
+      fill(this.pane, head(this.name, []), h("p", { class: "error", role: "alert" }, error.message));
+      this.node = null;
+    }
+  }
+
+  /** Ask this node about the pod, with the story behind the answer. */
+  async ask() {
+    this.answer = null;
+    if (state.manifest && this.node) {
+      try {
+        const asked = question("pod", state.manifest, { nodes: [this.name], explain: true });
+        const reply = await call("/v1/what-if", { ...asked, signal: this.control.signal });
+        this.answer = reply.nodes[0];
+      } catch (error) {
+        if (this.control.signal.aborted) return;
+        if (!(error instanceof ApiError)) throw error;
+        fill(this.verdict, h("p", { class: "error" }, error.message));
+        return;
+      }
+    }
+    this.showVerdict();
+    this.showMap(this.answer?.verdict);
+  }
+
+  show() {
+    const { node } = this;
+    const known = node.cpus > 0;
+    fill(this.pane, ...[
+      head(node.name, [certainty(node), this.heard, ...facts(node)]),
+      problems(node),
+      this.verdict,
+      known ? this.mapPlace : h("p", { class: "hint" }, "Without a usable report there is no map."),
+      known ? roomTable(node) : null,
+      known ? this.holdersTable() : null,
+      settings(node),
+    ].filter((part) => part !== null));
+    this.showMap(this.answer?.verdict);
+  }
+
+  showVerdict() {
+    const { answer, node } = this;
+    if (!answer) {
+      fill(this.verdict);
+      return;
+    }
+    const { kind } = answerOf(answer);
+    const draw = (/** @type {any} */ verdict) => {
+      this.showMap(verdict);
+      byId("map").scrollIntoView({ block: "center" });
+    };
+    fill(this.verdict, h("section", { class: `card ${kind}`, "aria-label": "What this node answers to the pod" },
+      verdictParts(answer),
+      kind === "yes" ? null : nearestRequests(answer.explanation?.nearest ?? [], draw),
+      answer.explanation ? story(answer.explanation) : null,
+      node.cpus > 0 ? tryChanges(node, state.manifest, draw) : null));
+  }
+
+  /** @param {any} verdict */
+  showMap(verdict) {
+    if (this.node?.cpus > 0) fill(this.mapPlace, nodeMap(this.node, landingOf(verdict)));
+  }
+
+  holdersTable() {
+    const { node } = this;
+    const slots = slotsOf(node.holders.map((/** @type {any} */ holder) => holder.pod_uid));
+    const light = (/** @type {string | null} */ uid) => this.light(uid);
+    const rows = node.holders.map((/** @type {any} */ holder) => {
+      const { class: looks, vars } = look(slots.get(holder.pod_uid) ?? 0);
+      const who = h("span", { class: "who", onmouseenter: () => light(holder.pod_uid), onmouseleave: () => light(null) },
+        h("span", { class: `swatch ${looks}`, vars, "aria-hidden": "true" }),
+        h("span", { title: holder.pod_uid }, podName(holder), holder.container ? ` / ${holder.container}` : ""));
+      return [who, holder.cpus ? h("code", {}, holder.cpus) : "shared", held(holder), devices(holder)];
+    });
+    if (!rows.length) return h("p", { class: "hint" }, "No pod holds CPUs, memory or devices for itself here.");
+    return h("section", { class: "holders" }, h("h3", {}, "Who holds what"),
+      table("Who holds what", ["Pod / container", "CPUs", "Memory", "Devices"], rows));
+  }
+
+  /** Dim what others hold. @param {string | null} uid */
+  light(uid) {
+    const map = byId("map");
+    if (uid === null) delete map.dataset.held;
+    else map.dataset.held = "";
+    for (const cell of map.querySelectorAll("[data-uid]")) {
+      cell.classList.toggle("lit", cell instanceof HTMLElement && cell.dataset.uid === uid);
+    }
+  }
+}
+
+/** @param {string} name @param {(Node | null)[]} tags */
+function head(name, tags) {
+  return h("header", { class: "detail-head" },
+    h("div", { class: "row" }, h("h2", { id: "detail-title" }, name), h("a", { class: "close", href: addressOf("") }, "All nodes")),
+    h("div", { class: "facts" }, tags));
+}
+
+/** @param {any} node */
+function certainty(node) {
+  if (node.certainty === "exact") return tag("exact", "yes", "The kubelet's state is known.");
+  return tag(node.certainty, node.certainty === "stale" ? "stale" : "unsure");
+}
+
+/** @param {any} node */
+function facts(node) {
+  const facts = [node.kubelet_version, node.topology_policy && `${node.topology_policy} / ${node.topology_scope}`,
+    node.pods === null ? null : plural(node.pods, "pod")];
+  return facts.filter(Boolean).map((text) => tag(text));
+}
+
+/** @param {any} node */
+function problems(node) {
+  if (!node.problem_list.length && !node.hidden.length) return null;
+  const kinds = /** @type {const} */ ({ info: "yes", warning: "warning", error: "never" });
+  return h("section", { class: "card now" }, h("h3", {}, icon("warning"), "What is not known, or wrong"),
+    node.hidden.length ? h("p", {}, `No verdict for pods that need the ${node.hidden.join(" or ")} manager.`) : null,
+    h("ul", { class: "problems" }, node.problem_list.map((/** @type {any} */ problem) => h("li", {},
+      tag(problem.severity, kinds[/** @type {keyof typeof kinds} */ (problem.severity)]),
+      h("code", {}, problem.path), ` ${problem.reason} (${problem.source})`))));
+}
+
+/** @param {any} node */
+function roomTable(node) {
+  if (node.cpu_policy !== "static" && node.memory_policy !== "Static" && !Object.keys(node.device_list).length) return null;
+  const types = [...new Set(node.topology.flatMap((/** @type {any} */ numa) => Object.keys(numa.free_room.memory)))];
+  const resources = Object.keys(node.device_list);
+  const heads = ["NUMA", { num: "CPUs" }, ...types.map((type) => ({ num: String(type) })), ...resources.map((name) => ({ num: shortResource(name) }))];
+  const rows = node.topology.map((/** @type {any} */ { id, free_room: room }) => [
+    String(id), { num: room.cpus },
+    ...types.map((type) => ({ num: type in room.memory ? bytes(room.memory[type]) : "–" })),
+    ...resources.map((name) => ({ num: room.devices[name] ?? 0 })),
+  ]);
+  return h("section", {}, h("h3", {}, "Largest request that one NUMA node could serve"),
+    table("Largest request that one NUMA node could serve", heads, rows));
+}
+
+/** @param {any} holder */
+function held(holder) {
+  return holder.memory.map((/** @type {any} */ block) =>
+    h("div", {}, `${bytes(block.size)}${block.type === "memory" ? "" : ` ${block.type}`} on ${block.numa.join("+")}`));
+}
+
+/** @param {any} holder */
+function devices(holder) {
+  return Object.values(holder.devices).flat().join(", ");
+}
+
+/** @param {any} node */
+function settings(node) {
+  const options = (/** @type {Record<string, string>} */ map) => Object.entries(map).map(([key, value]) => `${key}=${value}`).join(", ");
+  const entries = [
+    ["Kubelet", node.kubelet_version], ["CPU manager", node.cpu_policy], ["CPU manager options", options(node.cpu_options)],
+    ["Memory manager", node.memory_policy], ["Topology policy", node.topology_policy], ["Topology scope", node.topology_scope],
+    ["Topology options", options(node.topology_options)], ["Reserved CPUs", node.reserved_cpus],
+    ["Shared pool", node.shared_cpus], ["Boot", node.boot_id], ["Report", String(node.sequence)],
+    ["Reported", new Date(node.observed_at * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC"],
+  ];
+  return h("details", {}, h("summary", {}, "Configuration"),
+    h("dl", { class: "settings" }, entries.filter(([, value]) => value).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+}

@@ -1,0 +1,105 @@
+// Why: what each manager offered, what the Topology Manager made of it, and what would change the answer.
+import { ApiError, call, question } from "./api.js";
+import { fill, h, icon, table, tag } from "./dom.js";
+import { amount, numaNames } from "./units.js";
+import { answerOf, verdictParts } from "./verdict.js";
+
+const POLICIES = ["none", "best-effort", "restricted", "single-numa-node"];
+const SCOPES = ["container", "pod"];
+const SHOWN_HINTS = 8;
+
+/** @param {any} explanation */
+export function story(explanation) {
+  const { steps } = explanation;
+  if (!steps.length) return null;
+  const hints = steps.filter((/** @type {any} */ step) => step.step === "hints");
+  const others = steps.filter((/** @type {any} */ step) => step.step !== "hints");
+  return h("details", {},
+    h("summary", {}, "How the kubelet decides"),
+    hints.length ? table("What each manager offers", ["For", "Resource", "Wanted", "NUMA nodes that could serve it"], hints.map(hintRow)) : null,
+    h("ol", { class: "problems" }, others.map(otherStep)),
+    explanation.steps_left_out ? h("p", { class: "hint" }, `${explanation.steps_left_out} more steps are left out.`) : null);
+}
+
+/** @param {any} step */
+function hintRow(step) {
+  return [step.container ?? "the pod", h("code", {}, step.resource), amount(step.resource, step.wanted), offers(step)];
+}
+
+/** @param {any} step */
+function offers(step) {
+  if (step.opinion === "none") return "any";
+  if (step.opinion === "impossible") return tag("none has enough", "never");
+  const left = step.hints.length - SHOWN_HINTS + step.hints_left_out;
+  return h("span", { class: "hints" },
+    step.hints.slice(0, SHOWN_HINTS).map((/** @type {any} */ hint) =>
+      h("code", { class: hint.preferred ? "preferred" : "", title: hint.preferred ? "preferred: as few as the hardware allows" : "possible, not preferred" },
+        hint.numa.join("+"), hint.preferred ? "★" : "")),
+    left > 0 ? ` and ${left} more` : "");
+}
+
+/** @param {any} step */
+function otherStep(step) {
+  const subject = step.container ?? "the pod";
+  if (step.step === "allocation") return h("li", {}, tag("takes"), `${subject}: ${step.taken}`);
+  return h("li", {}, tag(step.admitted ? "merge" : "refused", step.admitted ? "yes" : "never"),
+    `${subject}: ${step.policy} chooses ${numaNames(step.affinity)}${step.preferred ? "" : ", not preferred"}. ${step.why}`);
+}
+
+/**
+ * Requests close by that would be admitted.
+ * @param {any[]} nearest
+ * @param {(verdict: any) => void} show draws a verdict on the map
+ */
+export function nearestRequests(nearest, show) {
+  if (!nearest.length) return null;
+  return h("div", { class: "nearest" }, h("h4", {}, "It would fit here with"),
+    h("ul", { class: "nearest" }, nearest.map((each) => h("li", { class: "yes" }, icon("yes"),
+      h("span", {}, each.change),
+      h("button", { type: "button", onclick: () => show(each.verdict) }, "Show on the map")))));
+}
+
+/**
+ * A form that asks about a copy of the node with other settings.
+ * @param {any} node a NodeDetail
+ * @param {string} manifest
+ * @param {(verdict: any) => void} show draws a verdict on the map
+ */
+export function tryChanges(node, manifest, show) {
+  const policy = choice("Topology policy", POLICIES, node.topology_policy);
+  const scope = choice("Scope", SCOPES, node.topology_scope);
+  const empty = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox" }));
+  const result = h("div", { "aria-live": "polite" });
+  const ask = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    const changes = {
+      copy_of: node.name, empty: empty.checked,
+      kubelet: { topologyManagerPolicy: policy.select.value, topologyManagerScope: scope.select.value },
+    };
+    try {
+      const reply = await call("/v1/what-if", question("pod", manifest, { nodes: [], hypothetical: [changes], explain: true }));
+      const [answer] = reply.nodes;
+      const { kind } = answerOf(answer);
+      const setting = `${policy.select.value} / ${scope.select.value}${empty.checked ? ", emptied" : ""}`;
+      fill(result, h("div", { class: `card ${kind}` }, h("p", { class: "hint" }, `On a copy of ${node.name} with ${setting}:`), verdictParts(answer)));
+      if (answer.verdict?.admit && !empty.checked) show(answer.verdict);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      fill(result, h("p", { class: "error" }, error.field ? `${error.field}: ${error.message}` : error.message));
+    }
+  };
+  return h("details", {},
+    h("summary", {}, "Try the node with other settings"),
+    h("form", { class: "tries", onsubmit: ask },
+      policy.label, scope.label, h("label", { class: "check" }, empty, "without its pods"),
+      h("button", { type: "submit" }, "Try")),
+    h("p", { class: "hint" }, "Asked of a copy: the node itself stays as it is."),
+    result);
+}
+
+/** @param {string} title @param {string[]} options @param {string} value */
+function choice(title, options, value) {
+  const select = /** @type {HTMLSelectElement} */ (h("select", {}, options.map((each) => h("option", { value: each }, each))));
+  select.value = value;
+  return { select, label: h("label", {}, title, select) };
+}

@@ -1,0 +1,124 @@
+// Where it all meets: the address decides what is shown, the service what is true.
+import { ApiError } from "./api.js";
+import { setUpAsking } from "./ask.js";
+import { loadNodes, select } from "./cluster.js";
+import { decisionList } from "./decisions.js";
+import { Detail } from "./detail.js";
+import { byId, fill, h } from "./dom.js";
+import { setUpFilters } from "./filters.js";
+import { Grid } from "./grid.js";
+import { addressOf, emit, nodeAddress, on, readAddress, state } from "./state.js";
+import { TILE, tile } from "./tile.js";
+import { number, plural } from "./units.js";
+
+const EVERY_MS = 15_000;
+const SLOWNESS = 20; // of the time that loading takes, so that a large cluster is asked less often
+
+const side = byId("side");
+const grid = new Grid(byId("list"), {
+  label: "Nodes", ...TILE,
+  render: (/** @type {import("./cluster.js").NodeSummary} */ node) =>
+    tile(node, state.answers.get(node.name), { href: nodeAddress(node.name), current: node.name === state.route.name }),
+});
+/** @type {Detail | null} */
+let detail = null;
+
+async function refresh() {
+  const began = performance.now();
+  try {
+    if (!document.hidden || state.nodes.length === 0) {
+      state.nodes = await loadNodes();
+      showCluster();
+      emit("nodes");
+    }
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    byId("cluster").textContent = error.message;
+  }
+  setTimeout(refresh, Math.max(EVERY_MS, SLOWNESS * (performance.now() - began)));
+}
+
+function showCluster() {
+  const { nodes } = state;
+  const sum = (/** @type {"cpus" | "free_cpus"} */ key) => number(nodes.reduce((total, node) => total + node[key], 0));
+  const doubtful = nodes.filter((node) => node.certainty !== "exact").length;
+  byId("cluster").textContent = nodes.length
+    ? `${plural(nodes.length, "node")} · ${sum("cpus")} CPUs · ${sum("free_cpus")} free for exclusive use${doubtful ? ` · ${doubtful} not known exactly` : ""}`
+    : "No node has reported yet";
+}
+
+function showList() {
+  const chosen = select(state.nodes, state.filters, state.answers);
+  const all = state.nodes.length;
+  byId("count").textContent = chosen.length === all ? plural(all, "node") : `${number(chosen.length)} of ${plural(all, "node")}`;
+  grid.show(chosen);
+}
+
+function showRoute() {
+  const { view, name } = state.route;
+  document.documentElement.dataset.view = view;
+  document.title = name ? `${name} · numa-extender` : "numa-extender";
+  for (const link of document.querySelectorAll("nav [data-for]")) {
+    const own = link.getAttribute("data-for") ?? "";
+    link.setAttribute("href", addressOf(own === "nodes" ? "" : own));
+    if (own === view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (detail?.name !== name || view !== "node") {
+    detail?.stop();
+    detail = null;
+    if (view === "node") {
+      side.setAttribute("aria-label", `Node ${name}`);
+      detail = new Detail(name, side);
+      side.scrollTop = 0;
+    } else showOverview();
+  }
+  showList();
+  if (view === "node") grid.reveal(name);
+}
+
+function showOverview() {
+  side.setAttribute("aria-label", "Overview");
+  fill(side,
+    h("div", { class: "welcome" }, h("h2", {}, "Overview"),
+      h("p", {}, "Choose a node to see who holds its CPUs, memory and devices. Paste a pod to see on the map where it would land, or why nowhere.")),
+    decisionList());
+}
+
+/** Escape leaves a node for the tile that it was opened from. @param {KeyboardEvent} event */
+function onKey(event) {
+  if (event.key !== "Escape" || state.route.view !== "node" || event.defaultPrevented) return;
+  const { name } = state.route;
+  location.hash = addressOf("");
+  requestAnimationFrame(() => grid.focus(name));
+}
+
+addEventListener("hashchange", () => {
+  const before = state.route.name;
+  readAddress();
+  emit("filters");
+  emit("route");
+  if (state.route.view === "node" && state.route.name !== before) side.focus({ preventScroll: true });
+});
+side.addEventListener("keydown", onKey);
+on("route", showRoute);
+on("nodes", () => {
+  showList();
+  if (state.route.view === "node") grid.reveal(state.route.name);
+});
+on("filters", showList);
+on("answers", () => {
+  showList();
+  detail?.ask();
+});
+document.addEventListener("themechange", showList);
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault(); // the fragment of the address is ours
+  grid.focus(grid.active ?? "");
+});
+
+readAddress();
+setUpFilters();
+showRoute();
+setUpAsking();
+refresh();

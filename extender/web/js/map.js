@@ -1,0 +1,148 @@
+// The map of one node: sockets, NUMA nodes, cores and CPUs by holder, memory bars, a box for each device.
+import { h } from "./dom.js";
+import { look, slotsOf } from "./palette.js";
+import { bytes, parseList, plural, shortResource } from "./units.js";
+
+/**
+ * What a pod would get: CPU ids, device ids by resource, bytes by NUMA node and type.
+ * @typedef {{cpus: Set<number>, devices: Map<string, Set<string>>, memory: Map<string, number>}} Landing
+ */
+
+/** @param {any} verdict @returns {Landing | null} */
+export function landingOf(verdict) {
+  if (!verdict?.admit) return null;
+  /** @type {Landing} */
+  const landing = { cpus: new Set(), devices: new Map(), memory: new Map() };
+  for (const placement of /** @type {any[]} */ (Object.values(verdict.containers))) {
+    for (const cpu of parseList(placement.cpus)) landing.cpus.add(cpu);
+    for (const [resource, ids] of Object.entries(placement.devices)) {
+      landing.devices.set(resource, new Set([...(landing.devices.get(resource) ?? []), .../** @type {string[]} */ (ids)]));
+    }
+    for (const block of placement.memory) {
+      // A block over several NUMA nodes is drawn in equal parts: the kubelet counts it for all of them together.
+      for (const numa of block.numa) {
+        const key = `${numa} ${block.type}`;
+        landing.memory.set(key, (landing.memory.get(key) ?? 0) + block.size / block.numa.length);
+      }
+    }
+  }
+  return landing;
+}
+
+/** A holder as people name it. @param {any} holder */
+export function podName(holder) {
+  return holder.pod ? `${holder.namespace}/${holder.pod}` : holder.pod_uid;
+}
+
+/**
+ * @param {any} node a NodeDetail
+ * @param {Landing | null} landing
+ */
+export function nodeMap(node, landing) {
+  const slots = slotsOf(node.holders.map((/** @type {any} */ holder) => holder.pod_uid));
+  const drawing = { node, landing, slots, holderOf: holdersByCpu(node), reserved: new Set(parseList(node.reserved_cpus)) };
+  const numaOf = new Map(node.topology.map((/** @type {any} */ numa) => [numa.id, numa]));
+  const placed = new Set(node.sockets.flatMap((/** @type {any} */ socket) => socket.numa));
+  const groups = node.sockets.map((/** @type {any} */ socket) => ({ title: `Socket ${socket.id}`, ids: socket.numa }));
+  const bare = node.topology.map((/** @type {any} */ numa) => numa.id).filter((/** @type {number} */ id) => !placed.has(id));
+  if (bare.length) groups.push({ title: "No CPUs", ids: bare });
+  return h("figure", { class: "map", id: "map" },
+    h("figcaption", { class: "sr" }, `Map of ${node.name}. The tables below say the same.`),
+    h("div", { class: "sockets" }, groups.map((/** @type {any} */ group) =>
+      h("div", { class: "socket" }, h("h4", {}, group.title),
+        h("div", { class: "numas" }, group.ids.map((/** @type {number} */ id) => numaBlock(numaOf.get(id), drawing)))))),
+    unplacedDevices(drawing),
+    legend(node, landing));
+}
+
+/** @param {any} node @returns {Map<number, any>} */
+function holdersByCpu(node) {
+  const holders = new Map();
+  for (const holder of node.holders) for (const cpu of parseList(holder.cpus)) holders.set(cpu, holder);
+  return holders;
+}
+
+/** @param {any} numa @param {any} drawing */
+function numaBlock(numa, drawing) {
+  const { node, landing } = drawing;
+  const lands = numa.cores.flat().filter((/** @type {number} */ cpu) => landing?.cpus.has(cpu)).length;
+  const free = parseList(numa.free_cpus).length;
+  const cpus = numa.cores.flat().length;
+  const text = node.cpu_policy === "static" ? `${free} of ${plural(cpus, "CPU")} free` : `${plural(cpus, "CPU")}, shared`;
+  return h("div", { class: lands ? "numa lands" : "numa" },
+    h("h5", { role: "heading", "aria-level": "5" }, `NUMA ${numa.id}`, h("span", {}, text, lands ? `, ${lands} for the pod` : "")),
+    h("div", { class: "cores", "aria-hidden": "true" },
+      numa.cores.map((/** @type {number[]} */ core) => h("div", { class: "core" }, core.map((id) => cpuCell(id, drawing))))),
+    Object.entries(numa.memory).map(([type, view]) => memoryBar(numa, type, view, landing)),
+    Object.keys(numa.memory).length ? null
+      : h("p", { class: "bar" }, `${bytes(numa.memory_bytes)} memory, not pinned by this kubelet`),
+    devicesOf(drawing, (device) => device.numa?.includes(numa.id) ?? false));
+}
+
+/** @param {number} id @param {any} drawing */
+function cpuCell(id, { node, landing, slots, holderOf, reserved }) {
+  if (landing?.cpus.has(id)) return h("i", { class: "cpu lands-here", title: `CPU ${id}: for the pod` }, id);
+  const holder = holderOf.get(id);
+  if (holder) {
+    const { class: looks, vars } = look(slots.get(holder.pod_uid));
+    return h("i", { class: `cpu ${looks}`, vars, data: { uid: holder.pod_uid }, title: `CPU ${id}: ${podName(holder)}` }, id);
+  }
+  if (reserved.has(id)) return h("i", { class: "cpu reserved", title: `CPU ${id}: reserved for the system` }, id);
+  const isStatic = node.cpu_policy === "static";
+  return h("i", { class: isStatic ? "cpu free" : "cpu shared", title: `CPU ${id}: ${isStatic ? "free" : "shared"}` }, id);
+}
+
+/** @param {any} numa @param {string} type @param {any} view @param {Landing | null} landing */
+function memoryBar(numa, type, view, landing) {
+  if (!view.total) return null;
+  const wanted = Math.min(landing?.memory.get(`${numa.id} ${type}`) ?? 0, view.free);
+  const part = (/** @type {string} */ name, /** @type {number} */ size) =>
+    size > 0 ? h("i", { class: name, vars: { width: `${(100 * size) / view.total}%` } }) : null;
+  const name = type === "memory" ? "Memory" : type;
+  return h("div", { class: "bar" },
+    h("span", {}, h("span", {}, name), h("span", {}, `${bytes(view.free)} of ${bytes(view.allocatable)} free`)),
+    h("div", { class: "track", "aria-hidden": "true" },
+      part("reserved", view.total - view.allocatable),
+      part("used", view.allocatable - view.free),
+      part("lands-here", wanted)));
+}
+
+/** @param {any} drawing @param {(device: any) => boolean} belongs */
+function devicesOf({ node, landing, slots }, belongs) {
+  return Object.entries(node.device_list).map(([resource, devices]) => {
+    const here = /** @type {any[]} */ (devices).filter(belongs);
+    if (!here.length) return null;
+    return h("div", { class: "boxes" },
+      h("span", { title: resource }, shortResource(resource)),
+      here.map((device) => deviceBox(device, landing?.devices.get(resource)?.has(device.id) ?? false, slots)));
+  });
+}
+
+/** @param {any} device @param {boolean} lands @param {Map<string, number>} slots */
+function deviceBox(device, lands, slots) {
+  const say = (/** @type {string} */ what) => ({ title: `${device.id}: ${what}` });
+  if (lands) return h("i", { class: "device lands-here", ...say("for the pod") }, device.id);
+  if (!device.healthy) return h("i", { class: "device broken", ...say("unhealthy") }, device.id);
+  if (device.held_by === null) return h("i", { class: "device free", ...say("free") }, device.id);
+  const { class: looks, vars } = look(slots.get(device.held_by) ?? 0);
+  return h("i", { class: `device ${looks}`, vars, data: { uid: device.held_by }, ...say("held") }, device.id);
+}
+
+/** Devices whose plugin told no NUMA node. @param {any} drawing */
+function unplacedDevices(drawing) {
+  const boxes = devicesOf(drawing, (device) => !device.numa?.length).filter(Boolean);
+  return boxes.length ? h("div", { class: "numa" }, h("p", { class: "hint" }, "Devices without a NUMA node"), boxes) : null;
+}
+
+/** @param {any} node @param {Landing | null} landing */
+function legend(node, landing) {
+  const entry = (/** @type {string} */ name, /** @type {string} */ text) =>
+    h("li", {}, h("span", { class: `swatch ${name}` }), text);
+  const isStatic = node.cpu_policy === "static";
+  return h("ul", { class: "legend", "aria-label": "Legend" },
+    landing ? entry("lands-here", "where the pod would land") : null,
+    isStatic ? entry("free", "free, in the shared pool") : entry("shared", "shared by all pods"),
+    node.reserved_cpus ? entry("reserved", "reserved for the system") : null,
+    node.holders.length ? h("li", {}, h("span", { class: "swatch held", vars: { "--held": "var(--held-0)" } }),
+      h("span", { class: "swatch held p1", vars: { "--held": "var(--held-1)" } }), "held by a pod, see the table") : null);
+}

@@ -1,0 +1,173 @@
+// A node in miniature: one block a NUMA node, one square a CPU, held ones filled, free ones outlined.
+import { loadNode } from "./cluster.js";
+import { hueOf, slotsOf } from "./palette.js";
+import { parseList } from "./units.js";
+
+const AT_ONCE = 4;
+const KEPT = 400;
+const NUMA_GAP = 4;
+const SOCKET_GAP = 9;
+
+/** What each CPU is, by node and report, for tiles seen lately. @type {Map<string, Promise<any>>} */
+const details = new Map();
+/** @type {(() => void)[]} */
+const waiting = [];
+let running = 0;
+
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {import("./cluster.js").NodeSummary} node
+ * @param {import("./verdict.js").Answer | undefined} answer
+ */
+export async function drawMini(canvas, node, answer) {
+  const lands = new Set(answer?.cpus ?? []);
+  const key = `${node.name} ${node.boot_id} ${node.sequence}`;
+  const known = details.get(key);
+  if (!known) paint(canvas, node, estimate(node), lands);
+  const detail = await (known ?? remember(key, canvas, node.name));
+  if (detail && canvas.isConnected) paint(canvas, node, exact(detail), lands);
+}
+
+/** @param {string} key @param {HTMLCanvasElement} canvas @param {string} name */
+function remember(key, canvas, name) {
+  const loading = new Promise((resolve) => {
+    waiting.push(async () => {
+      running++;
+      try {
+        if (!canvas.isConnected) details.delete(key);
+        resolve(canvas.isConnected ? await loadNode(name) : null);
+      } catch {
+        details.delete(key); // the tile keeps its estimate
+        resolve(null);
+      } finally {
+        running--;
+        waiting.shift()?.();
+      }
+    });
+    if (running < AT_ONCE) waiting.shift()?.();
+  });
+  details.set(key, loading);
+  const oldest = details.keys().next().value;
+  if (details.size > KEPT && oldest !== undefined) details.delete(oldest);
+  return loading;
+}
+
+/** From counts alone, until the whole node is there. @param {import("./cluster.js").NodeSummary} node */
+function estimate(node) {
+  return node.numa.map((numa) => Array.from({ length: numa.cpus }, (_, i) => {
+    if (node.cpu_policy !== "static") return { cpu: -1, style: "shared" };
+    const held = numa.cpus - numa.free_cpus - numa.reserved_cpus;
+    return { cpu: -1, style: i < numa.reserved_cpus ? "reserved" : i < numa.reserved_cpus + held ? "some" : "free" };
+  }));
+}
+
+/** @param {any} node a NodeDetail */
+function exact(node) {
+  const slots = slotsOf(node.holders.map((/** @type {any} */ holder) => holder.pod_uid));
+  /** @type {Map<number, string>} */
+  const style = new Map();
+  for (const holder of node.holders) {
+    for (const cpu of parseList(holder.cpus)) style.set(cpu, `--held-${hueOf(slots.get(holder.pod_uid) ?? 0)}`);
+  }
+  for (const cpu of parseList(node.reserved_cpus)) style.set(cpu, "reserved");
+  const other = node.cpu_policy === "static" ? "free" : "shared";
+  return node.topology.map((/** @type {any} */ numa) =>
+    numa.cores.flat().map((/** @type {number} */ cpu) => ({ cpu, style: style.get(cpu) ?? other })));
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {import("./cluster.js").NodeSummary} node
+ * @param {{cpu: number, style: string}[][]} blocks one a NUMA node
+ * @param {Set<number>} lands CPUs where the pod would land
+ */
+function paint(canvas, node, blocks, lands) {
+  const { width, height } = canvas.getBoundingClientRect();
+  const context = canvas.getContext("2d");
+  if (!context || !width || !height) return;
+  const scale = devicePixelRatio || 1;
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round(height * scale);
+  context.scale(scale, scale);
+  const color = colors();
+  const gaps = node.numa.map((numa, i) => gapBetween(node.numa[i - 1], numa));
+  const total = blocks.reduce((sum, cells) => sum + Math.sqrt(cells.length), 0) || 1;
+  const room = width - gaps.reduce((sum, gap) => sum + gap, 0);
+  let x = 0;
+  blocks.forEach((cells, i) => {
+    x += gaps[i] ?? 0;
+    const blockWidth = room * Math.sqrt(cells.length) / total;
+    paintBlock(context, cells, { x, width: blockWidth, height }, lands, color);
+    x += blockWidth;
+  });
+}
+
+/** @param {{socket: number | null} | undefined} before @param {{socket: number | null}} numa @returns {number} */
+function gapBetween(before, numa) {
+  if (!before) return 0;
+  return before.socket === numa.socket ? NUMA_GAP : SOCKET_GAP;
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {{cpu: number, style: string}[]} cells
+ * @param {{x: number, width: number, height: number}} box
+ * @param {Set<number>} lands
+ * @param {(name: string) => string} color
+ */
+function paintBlock(context, cells, { x, width, height }, lands, color) {
+  const columns = Math.max(1, Math.ceil(Math.sqrt(cells.length * width / height)));
+  const rows = Math.max(1, Math.ceil(cells.length / columns));
+  const stepX = width / columns;
+  const stepY = Math.min(height / rows, stepX * 2);
+  const gap = Math.min(1, stepX / 4);
+  cells.forEach(({ cpu, style }, i) => {
+    // Column by column, so that the threads of a core stand one above the other.
+    const left = x + Math.floor(i / rows) * stepX;
+    const top = (i % rows) * stepY;
+    const [w, tall] = [stepX - gap, stepY - gap];
+    if (lands.has(cpu)) fillCell(context, color("--accent"), left, top, w, tall);
+    else if (style === "free") {
+      context.strokeStyle = color("--line-strong");
+      context.lineWidth = 0.75;
+      context.strokeRect(left + 0.5, top + 0.5, w - 1, tall - 1);
+    } else if (style === "shared") {
+      fillCell(context, color("--line"), left, top, w, tall);
+    } else if (style === "reserved") {
+      fillCell(context, color("--line-strong"), left, top, w, tall);
+    } else fillCell(context, color(style === "some" ? "--reserved" : style), left, top, w, tall);
+  });
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {string} color
+ * @param {number} x
+ * @param {number} y
+ * @param {number} width
+ * @param {number} height
+ */
+function fillCell(context, color, x, y, width, height) {
+  context.fillStyle = color;
+  context.fillRect(x, y, width, height);
+}
+
+/** Colours of the theme that is on, by name of their custom property. @type {Map<string, string>} */
+let resolved = new Map();
+document.addEventListener("themechange", () => { resolved = new Map(); });
+
+/** A canvas knows no light-dark(): a hidden element resolves it. */
+function colors() {
+  const probe = document.body;
+  return (/** @type {string} */ name) => {
+    let value = resolved.get(name);
+    if (value === undefined) {
+      const before = probe.style.caretColor;
+      probe.style.caretColor = `var(${name})`;
+      value = getComputedStyle(probe).caretColor;
+      probe.style.caretColor = before;
+      resolved.set(name, value);
+    }
+    return value;
+  };
+}

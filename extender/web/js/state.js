@@ -1,0 +1,73 @@
+// What the page knows and shows. Parts listen for what they show: "nodes", "answers", "filters", "route".
+import { NO_FILTERS } from "./cluster.js";
+
+export const state = {
+  /** @type {import("./cluster.js").NodeSummary[]} */
+  nodes: [],
+  /** The pod asked about, as pasted; empty: none. */
+  manifest: "",
+  /** What the service answered to it. @type {any} */
+  reply: null,
+  /** @type {Map<string, import("./verdict.js").Answer>} */
+  answers: new Map(),
+  /** @type {import("./cluster.js").Filters} */
+  filters: { ...NO_FILTERS },
+  /** @type {{view: "nodes" | "node" | "pod" | "decisions", name: string}} */
+  route: { view: "nodes", name: "" },
+};
+
+const changes = new EventTarget();
+
+/** @param {"nodes" | "answers" | "filters" | "route"} what @param {() => void} listener */
+export function on(what, listener) {
+  changes.addEventListener(what, listener);
+}
+
+/** @param {"nodes" | "answers" | "filters" | "route"} what */
+export function emit(what) {
+  changes.dispatchEvent(new Event(what));
+}
+
+/** Take over what the address says. */
+export function readAddress() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [head, ...rest] = path.split("/");
+  const asked = new URLSearchParams(query);
+  for (const key of /** @type {(keyof typeof NO_FILTERS)[]} */ (Object.keys(NO_FILTERS))) {
+    state.filters[key] = asked.get(key) ?? "";
+  }
+  const name = rest.map(decoded).join("/");
+  if (head === "nodes" && name) state.route = { view: "node", name };
+  else if (head === "pod" || head === "decisions") state.route = { view: head, name: "" };
+  else state.route = { view: "nodes", name: "" };
+}
+
+/** @param {string} text */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** The address of a view, with the filters that are set. @param {string} path such as "nodes/xeon-b" */
+export function addressOf(path) {
+  const set = Object.entries(state.filters).filter(([, value]) => value !== "");
+  const query = new URLSearchParams(set).toString();
+  return `#/${path}${query ? `?${query}` : ""}`;
+}
+
+/** @param {string} name */
+export function nodeAddress(name) {
+  return addressOf(`nodes/${encodeURIComponent(name)}`);
+}
+
+/** Put changed filters into the address without a step in the history. @param {Partial<import("./cluster.js").Filters>} changed */
+export function setFilters(changed) {
+  Object.assign(state.filters, changed);
+  const { view, name } = state.route;
+  const path = view === "node" ? `nodes/${encodeURIComponent(name)}` : view === "nodes" ? "" : view;
+  history.replaceState(null, "", addressOf(path));
+  emit("filters");
+}

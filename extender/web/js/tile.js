@@ -1,0 +1,45 @@
+// One node in the grid: what it is, a map of it in miniature, how much room it has, what it would say to the pod.
+import { mostFree } from "./cluster.js";
+import { h, icon, tag } from "./dom.js";
+import { drawMini } from "./minimap.js";
+import { plural } from "./units.js";
+
+export const TILE = { height: 138, minWidth: 262 };
+
+/**
+ * @param {import("./cluster.js").NodeSummary} node
+ * @param {import("./verdict.js").Answer | undefined} answer
+ * @param {{href: string, current: boolean}} options
+ */
+export function tile(node, answer, { href, current }) {
+  const known = node.cpus > 0;
+  const canvas = h("canvas", { "aria-hidden": "true" });
+  const element = h("a", { class: "tile", href, "aria-current": current ? "true" : null },
+    h("span", { class: "tile-head" },
+      h("span", { class: "tile-name", title: node.name }, node.name),
+      h("span", { class: "tile-tags" },
+        node.certainty === "exact" ? null : tag(node.certainty, node.certainty === "stale" ? "stale" : "unsure"),
+        node.problems ? h("span", { class: "tag now", title: plural(node.problems, "problem") }, icon("warning"),
+          node.problems, h("span", { class: "sr" }, node.problems === 1 ? " problem" : " problems")) : null,
+        answer ? tag(answer.label, answer.kind) : null)),
+    h("span", { class: "tile-config" }, known ? configuration(node) : "nothing usable reported yet"),
+    canvas,
+    h("span", { class: "tile-foot" }, ...room(node)));
+  if (known) requestAnimationFrame(() => drawMini(/** @type {HTMLCanvasElement} */ (canvas), node, answer));
+  return element;
+}
+
+/** @param {import("./cluster.js").NodeSummary} node */
+function configuration(node) {
+  const policy = node.topology_policy === "none" ? "no topology policy" : `${node.topology_policy} / ${node.topology_scope}`;
+  return [policy, node.kubelet_version].filter(Boolean).join(" · ");
+}
+
+/** @param {import("./cluster.js").NodeSummary} node */
+function room(node) {
+  if (node.cpus === 0) return [h("span", {}, "no map")];
+  if (node.cpu_policy !== "static") return [h("span", {}, `${node.cpus} CPUs, all shared`)];
+  const parts = [h("span", {}, h("strong", {}, node.free_cpus), ` of ${node.cpus} CPUs free`)];
+  if (node.numa.length > 1) parts.push(h("span", {}, "at most ", h("strong", {}, mostFree(node)), " on one NUMA"));
+  return parts;
+}

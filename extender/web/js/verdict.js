@@ -1,0 +1,130 @@
+// What a node answers to the pod, in plain words.
+import { h, icon, table, tag } from "./dom.js";
+import { amount, bytes, numaNames, parseList } from "./units.js";
+
+/**
+ * @typedef {object} Answer
+ * @property {"yes" | "now" | "never" | "unsure"} kind
+ * @property {string} label one or two words
+ * @property {string} why the reason that the scheduler shows; empty if the node takes the pod
+ * @property {number | null} score
+ * @property {number[]} cpus where the pod's containers would run, those with CPUs of their own
+ */
+
+/** @type {Record<Answer["kind"], string>} */
+export const KINDS = {
+  yes: "fits",
+  now: "not now",
+  never: "never",
+  unsure: "unsure",
+};
+
+/** @param {any} node a NodeAnswer @returns {Answer} */
+export function answerOf(node) {
+  const kind = kindOf(node);
+  const containers = Object.values(node.verdict?.containers ?? {});
+  const cpus = containers.flatMap((/** @type {any} */ placement) => parseList(placement.cpus));
+  return { kind, label: KINDS[kind], why: whyOf(node, kind), score: node.score, cpus };
+}
+
+/** @param {any} node @returns {Answer["kind"]} */
+function kindOf(node) {
+  if (node.outcome === "fits") return "yes";
+  if (node.outcome === "unknown" || node.verdict === null) return "unsure";
+  if (node.outcome === "scheduler") return "now";
+  if (node.verdict.admit || node.verdict.certainty === "possible") return "unsure";
+  return node.verdict.refused_by?.when === "never" ? "never" : "now";
+}
+
+/** @param {any} node @param {Answer["kind"]} kind @returns {string} */
+function whyOf(node, kind) {
+  if (kind === "yes") return "";
+  if (node.outcome === "unknown") return node.why || "too little is known of the node";
+  if (node.why) return node.why;
+  const failing = failed(node)[0];
+  return failing ? `kube-scheduler: ${CHECKS[failing.check] ?? failing.check}` : "not offered";
+}
+
+/** @type {Record<string, string>} */
+const CHECKS = {
+  "resources": "the totals are too small",
+  "node-name": "the pod names another node",
+  "node-selector": "the node selector does not match",
+  "node-affinity": "the node affinity does not match",
+  "taints": "a taint is not tolerated",
+  "unschedulable": "the node is cordoned",
+  "other": "other rules",
+};
+
+/** @param {any} node */
+function failed(node) {
+  return node.scheduler.checks.filter((/** @type {any} */ check) => check.outcome === "fails");
+}
+
+/** @type {Record<Answer["kind"], string>} */
+const TITLES = {
+  yes: "The pod fits here",
+  now: "The pod does not fit now",
+  never: "The pod can never fit here",
+  unsure: "It is not certain whether the pod fits",
+};
+
+/**
+ * The heart of the card: what would happen, and why.
+ * @param {any} node a NodeAnswer
+ * @returns {Node[]}
+ */
+export function verdictParts(node) {
+  const { kind, why } = answerOf(node);
+  const { verdict } = node;
+  const parts = [h("h3", { class: kind }, icon(kind), TITLES[kind])];
+  const fault = node.explanation?.first_fault;
+  if (kind !== "yes") parts.push(h("p", {}, fault ?? sentence(why, verdict?.refused_by)));
+  if (verdict?.admit) parts.push(placements(verdict));
+  if (verdict && !verdict.admit) {
+    parts.push(h("p", { class: "kubelet-says" }, "The kubelet would fail the pod with ", h("code", {}, verdict.reason),
+      verdict.message ? `: “${verdict.message}”` : ""));
+  }
+  for (const check of failed(node)) {
+    parts.push(h("p", {}, tag("kube-scheduler", "now"), " ", check.detail || CHECKS[check.check]));
+  }
+  for (const caveat of verdict?.caveats ?? []) parts.push(h("p", { class: "hint" }, `Taken for granted: ${caveat}`));
+  if (node.certainty !== "exact") parts.push(h("p", { class: "hint" }, CERTAINTIES[node.certainty] ?? ""));
+  return parts;
+}
+
+/** @type {Record<string, string>} */
+const CERTAINTIES = {
+  possible: "The kubelet picks some devices at random, and the outcome hangs on that.",
+  degraded: "Only amounts per NUMA node are known, so this is a good guess.",
+  stale: "The node has not been heard of for a while: this is judged by its last word.",
+  unknown: "No usable report of the node is held.",
+};
+
+/** @param {string} why @param {any} by */
+function sentence(why, by) {
+  const start = `${why.charAt(0).toUpperCase()}${why.slice(1)}`;
+  if (!by || by.wanted === null || by.had === null) return `${start}.`;
+  return `${start}: ${amount(by.resource, by.wanted)} wanted, ${amount(by.resource, by.had)} there.`;
+}
+
+/** @param {any} verdict an admitted one */
+export function placements(verdict) {
+  const rows = Object.entries(verdict.containers).map(([name, each]) => placementRow(name, each));
+  return table("Where each container lands", ["Container", "CPUs", "NUMA", "Memory", "Devices"], rows);
+}
+
+/** @param {string} name @param {any} placement */
+function placementRow(name, placement) {
+  const memory = placement.memory.map((/** @type {any} */ block) =>
+    h("div", {}, `${bytes(block.size)}${block.type === "memory" ? "" : ` ${block.type}`} on ${numaNames(block.numa)}`));
+  const devices = Object.entries(placement.devices).map(([resource, ids]) =>
+    h("div", {}, h("span", { title: resource }, /** @type {string[]} */ (ids).join(", "))));
+  return [
+    name,
+    placement.cpus ? h("code", {}, placement.cpus) : "shared pool",
+    [numaNames(placement.affinity).replace("NUMA ", ""), placement.preferred ? null : " (spread)"],
+    memory.length ? memory : "anywhere",
+    devices.length ? devices : "none",
+  ];
+}
