@@ -110,7 +110,7 @@ def _check_name(reported: str, name: str) -> None:
 
 
 def _observation(report: ReadReport, body: bytes) -> Observation:
-    known = None if report.pods is None else frozenset(pod.uid for pod in report.pods if pod.uid is not None)
+    pods = [(pod.uid, pod) for pod in report.pods or () if pod.uid is not None]
     return Observation(
         node_name=report.node_name,
         boot_id=report.boot_id,
@@ -120,7 +120,9 @@ def _observation(report: ReadReport, body: bytes) -> Observation:
         kubelet=report.kubelet,
         state=report.state,
         hidden=report.hidden,
-        pod_uids=known,
+        pod_uids=None if report.pods is None else frozenset(uid for uid, _ in pods),
+        listed=frozenset(uid for uid, pod in pods if pod.name and pod.counted is not False),
+        left=frozenset(uid for uid, pod in pods if pod.counted is False),
         facts=report_facts(report),
     )
 

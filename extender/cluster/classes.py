@@ -3,6 +3,7 @@
 Laws of this file
 - Two nodes are of one class if their kubelets (hardware, configuration, version) and their states are equal, and
   as much is known of one as of the other. Whatever is computed of a class holds for all of its nodes.
+- A node that can be in one of several states is of a class with the nodes that can be in the same ones.
 - A class id is never used twice: what is remembered of a class that is gone can do no harm.
 - `NodeClass` compares by identity, because `ClassTable` makes only one object a class: lookups cost one pointer hash.
 """
@@ -23,8 +24,10 @@ NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
 class NodeClass:
     """What nodes of one class have in common.
 
-    `kubelet` and `state` are both None where no verdict is possible. `hidden` names the managers whose part of the
-    state is not known: a pod that needs none of them still gets a sound verdict. `stale`: the last sign of life is old.
+    `kubelet` and `state` are both None where no verdict is possible. `others` are further states that the nodes can be
+    in; with `complete` False there are more. `hidden` names the managers whose part of the state is not known: a pod
+    that needs none of them still gets a sound verdict. `stale`: the last sign of life is old. `distrusted`: the kubelet
+    did other than foretold too often, so verdicts rank these nodes and refuse nothing.
     """
 
     id: int
@@ -32,6 +35,14 @@ class NodeClass:
     state: ManagerState | None = None
     hidden: frozenset[Provider] = NOTHING_HIDDEN
     stale: bool = False
+    others: tuple[ManagerState, ...] = ()
+    complete: bool = True
+    distrusted: bool = False
+
+    @property
+    def states(self) -> tuple[ManagerState, ...]:
+        """Every state that is followed; empty where no verdict is possible."""
+        return () if self.state is None else (self.state, *self.others)
 
 
 UNKNOWN: Final = NodeClass(id=0)
@@ -57,16 +68,34 @@ class ClassTable:
         return self._rules.keys()
 
     def hold(
-        self, kubelet: Kubelet | None, state: ManagerState | None, hidden: frozenset[Provider], *, stale: bool
+        self,
+        kubelet: Kubelet | None,
+        state: ManagerState | None,
+        hidden: frozenset[Provider],
+        *,
+        stale: bool,
+        others: tuple[ManagerState, ...] = (),
+        complete: bool = True,
+        distrusted: bool = False,
     ) -> NodeClass:
         """The class of a node with these properties, for one more holder. Pair each call with a `drop`."""
         if kubelet is None or state is None:
             return UNKNOWN
-        key = (kubelet.identity, state.key, hidden, stale)
+        several = frozenset((state.key, *(other.key for other in others))) if others else None
+        key = (kubelet.identity, several or state.key, hidden, stale, complete, distrusted)
         found = self._classes.get(key)
         if found is None:
             self._last_id += 1
-            found = NodeClass(id=self._last_id, kubelet=kubelet, state=state, hidden=hidden, stale=stale)
+            found = NodeClass(
+                id=self._last_id,
+                kubelet=kubelet,
+                state=state,
+                hidden=hidden,
+                stale=stale,
+                others=others,
+                complete=complete,
+                distrusted=distrusted,
+            )
             self._classes[key] = found
             self._keys[found] = key
             self._holders[found] = 0

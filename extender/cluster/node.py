@@ -20,6 +20,7 @@ class Observation:
     `digest` is the SHA-256 of the body it came in. `observed_at` is Unix seconds by the node's clock, for people only.
     `kubelet` and `state` are None where the report is not enough for any verdict; `hidden` names the managers whose
     state it does not tell. `pod_uids` are the pods that the report knows of; None if it could not list them.
+    `listed` are those of them that the kubelet itself lists, `left` those that it counts no more.
     `facts` are passed on unread, for people: a JSON object.
     """
 
@@ -32,6 +33,8 @@ class Observation:
     state: ManagerState | None
     hidden: frozenset[Provider] = NOTHING_HIDDEN
     pod_uids: frozenset[str] | None = None
+    listed: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -39,8 +42,9 @@ class Observation:
 class NodeRecord:
     """A node at present. `heard_at`: when its last report or heartbeat arrived, seconds of the service's own clock.
 
-    `state` is what the next pod would meet: the reported state, and what has happened since on top. `past_boots` are
-    boot ids that a newer one has replaced.
+    `state` is what the next pod would meet: the reported state, and what has happened since on top; where that is not
+    certain, one of the states that it can be (`node_class.states` are all). `past_boots` are boot ids that a newer one
+    has replaced. `reported_at`: when this report arrived first.
     """
 
     observation: Observation
@@ -48,6 +52,7 @@ class NodeRecord:
     state: ManagerState | None
     node_class: NodeClass
     past_boots: tuple[str, ...] = ()
+    reported_at: float = 0.0
 
     @property
     def name(self) -> str:

@@ -1,18 +1,24 @@
-"""All nodes, in memory.
+"""All nodes, in memory: the last report of each, and what has happened since.
 
 Laws of this file
 - Synchronous and without locks: only the event loop's thread calls it, so every picture taken of it is consistent.
 - No clock: the time of each call is an argument, in seconds of one monotonic clock.
 - An older report never replaces a newer one; a report that is refused changes nothing.
+- What the next pod would meet follows from the report and the node's ledger alone (`following`), and is computed when
+  one of them changes: after a binding only that node is of another class.
 - `_class_of` always mirrors `_nodes`: a filter call is one dictionary lookup a node.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from enum import Enum
 from typing import Final
 
 from extender.cluster.classes import UNKNOWN, ClassTable, NodeClass
+from extender.cluster.in_flight import InFlight, Patience, Settled, ignore
+from extender.cluster.ledger import Ledger
 from extender.cluster.node import REMEMBERED_BOOTS, NodeRecord, Observation
+from extender.replay.pod import Pod
 from extender.replay.rules import Rules
 
 
@@ -31,6 +37,17 @@ class ClusterFullError(Exception):
     """A report of one more node than the service is set up for."""
 
 
+class Watching(Enum):
+    """What is known of the pods on nodes, beside reports."""
+
+    NOT = "not"
+    """Nobody watches pods: only what we bind ourselves."""
+    LIVE = "live"
+    """Every pod, as the API server has it."""
+    SILENT = "silent"
+    """The watch has gone silent: pods may have come and gone."""
+
+
 class _ClassOf(dict[str, NodeClass]):
     """The class of each node, `UNKNOWN` for a name that is not in it (and that looking up does not put in)."""
 
@@ -41,7 +58,14 @@ class _ClassOf(dict[str, NodeClass]):
 class ClusterState:
     """The picture of the cluster that verbs look at."""
 
-    def __init__(self, *, stale_after_seconds: float, max_nodes: int) -> None:
+    def __init__(
+        self,
+        *,
+        stale_after_seconds: float,
+        max_nodes: int,
+        patience: Patience | None = None,
+        settled: Callable[[Settled], None] = ignore,
+    ) -> None:
         self._stale_after: Final = stale_after_seconds
         self._max_nodes: Final = max_nodes
         self._nodes: dict[str, NodeRecord] = {}
@@ -49,6 +73,9 @@ class ClusterState:
         self._classes: Final = ClassTable()
         self._fresh: dict[str, None] = {}
         """Names of nodes that are not stale, the one not heard of for longest first."""
+        self._in_flight: Final = InFlight(patience or Patience(), settled)
+        self._watching = Watching.NOT
+        self._distrusted: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -116,15 +143,80 @@ class ClusterState:
             raise OutdatedError("this is not the report that is held", held.observation)
         self._touch(held, now)
 
+    @property
+    def pods_in_flight(self) -> int:
+        """Pods that are bound or about to be, and that no report shows yet."""
+        return len(self._in_flight)
+
+    def ledger(self, name: str) -> Ledger:
+        """What has happened on a node since its report; empty for a node that nothing is known of."""
+        return self._in_flight.ledger(name)
+
+    def assume(self, name: str, pod: Pod, now: float) -> None:
+        """We are about to bind the pod to the node: from now on its room is taken."""
+        self._in_flight.assume(name, pod, now)
+        self._again(name, now)
+
+    def forget(self, name: str, uid: str, now: float) -> None:
+        """Our binding failed for certain: its room is free again."""
+        self._in_flight.forget(name, uid)
+        self._again(name, now)
+
+    def see_pod(self, name: str, pod: Pod, now: float, *, started: bool) -> None:
+        """The API server has the pod on the node, alive; *started*: its kubelet has admitted it."""
+        self._in_flight.see(name, pod, now, started=started)
+        self._again(name, now)
+
+    def see_refusal(self, name: str, uid: str, reason: str, now: float) -> None:
+        """The kubelet has refused the pod, with this status reason."""
+        self._in_flight.refuse(name, uid, reason, now)
+        self._again(name, now)
+
+    def see_finish(self, name: str, uid: str, now: float) -> None:
+        """The pod is finished; its kubelet has yet to tear it down."""
+        self._in_flight.finish(name, uid, now)
+        self._again(name, now)
+
+    def see_end(self, name: str, uid: str, now: float) -> None:
+        """The pod no longer exists."""
+        self._in_flight.gone(name, uid, now)
+        self._again(name, now)
+
+    def drop_node(self, name: str) -> None:
+        """The node was deleted. What comes back under its name is another one."""
+        self._in_flight.drop(name)
+        self._distrusted.discard(name)
+        self._fresh.pop(name, None)
+        if self._nodes.pop(name, None) is not None:
+            self._classes.drop(self._class_of.pop(name))
+
+    def set_watching(self, watching: Watching, now: float) -> None:
+        """How much is known of pods from now on. While the watch is silent every node counts as stale."""
+        if watching is self._watching:
+            return
+        self._watching = watching
+        self._in_flight.watching = watching is Watching.LIVE
+        for name in list(self._nodes):
+            self._again(name, now)
+
+    def set_distrusted(self, name: str, now: float, *, distrusted: bool) -> None:
+        """Whether the node's verdicts only rank, because its kubelet did other than foretold too often."""
+        if (name in self._distrusted) is distrusted:
+            return
+        (self._distrusted.add if distrusted else self._distrusted.discard)(name)
+        self._again(name, now)
+
     def expire(self, now: float) -> None:
-        """Mark the nodes stale that were not heard of for too long. Cost: one step for each node that becomes stale."""
+        """Take note of what time has changed. Cost: one step for each node for which it has."""
+        for name in self._in_flight.due(now):
+            self._again(name, now)
         while self._fresh:
             name = next(iter(self._fresh))
             record = self._nodes[name]
             if now - record.heard_at <= self._stale_after:
                 return
             del self._fresh[name]
-            self._settle(record, stale=True)
+            self._settle(record, now)
 
     def is_stale(self, record: NodeRecord) -> bool:
         """Whether the node was not heard of for too long, as of the last `expire`."""
@@ -132,17 +224,22 @@ class ClusterState:
 
     def _put(self, observation: Observation, past_boots: tuple[str, ...], now: float) -> NodeRecord:
         record = NodeRecord(
-            observation=observation, heard_at=now, state=observation.state, node_class=UNKNOWN, past_boots=past_boots
+            observation=observation,
+            heard_at=now,
+            state=observation.state,
+            node_class=UNKNOWN,
+            past_boots=past_boots,
+            reported_at=now,
         )
         self._renew(observation.node_name)
-        return self._settle(record, stale=False)
+        return self._settle(record, now)
 
     def _touch(self, held: NodeRecord, now: float) -> NodeRecord:
         record = replace(held, heard_at=now)
         was_stale = self.is_stale(held)
         self._renew(held.name)
-        if was_stale:
-            return self._settle(record, stale=False)
+        if was_stale or self._in_flight.ledger(held.name).events:
+            return self._settle(record, now)
         self._nodes[held.name] = record
         return record
 
@@ -150,17 +247,35 @@ class ClusterState:
         self._fresh.pop(name, None)
         self._fresh[name] = None
 
-    def _settle(self, record: NodeRecord, *, stale: bool) -> NodeRecord:
+    def _again(self, name: str, now: float) -> None:
+        record = self._nodes.get(name)
+        if record is not None:
+            self._settle(record, now)
+
+    def _settle(self, record: NodeRecord, now: float) -> NodeRecord:
         """File the record under its class; the class it was filed under before loses a holder."""
-        observation = record.observation
-        node_class = self._classes.hold(observation.kubelet, record.state, observation.hidden, stale=stale)
-        before = self._class_of.get(record.name)
+        observation, name = record.observation, record.name
+        following = self._in_flight.follow(observation, record.reported_at, record.heard_at, now)
+        node_class = self._classes.hold(
+            observation.kubelet,
+            None if following is None else following.states[0],
+            observation.hidden,
+            stale=name not in self._fresh or self._watching is Watching.SILENT,
+            others=() if following is None else following.states[1:],
+            complete=following is None or following.complete,
+            distrusted=name in self._distrusted,
+        )
+        before = self._class_of.get(name)
         if before is not None:
             self._classes.drop(before)
-        observation = replace(observation, kubelet=node_class.kubelet)
-        record = replace(record, node_class=node_class, observation=observation)
-        self._class_of[record.name] = node_class
-        self._nodes[record.name] = record
+        record = replace(
+            record,
+            node_class=node_class,
+            observation=replace(observation, kubelet=node_class.kubelet),
+            state=None if following is None else following.states[0],
+        )
+        self._class_of[name] = node_class
+        self._nodes[name] = record
         return record
 
 

@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from extender.cluster.classes import NodeClass
-from extender.replay.admission import admit, is_indifferent
+from extender.replay.admission import MAX_OUTCOMES, is_indifferent
+from extender.replay.branches import admit_in_all
 from extender.replay.pod import Pod, PodRequest, resolve
 from extender.replay.rules import Rules
 from extender.replay.verdict import Admitted, Certainty, Provider, Rejected
@@ -98,18 +99,20 @@ def make_judge(strategy: Strategy, doubts: Doubts) -> Judge:
         if node_class.stale and doubts.stale is not Treatment.REPLAY:
             refusal = Refusal.STALE if doubts.stale is Treatment.REFUSE else None
             return Judgement(refusal, Certainty.STALE)
-        outcome = admit(kubelet, state, request)
-        outcomes = (outcome, *outcome.alternatives)
-        certainty = Certainty.STALE if node_class.stale else outcome.verdict.certainty
+        outcomes = admit_in_all(kubelet, node_class.states, request, max_replays=MAX_OUTCOMES)
+        certainty = outcomes[0].verdict.certainty if node_class.complete else Certainty.POSSIBLE
+        certainty = Certainty.STALE if node_class.stale else certainty
         rejected = [o.verdict for o in outcomes if isinstance(o.verdict, Rejected)]
         landings = [
             Landing(kubelet=kubelet, before=state, after=o.state, admitted=o.verdict)
             for o in outcomes
             if isinstance(o.verdict, Admitted)
         ]
+        if node_class.distrusted and rejected:
+            return Judgement(None, certainty)
         if not landings:
             return Judgement(refusal_of(rejected[0]), certainty)
-        if rejected and doubts.possible is not Treatment.PASS:
+        if (rejected or not node_class.complete) and doubts.possible is not Treatment.PASS:
             return Judgement(Refusal.CHANCE, certainty)
         return Judgement(None, certainty, min(map(strategy, landings)))
 

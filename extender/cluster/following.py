@@ -1,0 +1,147 @@
+"""From a report and a ledger to the states that the next pod can meet.
+
+Laws of this file
+- Pure: the same report and ledger always lead to the same states, whatever the order in which they became known.
+- A pod that the report shows in part is in the middle of its admission: what it holds is taken out and its admission
+  replayed whole, which is what the kubelet is doing.
+- A pod that the replay says the kubelet refuses is not charged.
+- What came first is not always known: a pod may have left before or after another one was admitted, and an init
+  container may have given its memory back or not. Every order is followed, up to `MAX_STATES` states; if that is not
+  all, `complete` is False.
+
+Mirrors: kubelet `cm/{cpumanager,memorymanager}` removeStaleState, `cm/devicemanager` UpdateAllocatedDevices.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from extender.cluster.ledger import Admit, Ledger, Release
+from extender.cluster.node import Observation
+from extender.replay.admission import Outcome, is_indifferent, release_pods, start_pod
+from extender.replay.branches import admit_in_all
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import Pod, PodRequest, resolve
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Provider, Verdict
+
+MAX_STATES: Final = 32
+"""States of one node that are followed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """What follows: every state that the next pod can meet (never empty), told apart by what they answer.
+
+    `complete` False: there were more. `verdicts`: what the replay says of each pod on its way, by UID, one for each way
+    it can go.
+    """
+
+    states: tuple[ManagerState, ...]
+    complete: bool = True
+    verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
+
+
+def follow(kubelet: Kubelet, reported: ManagerState, ledger: Ledger, ghosts: Collection[str], now: float) -> Following:
+    """The states that follow from *reported*. *ghosts*: pods in it that no longer exist."""
+    out = {*ledger.left, *ghosts, *(admit.uid for admit in ledger.admits)}
+    states: tuple[ManagerState, ...] = (release_pods(reported, sorted(out & reported.pod_uids)),)
+    if not ledger.events:
+        return Following(states=states)
+    complete = True
+    verdicts: dict[str, tuple[Verdict, ...]] = {}
+    for position, event in enumerate(ledger.events):
+        if isinstance(event, Release):
+            if event.due <= now:
+                states = tuple(release_pods(state, (event.uid,)) for state in states)
+            continue
+        request = resolve(event.pod, kubelet.rules)
+        if is_indifferent(kubelet, request):
+            continue
+        states = _maybe_released(states, ledger.events[position + 1 :], now)
+        outcomes = admit_in_all(kubelet, states[:MAX_STATES], request)
+        verdicts[event.uid] = tuple(outcome.verdict for outcome in outcomes)
+        states = _distinct(_afterwards(kubelet, request, outcomes), ledger)
+        complete = complete and len(states) <= MAX_STATES and all(outcome.complete for outcome in outcomes)
+        states = states[:MAX_STATES]
+    answers = {state.key: state for state in states}
+    return Following(states=tuple(answers.values()), complete=complete, verdicts=verdicts)
+
+
+def _maybe_released(
+    states: tuple[ManagerState, ...], later: Iterable[Admit | Release], now: float
+) -> tuple[ManagerState, ...]:
+    """The states, and those in which pods that were told to have left later have left already."""
+    for event in later:
+        if isinstance(event, Release) and event.due <= now:
+            released = (release_pods(state, (event.uid,)) for state in states if event.uid in state.pod_uids)
+            states = (*states, *released)
+            if len(states) > MAX_STATES:
+                break
+    return states
+
+
+def _afterwards(kubelet: Kubelet, request: PodRequest, outcomes: Iterable[Outcome]) -> Iterator[ManagerState]:
+    """States after the admission, and after the start of the containers where that gives memory back."""
+    gives_back = kubelet.memory_static and any(c.reusable for c in request.containers)
+    for outcome in outcomes:
+        yield outcome.state
+        if gives_back:
+            yield start_pod(outcome.state, request)
+
+
+def _distinct(states: Iterable[ManagerState], ledger: Ledger) -> tuple[ManagerState, ...]:
+    """Without those that neither a later pod nor the leaving of one on its way can tell apart."""
+    uids = [event.uid for event in ledger.events]
+    return tuple({(state.key, _holdings(state, uids)): state for state in states}.values())
+
+
+def _holdings(state: ManagerState, uids: Iterable[str]) -> object:
+    return tuple((uid, _sorted(held_by(state, uid))) for uid in uids if uid in state.pod_uids)
+
+
+def _sorted(held: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((key, repr(value)) for key, value in held.items()))
+
+
+def held_by(state: ManagerState, uid: str) -> Mapping[str, object]:
+    """What a pod holds, by manager and container, devices by kind: equal where no later pod can tell a difference.
+
+    Keys are `cpu/NAME`, `memory/NAME` and `device/NAME/RESOURCE`.
+    """
+    held: dict[str, object] = {f"cpu/{name}": cpus for name, cpus in state.cpu.entries.get(uid, {}).items() if cpus}
+    held |= {f"memory/{name}": blocks for name, blocks in state.memory.entries.get(uid, {}).items()}
+    for name, resources in state.devices.entries.get(uid, {}).items():
+        for resource, ids in resources.items():
+            known = state.devices.devices.get(resource, {})
+            held[f"device/{name}/{resource}"] = sorted(str(known.get(i)) for i in ids)
+    return held
+
+
+def is_over(kubelet: Kubelet, observation: Observation, pod: Pod) -> bool:
+    """Whether there is nothing to wait for: the report shows all that the kubelet gives the pod, or it gives none."""
+    request = resolve(pod, kubelet.rules)
+    if is_indifferent(kubelet, request):
+        return True
+    state = observation.state
+    if state is None or pod.uid not in state.pod_uids:
+        return False
+    held = held_by(state, pod.uid)
+    return all(key in held for key in _expected(kubelet, state, observation.hidden, request))
+
+
+def _expected(
+    kubelet: Kubelet, state: ManagerState, hidden: Collection[Provider], request: PodRequest
+) -> Iterator[str]:
+    """What a pod has as long as it is active; what its ordinary init containers had may be given back by now."""
+    for c in request.containers:
+        if c.reusable:
+            continue
+        if c.cpus and kubelet.cpu_static and Provider.CPU not in hidden:
+            yield f"cpu/{c.name}"
+        if c.memory_bytes and kubelet.memory_static and Provider.MEMORY not in hidden:
+            yield f"memory/{c.name}"
+        for resource, count in c.devices.items():
+            known = resource in state.devices.devices and resource not in c.dra_resources
+            if count and known and Provider.DEVICE not in hidden:
+                yield f"device/{c.name}/{resource}"

@@ -1,0 +1,246 @@
+"""The ledgers of all nodes, and what was foretold of each pod on its way.
+
+Laws of this file
+- A ledger lives as long as it has anything to say, whether or not a report of its node is held.
+- Every pod whose admission becomes known is told to `settled` once, with all that the replay had said of it.
+- Time alone changes a node only at times that `due` names.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from extender.cluster import ledger as ledgers
+from extender.cluster.following import Following, follow, held_by, is_over
+from extender.cluster.ledger import EMPTY, Ledger, Release
+from extender.cluster.node import Observation
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import Pod
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Verdict
+
+
+class Fate(StrEnum):
+    """What became of a pod that was on its way."""
+
+    ADMITTED = "admitted"
+    """A report shows what the kubelet gave it."""
+    REFUSED = "refused"
+    """The kubelet refused it."""
+    LEFT = "left"
+    """It was gone before a report showed it."""
+    LOST = "lost"
+    """Nothing was ever heard of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """One pod's fate, against what the replay foretold.
+
+    `verdicts`: each way that it could go. `state`: the reported state, for ADMITTED; `reason`: the kubelet's, for
+    REFUSED.
+    """
+
+    node_name: str
+    pod: Pod
+    kubelet: Kubelet
+    fate: Fate
+    verdicts: tuple[Verdict, ...]
+    state: ManagerState | None = None
+    reason: str = ""
+
+
+def ignore(_settled: Settled) -> None:
+    """For those who do not want to know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long things are believed; seconds.
+
+    `assume`: a pod that we bound, unless the watch or a report shows it. `finish`: a finished pod still counts, because
+    its kubelet has yet to tear it down. `ghost`: a pod that a report shows and the watch does not know. `absence`: a
+    pod that runs and that no report shows.
+    """
+
+    assume: float = 120.0
+    finish: float = 3.0
+    ghost: float = 30.0
+    absence: float = 120.0
+
+
+@dataclass(slots=True)
+class _OnNode:
+    ledger: Ledger = EMPTY
+    following: Following | None = None
+    kubelet: Kubelet | None = None
+    known: set[str] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
+
+
+class InFlight:
+    """All ledgers. Synchronous; times are arguments."""
+
+    def __init__(self, patience: Patience, settled: Callable[[Settled], None]) -> None:
+        self._patience: Final = patience
+        self._settled: Final = settled
+        self._nodes: dict[str, _OnNode] = {}
+        self._due: list[tuple[float, str]] = []
+        self.watching = False
+        """Whether the pod watch tells of every pod, so that one it does not know does not exist."""
+
+    def __len__(self) -> int:
+        """Pods on their way, on all nodes."""
+        return sum(len(node.ledger.admits) for node in self._nodes.values())
+
+    def ledger(self, name: str) -> Ledger:
+        """What has happened on one node."""
+        node = self._nodes.get(name)
+        return EMPTY if node is None else node.ledger
+
+    def drop(self, name: str) -> None:
+        """The node is gone, and whatever was on its way to it."""
+        self._nodes.pop(name, None)
+
+    def assume(self, name: str, pod: Pod, now: float) -> None:
+        """We are about to bind *pod* to the node."""
+        self._change(name, lambda ledger: ledgers.assume(ledger, pod, now))
+
+    def forget(self, name: str, uid: str) -> None:
+        """Our binding failed."""
+        self._change(name, lambda ledger: ledgers.forget(ledger, uid))
+
+    def see(self, name: str, pod: Pod, now: float, *, started: bool) -> None:
+        """The watch shows *pod* alive on the node."""
+        self._nodes.setdefault(name, _OnNode()).known.add(pod.uid)
+        self._change(name, lambda ledger: ledgers.see(ledger, pod, now, started=started))
+
+    def refuse(self, name: str, uid: str, reason: str, now: float) -> None:
+        """The watch shows that the kubelet refused the pod."""
+        self._unknow(name, uid)
+        self._settle(name, uid, Fate.REFUSED, reason=reason)
+        self._change(name, lambda ledger: ledgers.refuse(ledger, uid, now))
+
+    def finish(self, name: str, uid: str, now: float) -> None:
+        """The watch shows the pod as finished: soon it counts no more."""
+        self._unknow(name, uid)
+        self._change(name, lambda ledger: ledgers.leave(ledger, uid, now + self._patience.finish))
+
+    def gone(self, name: str, uid: str, now: float) -> None:
+        """The watch shows that the pod no longer exists."""
+        self._unknow(name, uid)
+        self._change(name, lambda ledger: ledgers.leave(ledger, uid, now))
+
+    def due(self, now: float) -> set[str]:
+        """Nodes whose state time has changed since the last call."""
+        names = set()
+        while self._due and self._due[0][0] <= now:
+            names.add(heapq.heappop(self._due)[1])
+        return names
+
+    def follow(self, observation: Observation, reported_at: float, heard_at: float, now: float) -> Following | None:
+        """What follows for the node from its report; None if the report is not enough for any verdict."""
+        kubelet, state, name = observation.kubelet, observation.state, observation.node_name
+        if kubelet is None or state is None:
+            return None
+        node = self._nodes.get(name)
+        if node is None:
+            node = self._nodes[name] = _OnNode()
+        self._reconcile(name, node, observation, kubelet, state, heard_at, now)
+        ghosts = self._ghosts(name, node, observation, state, reported_at, now)
+        following = follow(kubelet, state, node.ledger, ghosts, now)
+        node.following, node.kubelet = following, kubelet
+        due = node.ledger.next_due(now, self._patience.assume)
+        if due is not None:
+            heapq.heappush(self._due, (max(due, now + 0.001), name))
+        return following
+
+    def _reconcile(
+        self,
+        name: str,
+        node: _OnNode,
+        observation: Observation,
+        kubelet: Kubelet,
+        state: ManagerState,
+        heard_at: float,
+        now: float,
+    ) -> None:
+        """Take out of the ledger what the report or the time has settled."""
+        admits = node.ledger.admits
+        shown = {a.uid for a in admits if is_over(kubelet, observation, a.pod)}
+        shown |= ledgers.absent(node.ledger, heard_at, absence_seconds=self._patience.absence)
+        gone = {e.uid for e in node.ledger.events if isinstance(e, Release) and e.due <= now}
+        for admit in admits:
+            if admit.uid in shown:
+                self._settle(name, admit.uid, Fate.ADMITTED, state=state)
+            elif admit.uid in gone or admit.uid in observation.left:
+                self._settle(name, admit.uid, Fate.LEFT)
+            elif ledgers.is_lost(admit, now, self._patience.assume):
+                self._settle(name, admit.uid, Fate.LOST)
+        if shown:
+            node.ledger = ledgers.confirm(node.ledger, shown)
+        node.ledger = ledgers.end(node.ledger, observation.left, now)
+        node.ledger = ledgers.expire(node.ledger, state.pod_uids, now, assume_seconds=self._patience.assume)
+        node.told &= {a.uid for a in node.ledger.admits}
+
+    def _ghosts(
+        self,
+        name: str,
+        node: _OnNode,
+        observation: Observation,
+        state: ManagerState,
+        reported_at: float,
+        now: float,
+    ) -> frozenset[str]:
+        """Pods of the report that do not exist: nobody knows them, long after the report came."""
+        if not self.watching:
+            return frozenset()
+        unknown = state.pod_uids - node.known - observation.listed - node.ledger.left.keys()
+        unknown -= {a.uid for a in node.ledger.admits}
+        if not unknown:
+            return frozenset()
+        due = reported_at + self._patience.ghost
+        if now >= due:
+            return unknown
+        heapq.heappush(self._due, (due, name))
+        return frozenset()
+
+    def _unknow(self, name: str, uid: str) -> None:
+        node = self._nodes.get(name)
+        if node is not None:
+            node.known.discard(uid)
+
+    def _change(self, name: str, change: Callable[[Ledger], Ledger]) -> None:
+        node = self._nodes.get(name)
+        if node is None:
+            node = self._nodes[name] = _OnNode()
+        node.ledger = change(node.ledger)
+
+    def _settle(self, name: str, uid: str, fate: Fate, *, state: ManagerState | None = None, reason: str = "") -> None:
+        """Tell the fate of a pod of which something was foretold; later calls for it find nothing to tell."""
+        node = self._nodes.get(name)
+        if node is None or node.following is None or node.kubelet is None:
+            return
+        verdicts = node.following.verdicts.get(uid)
+        admit = node.ledger.find(uid)
+        if verdicts is None or admit is None or uid in node.told:
+            return
+        node.told.add(uid)
+        self._settled(
+            Settled(
+                node_name=name,
+                pod=admit.pod,
+                kubelet=node.kubelet,
+                fate=fate,
+                verdicts=verdicts,
+                state=state,
+                reason=reason,
+            )
+        )
+
+
+def holdings(settled: Settled) -> Mapping[str, object]:
+    """What the report shows of the pod; empty where there is none."""
+    return {} if settled.state is None else held_by(settled.state, settled.pod.uid)

@@ -1,0 +1,204 @@
+"""What has happened on one node that its last report does not show yet: events in the order of the kubelet.
+
+Laws of this file
+- A ledger is a value: every function returns a new one (or the same, if there is nothing to note).
+- Events stand in the order in which the kubelet meets them: first those that the pod watch has shown (it tells them in
+  the API server's order, which is the kubelet's), then the pods that we bound and that the watch has not shown yet.
+- Only what a kubelet *gave* a pod proves that it admitted it. A listed pod may still be on its way, and a report may be
+  older than the binding: absence proves nothing until the pod has run for `absence_seconds` under a newer word of the
+  node.
+- A UID is noted as admitted at most once, and never comes back after it has left: repeats of an event change nothing.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from extender.replay.pod import Pod
+
+LEFT_REMEMBERED_SECONDS: Final = 900.0
+"""How long a pod that left is remembered, so that a late report that still holds it is not believed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admit:
+    """A pod that the kubelet admits, or has admitted, since the report.
+
+    `since`: when we took note. `firm`: the pod watch has shown it bound to the node; otherwise it expires.
+    `started_at`: when the watch first said that the kubelet has started it; None until then.
+    """
+
+    uid: str
+    pod: Pod
+    since: float
+    firm: bool = False
+    started_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A pod that left. From `due` on the kubelet counts it no more."""
+
+    uid: str
+    due: float
+
+
+Event = Admit | Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """One node's events. Times are seconds of the service's clock.
+
+    `resolved`: pods on the node whose admission is over and is in the reports. `left`: pods that are gone, by when.
+    """
+
+    events: tuple[Event, ...] = ()
+    resolved: frozenset[str] = frozenset()
+    left: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def admits(self) -> tuple[Admit, ...]:
+        """The pods that no report shows yet, in order."""
+        return tuple(e for e in self.events if isinstance(e, Admit))
+
+    def find(self, uid: str) -> Admit | None:
+        """The pod's event, if it is on its way."""
+        return next((e for e in self.events if isinstance(e, Admit) and e.uid == uid), None)
+
+    def next_due(self, now: float, assume_seconds: float) -> float | None:
+        """When time alone changes something next; None if it never does."""
+        times = [e.due for e in self.events if isinstance(e, Release) and e.due > now]
+        times += [e.since + assume_seconds for e in self.events if isinstance(e, Admit) and not e.firm]
+        return min(times, default=None)
+
+
+EMPTY: Final = Ledger()
+
+
+def assume(ledger: Ledger, pod: Pod, now: float) -> Ledger:
+    """We are about to bind the pod to the node."""
+    if _is_over(ledger, pod.uid) or ledger.find(pod.uid) is not None:
+        return ledger
+    return replace(ledger, events=(*ledger.events, Admit(uid=pod.uid, pod=pod, since=now)))
+
+
+def forget(ledger: Ledger, uid: str) -> Ledger:
+    """Our binding failed. A pod that the watch has shown stays."""
+    return _without(ledger, lambda admit: admit.uid == uid and not admit.firm)
+
+
+def see(ledger: Ledger, pod: Pod, now: float, *, started: bool) -> Ledger:
+    """The watch shows the pod on the node, alive; *started*: the kubelet has admitted it."""
+    if _is_over(ledger, pod.uid):
+        return ledger
+    known = ledger.find(pod.uid)
+    started_at = now if started else None
+    if known is None:
+        return _insert(ledger, Admit(uid=pod.uid, pod=pod, since=now, firm=True, started_at=started_at))
+    if known.firm:
+        if known.started_at is not None or not started:
+            return ledger
+        settled = replace(known, started_at=now)
+        return replace(ledger, events=tuple(settled if e is known else e for e in ledger.events))
+    rest = replace(ledger, events=tuple(e for e in ledger.events if e is not known))
+    return _insert(rest, replace(known, firm=True, started_at=started_at))
+
+
+def leave(ledger: Ledger, uid: str, due: float) -> Ledger:
+    """The pod is gone, or is finished and the kubelet counts it no more from *due* on."""
+    if uid in ledger.left:
+        return ledger
+    for event in ledger.events:
+        if isinstance(event, Release) and event.uid == uid:
+            sooner = replace(event, due=min(event.due, due))
+            return replace(ledger, events=tuple(sooner if e is event else e for e in ledger.events))
+    return _insert(ledger, Release(uid=uid, due=due))
+
+
+def refuse(ledger: Ledger, uid: str, now: float) -> Ledger:
+    """The kubelet has refused the pod: it never held anything that outlasts its admission."""
+    ledger = _without(ledger, lambda admit: admit.uid == uid)
+    events = tuple(e for e in ledger.events if e.uid != uid)
+    return replace(ledger, events=events, resolved=ledger.resolved - {uid}, left={**ledger.left, uid: now})
+
+
+def confirm(ledger: Ledger, uids: Collection[str]) -> Ledger:
+    """The report shows what the kubelet gave these pods."""
+    ledger = _without(ledger, lambda admit: admit.uid in uids)
+    return replace(ledger, resolved=ledger.resolved | (frozenset(uids) - ledger.left.keys()))
+
+
+def end(ledger: Ledger, uids: Iterable[str], now: float) -> Ledger:
+    """The report says that the kubelet knew these pods and counts them no more."""
+    gone = set(uids) - ledger.left.keys()
+    if not gone:
+        return ledger
+    events = tuple(e for e in ledger.events if e.uid not in gone)
+    return replace(
+        ledger, events=events, resolved=ledger.resolved - gone, left={**ledger.left, **dict.fromkeys(gone, now)}
+    )
+
+
+def is_lost(admit: Admit, now: float, assume_seconds: float) -> bool:
+    """Whether the pod was assumed too long ago, and nobody has seen it."""
+    return not admit.firm and now - admit.since >= assume_seconds
+
+
+def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds: float) -> Ledger:
+    """Drop what was assumed too long ago, and pods that left, once nobody on its way can have met them.
+
+    *held*: pods that the report still shows; that these have left is never forgotten.
+    """
+    ledger = _without(ledger, lambda admit: is_lost(admit, now, assume_seconds))
+    over = _over(ledger.events, now)
+    old = [uid for uid, at in ledger.left.items() if now - at > LEFT_REMEMBERED_SECONDS and uid not in held]
+    if not over and not old:
+        return ledger
+    left = {**ledger.left, **dict.fromkeys(over, now)}
+    for uid in old:
+        del left[uid]
+    events = tuple(e for e in ledger.events if e.uid not in over)
+    return Ledger(events=events, resolved=ledger.resolved - over, left=left)
+
+
+def _over(events: tuple[Event, ...], now: float) -> frozenset[str]:
+    """Pods that have left, and that no pod still on its way can have met at its admission."""
+    left_at = {e.uid: i for i, e in enumerate(events) if isinstance(e, Release) and e.due <= now}
+    came_at = {e.uid: i for i, e in enumerate(events) if isinstance(e, Admit)}
+    kept = [at for uid, at in came_at.items() if uid not in left_at]
+    over = set()
+    for uid in sorted(left_at, key=lambda uid: came_at.get(uid, -1), reverse=True):
+        came = came_at.get(uid, -1)
+        if not any(came < at < left_at[uid] for at in kept):
+            over.add(uid)
+        elif came >= 0:
+            kept.append(came)
+    return frozenset(over)
+
+
+def absent(ledger: Ledger, heard_at: float, *, absence_seconds: float) -> frozenset[str]:
+    """Pods that have run for so long before the node's last word that a report without them is proof."""
+    return frozenset(
+        e.uid for e in ledger.admits if e.started_at is not None and heard_at - e.started_at >= absence_seconds
+    )
+
+
+def _is_over(ledger: Ledger, uid: str) -> bool:
+    """Whether the pod's admission is in the past for good."""
+    return (
+        uid in ledger.resolved
+        or uid in ledger.left
+        or any(isinstance(e, Release) and e.uid == uid for e in ledger.events)
+    )
+
+
+def _insert(ledger: Ledger, event: Event) -> Ledger:
+    """Put in what the watch has told, before the pods that it has not shown yet."""
+    place = next((i for i, e in enumerate(ledger.events) if isinstance(e, Admit) and not e.firm), len(ledger.events))
+    return replace(ledger, events=(*ledger.events[:place], event, *ledger.events[place:]))
+
+
+def _without(ledger: Ledger, unwanted: Callable[[Admit], bool]) -> Ledger:
+    kept = tuple(e for e in ledger.events if isinstance(e, Release) or not unwanted(e))
+    return ledger if len(kept) == len(ledger.events) else replace(ledger, events=kept)
