@@ -95,7 +95,7 @@ def _sites(service: Service, args: PreemptionArgs, now: float) -> dict[str, Site
         if record is None:
             sites[name] = Site(pods=pods)
         else:
-            sites[name] = Site(node_class=record.node_class, state=record.state, pods=pods)
+            sites[name] = Site(node_class=record.node_class, states=record.states, pods=pods)
     return sites
 
 

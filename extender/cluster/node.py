@@ -43,14 +43,16 @@ class NodeRecord:
     """A node at present. `heard_at`: when its last report or heartbeat arrived, seconds of the service's own clock.
 
     `state` is what the next pod would meet: the reported state, and what has happened since on top; where that is not
-    certain, one of the states that it can be (`node_class.states` are all). `past_boots` are boot ids that a newer one
-    has replaced. `reported_at`: when this report arrived first.
+    certain, one of the states that it can be, and `others` are the rest (equal to `node_class.others` but for the ids
+    of pods and devices). `past_boots` are boot ids that a newer one has replaced. `reported_at`: when this report
+    arrived first.
     """
 
     observation: Observation
     heard_at: float
     state: ManagerState | None
     node_class: NodeClass
+    others: tuple[ManagerState, ...] = ()
     past_boots: tuple[str, ...] = ()
     reported_at: float = 0.0
 
@@ -58,6 +60,11 @@ class NodeRecord:
     def name(self) -> str:
         """The node's name in the cluster."""
         return self.observation.node_name
+
+    @property
+    def states(self) -> tuple[ManagerState, ...]:
+        """Every state of the node that is followed; empty where no verdict is possible."""
+        return () if self.state is None else (self.state, *self.others)
 
     @property
     def kubelet(self) -> Kubelet | None:

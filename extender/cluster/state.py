@@ -10,6 +10,7 @@ Laws of this file
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from typing import Final
@@ -76,6 +77,8 @@ class ClusterState:
         self._in_flight: Final = InFlight(patience or Patience(), settled)
         self._watching = Watching.NOT
         self._distrusted: set[str] = set()
+        self._existing: frozenset[str] | None = None
+        self._batched: set[str] | None = None
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -152,35 +155,54 @@ class ClusterState:
         """What has happened on a node since its report; empty for a node that nothing is known of."""
         return self._in_flight.ledger(name)
 
+    @contextmanager
+    def batch(self, now: float) -> Iterator[None]:
+        """Compute the states of changed nodes once, at the end. Nothing may look at them before."""
+        self._batched = set()
+        try:
+            yield
+        finally:
+            changed, self._batched = self._batched, None
+            for name in changed:
+                self._again(name, now)
+
     def assume(self, name: str, pod: Pod, now: float) -> None:
         """We are about to bind the pod to the node: from now on its room is taken."""
-        self._in_flight.assume(name, pod, now)
-        self._again(name, now)
+        if self._in_flight.assume(name, pod, now):
+            self._again(name, now)
 
     def forget(self, name: str, uid: str, now: float) -> None:
         """Our binding failed for certain: its room is free again."""
-        self._in_flight.forget(name, uid)
-        self._again(name, now)
+        if self._in_flight.forget(name, uid):
+            self._again(name, now)
 
     def see_pod(self, name: str, pod: Pod, now: float, *, started: bool) -> None:
         """The API server has the pod on the node, alive; *started*: its kubelet has admitted it."""
-        self._in_flight.see(name, pod, now, started=started)
-        self._again(name, now)
+        if self._in_flight.see(name, pod, now, started=started):
+            self._again(name, now)
 
     def see_refusal(self, name: str, uid: str, reason: str, now: float) -> None:
         """The kubelet has refused the pod, with this status reason."""
-        self._in_flight.refuse(name, uid, reason, now)
-        self._again(name, now)
+        if self._in_flight.refuse(name, uid, reason, now):
+            self._again(name, now)
 
     def see_finish(self, name: str, uid: str, now: float) -> None:
         """The pod is finished; its kubelet has yet to tear it down."""
-        self._in_flight.finish(name, uid, now)
-        self._again(name, now)
+        if self._in_flight.finish(name, uid, now):
+            self._again(name, now)
 
     def see_end(self, name: str, uid: str, now: float) -> None:
         """The pod no longer exists."""
-        self._in_flight.gone(name, uid, now)
-        self._again(name, now)
+        if self._in_flight.gone(name, uid, now):
+            self._again(name, now)
+
+    def set_existing(self, names: Iterable[str]) -> None:
+        """Every node that the API server has."""
+        self._existing = frozenset(names)
+
+    def may_exist(self, name: str) -> bool:
+        """False only for a node that the API server is known not to have."""
+        return self._existing is None or name in self._existing
 
     def drop_node(self, name: str) -> None:
         """The node was deleted. What comes back under its name is another one."""
@@ -248,6 +270,9 @@ class ClusterState:
         self._fresh[name] = None
 
     def _again(self, name: str, now: float) -> None:
+        if self._batched is not None:
+            self._batched.add(name)
+            return
         record = self._nodes.get(name)
         if record is not None:
             self._settle(record, now)
@@ -273,6 +298,7 @@ class ClusterState:
             node_class=node_class,
             observation=replace(observation, kubelet=node_class.kubelet),
             state=None if following is None else following.states[0],
+            others=() if following is None else following.states[1:],
         )
         self._class_of[name] = node_class
         self._nodes[name] = record

@@ -3,14 +3,14 @@
 Laws of this file
 - Never a victim of equal or higher priority: neither added, nor passed on. A pod that may not preempt gets no victims.
 - What the scheduler wants to evict stays: its own filters need that. Pods are only added.
-- A node is answered only if the preemptor is admitted in the state with every victim gone, replayed; nothing is
-  concluded from other states, because admission is not monotone. Pods that are terminating already are gone in that
-  state too: they are never new victims.
+- A node is answered only if the preemptor is admitted in the state with every victim gone, replayed (in every such
+  state where the node can be in several); nothing is concluded from other states, because admission is not monotone.
+  Pods that are terminating already are gone in that state too: they are never new victims.
 - Same judge and same treatment of doubt as filter: a node of which nothing is known is passed on unchanged, or dropped.
 - Work is bounded by `Trials`; a node for which none is left is dropped, because evicting there might help nobody.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -27,6 +27,8 @@ from extender.wire.preemption import Proposal
 
 MAX_TRIALS: Final = 4000
 """Replays spent on one request; 0.1 to 0.3 ms each on usual servers."""
+
+States = tuple[ManagerState, ...]
 
 _HYPOTHETICAL: Final = -1
 """The id of a class that is asked about once and never remembered."""
@@ -47,10 +49,14 @@ class Preemptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A candidate node. `state` is its own (classes share one); `pods` None where running pods are not watched."""
+    """A candidate node.
+
+    `states` are all that it can be in, its own (a class shares those of one of its nodes); empty where no verdict is
+    possible. `pods` None where running pods are not watched.
+    """
 
     node_class: NodeClass = UNKNOWN
-    state: ManagerState | None = None
+    states: States = ()
     pods: NodePods | None = None
 
 
@@ -91,14 +97,24 @@ class Trials:
         """From here on spend no more than an equal part of what is left, for one of *nodes* nodes."""
         self._floor = self.left - self.left // nodes
 
-    def refusal(self, node_class: NodeClass, state: ManagerState | None) -> Refusal | None:
-        """Why a node of this class would refuse the pod in *state*; raises OutOfTrialsError."""
-        key = id(node_class.kubelet), None if state is None else state.key, node_class.hidden, node_class.stale
+    def refusal(self, node_class: NodeClass, states: States) -> Refusal | None:
+        """Why a node of this class would refuse the pod if it were in one of *states*; raises OutOfTrialsError."""
+        keys = frozenset(state.key for state in states)
+        key = (
+            id(node_class.kubelet),
+            keys,
+            node_class.hidden,
+            node_class.stale,
+            node_class.complete,
+            node_class.distrusted,
+        )
         if key not in self._known:
             if self.left <= self._floor or self._out_of_time():
                 raise OutOfTrialsError
             self.left -= 1
-            hypothetical = replace(node_class, id=_HYPOTHETICAL, state=state)
+            hypothetical = node_class
+            if states:
+                hypothetical = replace(node_class, id=_HYPOTHETICAL, state=states[0], others=states[1:])
             self._known[key] = self._judge(self._shape, hypothetical).refusal
         return self._known[key]
 
@@ -129,8 +145,7 @@ class _Question:
         running = {} if site.pods is None else site.pods.pods
         self.known = {**_described(proposal), **running}
         terminating = [uid for uid, pod in self.known.items() if pod.terminating]
-        state = site.state
-        self.base = None if state is None else release_pods(state, [*proposal.victims, *terminating])
+        self.base = _released(site.states, [*proposal.victims, *terminating])
 
     def first_answer(self) -> Plan | Veto | None:
         """The answer with the victims as proposed; None where adding some may help."""
@@ -153,17 +168,16 @@ class _Question:
 
     def search(self) -> Plan | Veto:
         """The plan with the cheapest further victims. Only after `first_answer` was None."""
-        pods, state, kubelet = self.site.pods, self.base, self.site.node_class.kubelet
-        if pods is None or state is None or kubelet is None:
+        pods, kubelet = self.site.pods, self.site.node_class.kubelet
+        if pods is None or kubelet is None:
             return Veto.REFUSED
-        candidates = self._candidates(pods, state)
+        candidates = self._candidates(pods)
         cost = costing([self.known[uid] for uid in self.proposal.victims], pods.allowances)
 
         def works(more: tuple[RunningPod, ...]) -> bool:
-            released = release_pods(state, [pod.uid for pod in more])
-            return self.trials.refusal(self.site.node_class, released) is None
+            return self.trials.refusal(self.site.node_class, _released(self.base, [pod.uid for pod in more])) is None
 
-        groups = [*_by_numa_node(kubelet, state, candidates), candidates]
+        groups = [*_by_numa_node(kubelet, self.base, candidates), candidates]
         try:
             added = cheapest_set(candidates, groups, cost, works)
         except OutOfTrialsError:
@@ -176,9 +190,9 @@ class _Question:
             added=len(added),
         )
 
-    def _candidates(self, pods: NodePods, state: ManagerState) -> list[RunningPod]:
+    def _candidates(self, pods: NodePods) -> list[RunningPod]:
         """Pods that may go and hold something, most important first."""
-        holding = state.pod_uids
+        holding = {uid for state in self.base for uid in state.pod_uids}
         return sorted(
             (
                 pod
@@ -202,9 +216,19 @@ def _described(proposal: Proposal) -> dict[str, RunningPod]:
     }
 
 
-def _by_numa_node(kubelet: Kubelet, state: ManagerState, pods: list[RunningPod]) -> list[list[RunningPod]]:
+def _released(states: States, uids: Iterable[str]) -> States:
+    """The states with these pods gone, each once as far as a later pod can tell."""
+    gone = list(uids)
+    released = [release_pods(state, gone) for state in states]
+    return tuple({state.key: state for state in released}.values()) if len(released) > 1 else tuple(released)
+
+
+def _by_numa_node(kubelet: Kubelet, states: States, pods: list[RunningPod]) -> list[list[RunningPod]]:
     """The pods that hold something on each NUMA node; a pod can be in several groups, or in none."""
-    places = {pod.uid: numa_nodes_of(kubelet, state, pod.uid) for pod in pods}
+    places = dict.fromkeys((pod.uid for pod in pods), 0)
+    for uid in places:
+        for state in states:
+            places[uid] |= numa_nodes_of(kubelet, state, uid)
     groups = ([pod for pod in pods if places[pod.uid] >> numa & 1] for numa in kubelet.machine.numa_ids)
     return [group for group in groups if group]
 

@@ -43,7 +43,9 @@ def _pods(changes: Mapping[str, dict[str, Any]] | None = None, node: SampleNode 
 
 def _site(node: SampleNode = FULL, pods: NodePods | None = None, **how: bool) -> Site:
     stale = how.get("stale", False)
-    return Site(node_class=TABLE.hold(node.kubelet, node.state, frozenset(), stale=stale), state=node.state, pods=pods)
+    return Site(
+        node_class=TABLE.hold(node.kubelet, node.state, frozenset(), stale=stale), states=(node.state,), pods=pods
+    )
 
 
 def _answer(

@@ -27,7 +27,7 @@ from tests.oracle import NaiveKubelet
 from tests.replay.strategies import devices, kubelets, machines, pods
 
 DRAWN = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 PRIORITY = 5
 BUDGETS = ("web", "db")
@@ -110,7 +110,7 @@ class Case:
         return plan_preemption(
             Preemptor(shape=shape, priority=PRIORITY, may_preempt=self.may_preempt),
             {"n": self.proposal},
-            {"n": Site(node_class=node_class, state=self.node.state, pods=self.running)},
+            {"n": Site(node_class=node_class, states=(self.node.state,), pods=self.running)},
             Trials(judge, shape, limit=limit),
         )["n"]
 
@@ -178,7 +178,7 @@ def test_the_naive_kubelet_admits_the_preemptor_once_the_victims_have_left(case:
     assert not [u for u in answer.victims if u in case.terminating and u not in case.proposal.victims]
 
 
-@settings(DRAWN, max_examples=120)
+@settings(DRAWN, max_examples=80)
 @given(cases())
 def test_no_cheaper_set_of_pods_would_do(case: Case) -> None:
     """By brute force with the naive kubelet: fewest broken budgets, then fewest pods; vetoed: nothing helps."""
@@ -214,7 +214,7 @@ def _certain(case: Case) -> bool:
     return sum(any("/" in name for name in c["resources"]["limits"]) for c in containers) < 2
 
 
-@settings(DRAWN, max_examples=30)
+@settings(DRAWN, max_examples=20)
 @given(cases(), st.integers(0, 3))
 def test_with_little_work_allowed_answers_are_still_sound(case: Case, limit: int) -> None:
     answer = case.answer(limit)
