@@ -26,25 +26,31 @@ export async function call(path, { method = "GET", body, type, signal } = {}) {
   throw new ApiError(document?.detail ?? `The service answered ${response.status}.`, response.status, document?.field ?? null);
 }
 
+const INDENT = 4;
+
 /**
- * A manifest as people paste it, put into a question under a key: JSON if it is JSON, else YAML, indented below the key.
- * @param {string} key
+ * Ask a question about a manifest as people paste it: JSON is sent as JSON, YAML as YAML, indented below its key.
+ * Faults come back with the path, line and column that they have in the manifest.
+ * @param {string} path
+ * @param {"pod" | "pods"} key of the question; "pods" takes a list
  * @param {string} manifest
- * @param {Record<string, unknown>} rest
- * @param {"value" | "item"} form whether the key takes the manifest itself or a list with it
- * @returns {Options}
+ * @param {Record<string, unknown>} rest of the question
+ * @param {AbortSignal} [signal]
  */
-export function question(key, manifest, rest, form = "value") {
+export async function ask(path, key, manifest, rest, signal) {
   const json = parseJson(manifest);
-  if (json !== undefined) {
-    const body = JSON.stringify({ ...rest, [key]: form === "item" ? [json] : json });
-    return { method: "POST", body, type: "application/json" };
+  const isList = key === "pods";
+  const head = isList ? "pods:\n  -\n" : "pod:\n";
+  const body = json !== undefined
+    ? JSON.stringify({ ...rest, [key]: isList ? [json] : json })
+    : head + indented(manifest) + Object.entries(rest).map(([name, value]) => `\n${name}: ${JSON.stringify(value)}`).join("");
+  try {
+    return await call(path, { method: "POST", body, type: `application/${json === undefined ? "yaml" : "json"}`, signal });
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    const lines = json === undefined ? head.split("\n").length - 1 : 0;
+    throw new ApiError(inManifest(error, lines), error.status, error.field);
   }
-  const text = manifest.replace(/^(\s*(#.*)?\n)*---[^\n]*\n/, "").replace(/\n(---|\.\.\.)\s*$/, "");
-  const indented = text.replaceAll(/^/gm, "    ");
-  const start = form === "item" ? `${key}:\n  -\n` : `${key}:\n`;
-  const settings = Object.entries(rest).map(([name, value]) => `${name}: ${JSON.stringify(value)}\n`).join("");
-  return { method: "POST", body: `${settings}${start}${indented}\n`, type: "application/yaml" };
 }
 
 /** @param {string} text */
@@ -54,4 +60,20 @@ function parseJson(text) {
   } catch {
     return undefined;
   }
+}
+
+/** One YAML document, its lines where they were. @param {string} manifest */
+function indented(manifest) {
+  const documents = manifest.split(/^---.*$/m).filter((text) => text.replaceAll(/^\s*#.*$/gm, "").trim());
+  if (documents.length > 1) throw new ApiError(`Paste one document: there are ${documents.length}.`, 0, null);
+  return manifest.replaceAll(/^(---|\.\.\.).*$/gm, "").replaceAll(/^/gm, " ".repeat(INDENT));
+}
+
+/** @param {ApiError} error @param {number} lines that stood before the manifest; 0: it was JSON */
+function inManifest({ message, field }, lines) {
+  const key = /^pods?(\[0\]|\.0)?(\.|: |$)/;
+  const path = (field ?? "").replace(key, "");
+  const detail = message.replace(key, "").replace(/line (\d+), column (\d+)/, (_, line, column) =>
+    `line ${Number(line) - lines}, column ${Math.max(1, Number(column) - (lines ? INDENT : 0))}`);
+  return path && !detail.startsWith(path) ? `${path}: ${detail}` : detail;
 }

@@ -1,5 +1,5 @@
 // The pasted pod: asking, what all nodes answer together, and which part of the pod is at fault if it cannot be read.
-import { ApiError, call, question } from "./api.js";
+import { ApiError, ask as askService } from "./api.js";
 import { capacityCard } from "./capacity.js";
 import { byId, fill, h, icon } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
@@ -54,7 +54,7 @@ async function ask() {
   submit.disabled = true;
   submit.textContent = "Asking…";
   try {
-    const reply = await call("/v1/what-if", { ...question("pod", text, {}), signal: control.signal });
+    const reply = await askService("/v1/what-if", "pod", text, {}, control.signal);
     sessionStorage.setItem(KEPT, text);
     fault.textContent = "";
     manifest.removeAttribute("aria-invalid");
@@ -66,20 +66,13 @@ async function ask() {
   } catch (error) {
     if (control.signal.aborted) return;
     if (!(error instanceof ApiError)) throw error;
-    refuse(errorText(error));
+    refuse(error.message);
   } finally {
     if (asking === control) {
       submit.disabled = false;
       submit.textContent = "Where would it land?";
     }
   }
-}
-
-/** The path as it is in what was pasted, without the key of the question. @param {ApiError} error */
-export function errorText(error) {
-  const path = (error.field ?? "").replace(/^pods?(\[0\]|\.0)?\.?/, "");
-  const detail = error.message.replace(/^pods?(\[0\]|\.0)?(\.|: )/, "");
-  return path && !detail.startsWith(path) ? `${path}: ${detail}` : detail;
 }
 
 /** @param {string} text */

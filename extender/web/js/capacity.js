@@ -1,5 +1,5 @@
 // How many copies of the pod fit, node by node, counted by the service on demand.
-import { ApiError, call, question } from "./api.js";
+import { ApiError, ask } from "./api.js";
 import { fill, h } from "./dom.js";
 import { nodeAddress } from "./state.js";
 import { number, plural } from "./units.js";
@@ -14,7 +14,7 @@ export function capacityCard(manifest) {
     button.disabled = true;
     fill(result, h("p", { class: "hint" }, "Counting…"));
     try {
-      fill(result, ...counted(await call("/v1/capacity", question("pods", manifest, {}, "item"))));
+      fill(result, ...counted(await ask("/v1/capacity", "pods", manifest, {})));
       button.hidden = true;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;

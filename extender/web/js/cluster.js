@@ -37,9 +37,15 @@ export async function loadNodes() {
   return nodes;
 }
 
-/** @param {string} name @param {AbortSignal} [signal] */
-export function loadNode(name, signal) {
-  return call(`/v1/nodes/${encodeURIComponent(name)}`, { signal });
+/** What the answer leaves out of a node that too little is known of. */
+const NOTHING = {
+  sockets: [], topology: [], holders: [], problem_list: [], pod_list: null, device_list: {},
+  reserved_cpus: "", shared_cpus: "", cpu_options: {}, topology_options: {},
+};
+
+/** One node in full. @param {string} name @param {AbortSignal} [signal] @returns {Promise<any>} */
+export async function loadNode(name, signal) {
+  return { ...NOTHING, ...await call(`/v1/nodes/${encodeURIComponent(name)}`, { signal }) };
 }
 
 /** The most CPUs free on one NUMA node. @param {NodeSummary} node */

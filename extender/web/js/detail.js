@@ -1,5 +1,5 @@
 // The right pane: one node in full.
-import { ApiError, call, question } from "./api.js";
+import { ApiError, ask } from "./api.js";
 import { loadNode } from "./cluster.js";
 import { byId, fill, h, icon, table, tag } from "./dom.js";
 import { nearestRequests, story, tryChanges } from "./explain.js";
@@ -58,8 +58,8 @@ export class Detail {
     this.answer = null;
     if (state.manifest && this.node) {
       try {
-        const asked = question("pod", state.manifest, { nodes: [this.name], explain: true });
-        const reply = await call("/v1/what-if", { ...asked, signal: this.control.signal });
+        const rest = { nodes: [this.name], explain: true };
+        const reply = await ask("/v1/what-if", "pod", state.manifest, rest, this.control.signal);
         this.answer = reply.nodes[0];
       } catch (error) {
         if (this.control.signal.aborted) return;
@@ -82,6 +82,7 @@ export class Detail {
       known ? this.mapPlace : h("p", { class: "hint" }, "Without a usable report there is no map."),
       known ? roomTable(node) : null,
       known ? this.holdersTable() : null,
+      otherPods(node),
       settings(node),
     ].filter((part) => part !== null));
     this.showMap(this.answer?.verdict);
@@ -181,6 +182,15 @@ function roomTable(node) {
   ]);
   return h("section", {}, h("h3", {}, "Largest request that one NUMA node could serve"),
     table("Largest request that one NUMA node could serve", heads, rows));
+}
+
+/** Pods that hold nothing for themselves. @param {any} node */
+function otherPods(node) {
+  const holding = new Set(node.holders.map((/** @type {any} */ holder) => holder.pod_uid));
+  const others = (node.pod_list ?? []).filter((/** @type {any} */ pod) => !holding.has(pod.uid));
+  if (!others.length) return null;
+  return h("details", {}, h("summary", {}, `${plural(others.length, "pod")} in the shared pool`),
+    h("ul", { class: "plain" }, others.map((/** @type {any} */ pod) => h("li", {}, `${pod.namespace}/${pod.name}`))));
 }
 
 /** @param {any} holder */

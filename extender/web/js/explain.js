@@ -1,5 +1,5 @@
 // Why: what each manager offered, what the Topology Manager made of it, and what would change the answer.
-import { ApiError, call, question } from "./api.js";
+import { ApiError, ask } from "./api.js";
 import { fill, h, icon, table, tag } from "./dom.js";
 import { amount, numaNames } from "./units.js";
 import { answerOf, verdictParts } from "./verdict.js";
@@ -70,14 +70,14 @@ export function tryChanges(node, manifest, show) {
   const scope = choice("Scope", SCOPES, node.topology_scope);
   const empty = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox" }));
   const result = h("div", { "aria-live": "polite" });
-  const ask = async (/** @type {Event} */ event) => {
+  const tryIt = async (/** @type {Event} */ event) => {
     event.preventDefault();
     const changes = {
       copy_of: node.name, empty: empty.checked,
       kubelet: { topologyManagerPolicy: policy.select.value, topologyManagerScope: scope.select.value },
     };
     try {
-      const reply = await call("/v1/what-if", question("pod", manifest, { nodes: [], hypothetical: [changes], explain: true }));
+      const reply = await ask("/v1/what-if", "pod", manifest, { nodes: [], hypothetical: [changes], explain: true });
       const [answer] = reply.nodes;
       const { kind } = answerOf(answer);
       const setting = `${policy.select.value} / ${scope.select.value}${empty.checked ? ", emptied" : ""}`;
@@ -85,12 +85,12 @@ export function tryChanges(node, manifest, show) {
       if (answer.verdict?.admit && !empty.checked) show(answer.verdict);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      fill(result, h("p", { class: "error" }, error.field ? `${error.field}: ${error.message}` : error.message));
+      fill(result, h("p", { class: "error" }, error.message));
     }
   };
   return h("details", {},
     h("summary", {}, "Try the node with other settings"),
-    h("form", { class: "tries", onsubmit: ask },
+    h("form", { class: "tries", onsubmit: tryIt },
       policy.label, scope.label, h("label", { class: "check" }, empty, "without its pods"),
       h("button", { type: "submit" }, "Try")),
     h("p", { class: "hint" }, "Asked of a copy: the node itself stays as it is."),

@@ -1,71 +1,59 @@
 // The controls above the nodes. What they offer is what the cluster has.
-import { minor } from "./cluster.js";
+import { NO_FILTERS, minor } from "./cluster.js";
 import { byId, fill, h } from "./dom.js";
-import { emit, on, setFilters, state } from "./state.js";
+import { on, setFilters, state } from "./state.js";
 import { KINDS } from "./verdict.js";
 
 const STATES = [["exact", "known exactly"], ["stale", "stale"], ["unknown", "unknown"], ["degraded", "degraded"], ["problems", "with problems"]];
 const FREE = ["1", "2", "4", "8", "16", "24", "32", "48", "64", "96", "128"];
 
-/** Make the controls, once. */
+/** Listen to the controls, and keep them as the address says. */
 export function setUpFilters() {
-  const search = /** @type {HTMLInputElement} */ (h("input", {
-    type: "search", id: "q", placeholder: "Search nodes by name", "aria-label": "Search nodes by name", autocomplete: "off",
-    oninput: () => setFilters({ q: search.value }),
-  }));
-  const controls = {
-    policy: picker("policy", "Policy"),
-    scope: picker("scope", "Scope"),
-    version: picker("version", "Kubelet"),
-    state: picker("state", "State"),
-    free: picker("free", "Free on one NUMA"),
-    verdict: picker("verdict", "The pod"),
-    sort: picker("sort", "Order"),
-  };
-  const reset = h("button", { type: "button", class: "quiet", onclick: () => clear(search) }, "Reset");
-  const labels = Object.values(controls);
-  fill(byId("filters"), h("div", { class: "wide" }, search, reset), labels.map(({ label }) => label));
+  const search = /** @type {HTMLInputElement} */ (byId("q"));
+  const reset = byId("reset");
+  const keys = /** @type {const} */ (["policy", "scope", "version", "state", "free", "verdict", "sort"]);
+  const offers = Object.fromEntries(keys.map((key) => [key, picker(key)]));
+  search.addEventListener("input", () => setFilters({ q: search.value }));
+  reset.addEventListener("click", () => {
+    search.value = "";
+    setFilters(NO_FILTERS);
+    search.focus();
+  });
 
   const show = () => {
-    if (document.activeElement !== search) search.value = state.filters.q;
-    const nodes = state.nodes;
-    controls.policy.offer(unique(nodes.map((node) => node.topology_policy)), state.filters.policy);
-    controls.scope.offer(unique(nodes.map((node) => node.topology_scope)), state.filters.scope);
-    controls.version.offer(unique(nodes.map((node) => minor(node.kubelet_version))), state.filters.version);
-    controls.state.offer(STATES, state.filters.state);
-    controls.free.offer(FREE.map((count) => [count, `${count}+ CPUs`]), state.filters.free);
-    controls.verdict.offer(Object.entries(KINDS), state.filters.verdict);
-    controls.sort.offer([["name", "by name"], ["free", "most free room"]], state.filters.sort, state.answers.size ? "best for the pod" : "by name");
-    controls.verdict.label.hidden = state.answers.size === 0;
-    reset.hidden = Object.values(state.filters).every((value) => value === "");
+    const { filters, nodes } = state;
+    if (document.activeElement !== search) search.value = filters.q;
+    offers.policy(unique(nodes.map((node) => node.topology_policy)));
+    offers.scope(unique(nodes.map((node) => node.topology_scope)));
+    offers.version(unique(nodes.map((node) => minor(node.kubelet_version))));
+    offers.state(STATES);
+    offers.free(FREE.map((count) => [count, `${count}+ CPUs`]));
+    offers.verdict(state.answers.size ? Object.entries(KINDS) : [], state.answers.size ? "any answer" : "none asked");
+    offers.sort([["name", "by name"], ["free", "most room"]], state.answers.size ? "best first" : "by name");
+    reset.classList.toggle("unneeded", Object.values(filters).every((value) => value === ""));
   };
   for (const what of /** @type {const} */ (["nodes", "answers", "filters"])) on(what, show);
+  show();
 }
 
-/** @param {HTMLInputElement} search */
-function clear(search) {
-  search.value = "";
-  setFilters({ q: "", policy: "", scope: "", version: "", state: "", free: "", verdict: "", why: "", sort: "" });
-  search.focus();
-  emit("filters");
-}
-
-/** @param {keyof typeof state.filters} key @param {string} title */
-function picker(key, title) {
-  const select = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => setFilters({ [key]: select.value }) }));
+/**
+ * One select; gives the function that says what it offers, as values and texts, and how it calls not choosing.
+ * @param {keyof typeof NO_FILTERS} key
+ * @returns {(options: string[][], none?: string) => void}
+ */
+function picker(key) {
+  const select = /** @type {HTMLSelectElement} */ (byId("filters").querySelector(`select[name="${key}"]`));
+  select.addEventListener("change", () => setFilters({ [key]: select.value }));
   let offered = "";
-  return {
-    label: h("label", {}, title, select),
-    /** @param {string[][]} options value and text @param {string} value @param {string} [none] */
-    offer(options, value, none = "any") {
-      const key = JSON.stringify([options, none]);
-      if (key !== offered) {
-        const known = value && !options.some(([each]) => each === value) ? [...options, [value, value]] : options;
-        fill(select, h("option", { value: "" }, none), known.map(([each, text]) => h("option", { value: each }, text)));
-        offered = key;
-      }
-      select.value = value;
-    },
+  return (options, none = "any") => {
+    const value = state.filters[key];
+    const all = value && !options.some(([each]) => each === value) ? [...options, [value, value]] : options;
+    const offer = JSON.stringify([all, none]);
+    if (offer !== offered) {
+      fill(select, h("option", { value: "" }, none), all.map(([each, text]) => h("option", { value: each }, text)));
+      offered = offer;
+    }
+    select.value = value;
   };
 }
 

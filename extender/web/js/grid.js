@@ -2,6 +2,7 @@
 import { h } from "./dom.js";
 
 const SPARE_ROWS = 2;
+const MARGIN = 16; // on the right, as the tiles have it on the left
 
 /** @template {{name: string}} Item */
 export class Grid {
@@ -69,8 +70,9 @@ export class Grid {
   }
 
   draw() {
-    const { scrollTop, clientHeight, clientWidth } = this.viewport;
-    const usable = clientWidth - 16;
+    const { scrollTop, clientHeight, clientWidth, offsetWidth } = this.viewport;
+    const gutter = offsetWidth - clientWidth; // none where scroll bars lie over the content
+    const usable = clientWidth - Math.max(0, MARGIN - gutter);
     this.columns = Math.max(1, Math.floor(usable / this.minWidth));
     const rows = Math.ceil(this.items.length / this.columns);
     this.list.style.height = `${rows * this.height}px`;

@@ -2,11 +2,11 @@
 import { ApiError } from "./api.js";
 import { setUpAsking } from "./ask.js";
 import { loadNodes, select } from "./cluster.js";
-import { decisionList } from "./decisions.js";
 import { Detail } from "./detail.js";
-import { byId, fill, h } from "./dom.js";
+import { byId } from "./dom.js";
 import { setUpFilters } from "./filters.js";
 import { Grid } from "./grid.js";
+import { showOverview } from "./overview.js";
 import { addressOf, emit, nodeAddress, on, readAddress, state } from "./state.js";
 import { TILE, tile } from "./tile.js";
 import { number, plural } from "./units.js";
@@ -71,18 +71,13 @@ function showRoute() {
       side.setAttribute("aria-label", `Node ${name}`);
       detail = new Detail(name, side);
       side.scrollTop = 0;
-    } else showOverview();
+    } else {
+      side.setAttribute("aria-label", "Overview");
+      showOverview(side);
+    }
   }
   showList();
   if (view === "node") grid.reveal(name);
-}
-
-function showOverview() {
-  side.setAttribute("aria-label", "Overview");
-  fill(side,
-    h("div", { class: "welcome" }, h("h2", {}, "Overview"),
-      h("p", {}, "Choose a node to see who holds its CPUs, memory and devices. Paste a pod to see on the map where it would land, or why nowhere.")),
-    decisionList());
 }
 
 /** Escape leaves a node for the tile that it was opened from. @param {KeyboardEvent} event */

@@ -19,7 +19,6 @@ export function landingOf(verdict) {
       landing.devices.set(resource, new Set([...(landing.devices.get(resource) ?? []), .../** @type {string[]} */ (ids)]));
     }
     for (const block of placement.memory) {
-      // A block over several NUMA nodes is drawn in equal parts: the kubelet counts it for all of them together.
       for (const numa of block.numa) {
         const key = `${numa} ${block.type}`;
         landing.memory.set(key, (landing.memory.get(key) ?? 0) + block.size / block.numa.length);
@@ -49,7 +48,7 @@ export function nodeMap(node, landing) {
   return h("figure", { class: "map", id: "map" },
     h("figcaption", { class: "sr" }, `Map of ${node.name}. The tables below say the same.`),
     h("div", { class: "sockets" }, groups.map((/** @type {any} */ group) =>
-      h("div", { class: "socket" }, h("h4", {}, group.title),
+      h("div", { class: "socket" }, h("h3", {}, group.title),
         h("div", { class: "numas" }, group.ids.map((/** @type {number} */ id) => numaBlock(numaOf.get(id), drawing)))))),
     unplacedDevices(drawing),
     legend(node, landing));
@@ -70,10 +69,10 @@ function numaBlock(numa, drawing) {
   const cpus = numa.cores.flat().length;
   const text = node.cpu_policy === "static" ? `${free} of ${plural(cpus, "CPU")} free` : `${plural(cpus, "CPU")}, shared`;
   return h("div", { class: lands ? "numa lands" : "numa" },
-    h("h5", { role: "heading", "aria-level": "5" }, `NUMA ${numa.id}`, h("span", {}, text, lands ? `, ${lands} for the pod` : "")),
+    h("h4", {}, `NUMA ${numa.id}`, h("span", {}, text, lands ? `, ${lands} for the pod` : "")),
     h("div", { class: "cores", "aria-hidden": "true" },
       numa.cores.map((/** @type {number[]} */ core) => h("div", { class: "core" }, core.map((id) => cpuCell(id, drawing))))),
-    Object.entries(numa.memory).map(([type, view]) => memoryBar(numa, type, view, landing)),
+    Object.entries(numa.memory).map(([type, view]) => memoryBar(numa, type, view, drawing)),
     Object.keys(numa.memory).length ? null
       : h("p", { class: "bar" }, `${bytes(numa.memory_bytes)} memory, not pinned by this kubelet`),
     devicesOf(drawing, (device) => device.numa?.includes(numa.id) ?? false));
@@ -92,19 +91,39 @@ function cpuCell(id, { node, landing, slots, holderOf, reserved }) {
   return h("i", { class: isStatic ? "cpu free" : "cpu shared", title: `CPU ${id}: ${isStatic ? "free" : "shared"}` }, id);
 }
 
-/** @param {any} numa @param {string} type @param {any} view @param {Landing | null} landing */
-function memoryBar(numa, type, view, landing) {
+/**
+ * Who holds the memory: reserved first, then pod by pod, what is free last.
+ * @param {any} numa @param {string} type @param {any} view @param {any} drawing
+ */
+function memoryBar(numa, type, view, { node, landing, slots }) {
   if (!view.total) return null;
-  const wanted = Math.min(landing?.memory.get(`${numa.id} ${type}`) ?? 0, view.free);
-  const part = (/** @type {string} */ name, /** @type {number} */ size) =>
-    size > 0 ? h("i", { class: name, vars: { width: `${(100 * size) / view.total}%` } }) : null;
-  const name = type === "memory" ? "Memory" : type;
+  const part = (/** @type {number} */ size, /** @type {Record<string, unknown>} */ { vars, ...props }) =>
+    size > 0 ? h("i", { ...props, vars: { ...Object(vars), width: `${(100 * size) / view.total}%` } }) : null;
+  const held = heldMemory(node, numa.id, type);
+  const used = view.allocatable - view.free;
+  const counted = held.reduce((sum, { size }) => sum + size, 0);
   return h("div", { class: "bar" },
-    h("span", {}, h("span", {}, name), h("span", {}, `${bytes(view.free)} of ${bytes(view.allocatable)} free`)),
+    h("span", {}, h("span", {}, type === "memory" ? "Memory" : type),
+      h("span", {}, `${bytes(view.free)} of ${bytes(view.allocatable)} free`)),
     h("div", { class: "track", "aria-hidden": "true" },
-      part("reserved", view.total - view.allocatable),
-      part("used", view.allocatable - view.free),
-      part("lands-here", wanted)));
+      part(view.total - view.allocatable, { class: "reserved" }),
+      held.map(({ holder, size }) => part(size, {
+        ...look(slots.get(holder.pod_uid)), data: { uid: holder.pod_uid }, title: `${bytes(size)}: ${podName(holder)}`,
+      })),
+      part(used - counted, { class: "used" }),
+      part(Math.min(landing?.memory.get(`${numa.id} ${type}`) ?? 0, view.free), { class: "lands-here", title: "for the pod" })));
+}
+
+/** Memory that containers hold on one NUMA node. @param {any} node @param {number} id @param {string} type */
+function heldMemory(node, id, type) {
+  const held = [];
+  for (const holder of node.holders) {
+    for (const block of holder.memory) {
+      // A block over several NUMA nodes is drawn in equal parts: the kubelet counts it for all of them together.
+      if (block.type === type && block.numa.includes(id)) held.push({ holder, size: block.size / block.numa.length });
+    }
+  }
+  return held;
 }
 
 /** @param {any} drawing @param {(device: any) => boolean} belongs */

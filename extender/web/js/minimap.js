@@ -116,10 +116,9 @@ function gapBetween(before, numa) {
  * @param {(name: string) => string} color
  */
 function paintBlock(context, cells, { x, width, height }, lands, color) {
-  const columns = Math.max(1, Math.ceil(Math.sqrt(cells.length * width / height)));
-  const rows = Math.max(1, Math.ceil(cells.length / columns));
+  const { rows, columns } = shapeOf(cells.length, width, height);
   const stepX = width / columns;
-  const stepY = Math.min(height / rows, stepX * 2);
+  const stepY = Math.min(height / rows, stepX * 1.6);
   const gap = Math.min(1, stepX / 4);
   cells.forEach(({ cpu, style }, i) => {
     // Column by column, so that the threads of a core stand one above the other.
@@ -137,6 +136,17 @@ function paintBlock(context, cells, { x, width, height }, lands, color) {
       fillCell(context, color("--line-strong"), left, top, w, tall);
     } else fillCell(context, color(style === "some" ? "--reserved" : style), left, top, w, tall);
   });
+}
+
+/** Rows and columns whose cells are nearest to squares; an even number of rows, so that threads stay together. */
+function shapeOf(/** @type {number} */ cells, /** @type {number} */ width, /** @type {number} */ height) {
+  let best = { rows: 1, columns: Math.max(1, cells), off: Infinity };
+  for (let rows = 2; rows <= Math.max(2, height / 3); rows += 2) {
+    const columns = Math.max(1, Math.ceil(cells / rows));
+    const off = Math.abs(Math.log((width / columns) / (height / rows)));
+    if (off < best.off) best = { rows, columns, off };
+  }
+  return best;
 }
 
 /**

@@ -1,0 +1,75 @@
+"""What the page is shown: the demo's sample cluster as its exporters would report it, and clusters of any size."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from extender.api.service import Service
+from extender.app import make_service
+from extender.demo.nodes import SampleNode, sample_cluster
+from extender.demo.serving import serving
+from extender.settings import Settings
+from tests.reports import report_of, sample
+
+A_DAY = 86_400.0
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+"""A name that would take over a page that puts names into HTML."""
+
+
+@contextmanager
+def demo_cluster() -> Iterator[str]:
+    """The URL of an extender that holds the sample cluster."""
+    service = _service()
+    with serving(service) as url:
+        report(url, *map(report_of, sample_cluster()))
+        yield url
+
+
+@contextmanager
+def large_cluster(size: int) -> Iterator[str]:
+    """The same nodes again and again under other names, *size* in all; they are not reported one by one."""
+    service = _service()
+    with serving(service) as url:
+        report(url, *map(report_of, sample_cluster()))
+        shapes = [record.observation for record in service.cluster]
+        for number in range(size - len(shapes)):
+            shape = shapes[number % len(shapes)]
+            name = f"rack{number // 40:03}-{shape.node_name}-{number:05}"
+            service.cluster.observe(replace(shape, node_name=name), service.clock())
+        yield url
+
+
+@contextmanager
+def hostile_cluster() -> Iterator[str]:
+    """One node whose pods, containers and problems have names that are markup, and one that reports next to nothing."""
+    with serving(_service()) as url:
+        report(url, _hostile(sample("hostile", version="v1.36.2")), _bare(sample("bare")))
+        yield url
+
+
+def report(url: str, *documents: Mapping[str, Any]) -> None:
+    """Send reports as exporters do."""
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        for document in documents:
+            client.put(f"/v1/nodes/{document['node_name']}/report", json=document).raise_for_status()
+
+
+def _hostile(node: SampleNode) -> Mapping[str, Any]:
+    document = report_of(node)
+    uid = HOSTILE
+    document["state"]["cpu_manager_state"]["entries"] = {uid: {HOSTILE: "2-3"}}
+    document["state"]["cpu_manager_state"]["defaultCpuSet"] = "0-1,4-31"
+    document["pods"] = [{"namespace": HOSTILE, "name": HOSTILE, "uid": uid, "counted": True, "containers": []}]
+    document["problems"] = [{"source": HOSTILE, "path": HOSTILE, "reason": HOSTILE, "severity": "warning"}]
+    return document
+
+
+def _bare(node: SampleNode) -> Mapping[str, Any]:
+    return {**report_of(node), "kubelet_version": None}
+
+
+def _service() -> Service:
+    return make_service(Settings(port=0, stale_after_seconds=A_DAY))

@@ -1,0 +1,62 @@
+"""Names are text, whatever they look like; and what the page does when the service does not do its part."""
+
+from playwright.sync_api import Page, Route, expect
+
+from tests.web.cluster import HOSTILE
+
+
+def test_names_that_are_markup_stay_names(page: Page, hostile: str) -> None:
+    page.goto(f"{hostile}/#/nodes/hostile")
+
+    expect(page.get_by_role("heading", name="Who holds what")).to_be_visible()
+
+    assert page.locator("#side").get_by_text(HOSTILE).count() > 0
+    assert page.locator("img:not([src^='/web/'])").count() == 0
+    assert page.title() == "hostile · numa-extender"
+
+
+def test_a_name_in_the_address_is_text(page: Page, hostile: str) -> None:
+    page.goto(f"{hostile}/#/nodes/%3Cimg src=x onerror=alert(1)%3E?q=%3Cb%3E")
+
+    expect(page.get_by_role("alert").filter(has_text="no report of node")).to_be_visible()
+
+    assert page.locator("img:not([src^='/web/'])").count() == 0
+
+
+def test_a_manifest_that_is_markup_is_refused_in_words(page: Page, hostile: str) -> None:
+    page.goto(hostile)
+
+    page.get_by_label("Pod or workload").fill(HOSTILE)
+    page.get_by_role("button", name="Where would it land?").click()
+
+    expect(page.locator("#ask-error")).not_to_be_empty()
+    assert page.locator("img:not([src^='/web/'])").count() == 0
+
+
+def test_a_node_without_a_usable_report_says_so(page: Page, hostile: str) -> None:
+    page.goto(f"{hostile}/#/nodes/bare")
+
+    expect(page.get_by_text("Without a usable report there is no map.")).to_be_visible()
+    expect(page.get_by_text("not known: no verdict is possible")).to_be_visible()
+    expect(page.locator(".tile", has_text="bare")).to_contain_text("unknown")
+
+
+def test_a_service_that_fails_is_told_about(page: Page, hostile: str) -> None:
+    def fail(route: Route) -> None:
+        route.fulfill(status=500, content_type="text/html", body="<h1>broken</h1>")
+
+    page.route("**/v1/nodes?**", fail)
+    page.goto(hostile)
+
+    expect(page.locator("#cluster")).to_have_text("The service answered 500.")
+
+
+def test_a_service_that_is_gone_is_told_about(page: Page, hostile: str) -> None:
+    page.goto(f"{hostile}/#/nodes/hostile")
+    expect(page.get_by_role("heading", name="hostile", exact=True)).to_be_visible()
+    page.route("**/v1/**", lambda route: route.abort())
+
+    page.get_by_label("Pod or workload").fill("{}")
+    page.get_by_role("button", name="Where would it land?").click()
+
+    expect(page.locator("#ask-error")).to_have_text("The service does not answer. Is it running?")
