@@ -50,7 +50,7 @@ class Metrics:
         self.verb_seconds = self._histogram(
             "verb_seconds",
             "Time from the first byte of a scheduler request to its reply. outcome: `answered`; `invalid`: not "
-            "understood; `busy`: over the bound of calls at once; `failed`: a defect.",
+            "understood; `unready`: not now; `busy`: over the bound of calls at once; `failed`: a defect.",
             ("verb", "outcome"),
         )
         self.phase_seconds = self._histogram(
@@ -94,8 +94,16 @@ class Metrics:
         self.assumed = self._gauge("assumed_pods", "Pods bound and not yet confirmed by a report of their node.")
         self.predictions = self._counter(
             "predictions",
-            "What was foretold of a pod and what the kubelet did: `agreed`, `false_admit` (it refused a pod that we "
-            "had passed), `placement` (admitted elsewhere on the node), `unsettled` (never learned).",
+            "What was foretold of a pod and what the kubelet did: `agreed`, `false_admit` (it refused a pod foretold "
+            "to be admitted), `false_refusal`, `placement` (admitted elsewhere on the node), `other` (refused, for "
+            "other reasons than NUMA), `unsettled` (never learned). By topology policy and scope, kubelet, certainty.",
+            ("policy", "scope", "kubelet", "certainty", "outcome"),
+        )
+        self.distrusted = self._gauge("distrusted_nodes", "Nodes that only rank, after too many disagreements.")
+        self.binds = self._counter(
+            "binds",
+            "Bind calls: `bound`, `unsure` (no answer of the API server), `refused` (no longer fits), `conflict`, "
+            "`not_found`, `unknown_pod`, `unknown_node`, `busy`, `no_access`, `invalid`, `failed`.",
             ("outcome",),
         )
 
@@ -116,8 +124,8 @@ class Metrics:
         )
         self.limited = self._counter(
             "limited",
-            "Requests and connections turned away: `rate`, `concurrency`, `body`, `head_timeout`, `body_timeout`, "
-            "`connections`, `reviews`.",
+            "Requests and connections turned away: `rate`, `concurrency` (requests at once), `body` (bytes in memory), "
+            "`head` (too long), `head_timeout`, `body_timeout`, `answer_timeout`, `connections`.",
             ("limit",),
         )
         self.responses = self._counter(

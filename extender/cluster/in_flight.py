@@ -104,34 +104,34 @@ class InFlight:
         """The node is gone, and whatever was on its way to it."""
         self._nodes.pop(name, None)
 
-    def assume(self, name: str, pod: Pod, now: float) -> None:
-        """We are about to bind *pod* to the node."""
-        self._change(name, lambda ledger: ledgers.assume(ledger, pod, now))
+    def assume(self, name: str, pod: Pod, now: float) -> bool:
+        """We are about to bind *pod* to the node. Returns, as the following do, whether the ledger has changed."""
+        return self._change(name, lambda ledger: ledgers.assume(ledger, pod, now))
 
-    def forget(self, name: str, uid: str) -> None:
+    def forget(self, name: str, uid: str) -> bool:
         """Our binding failed."""
-        self._change(name, lambda ledger: ledgers.forget(ledger, uid))
+        return self._change(name, lambda ledger: ledgers.forget(ledger, uid))
 
-    def see(self, name: str, pod: Pod, now: float, *, started: bool) -> None:
+    def see(self, name: str, pod: Pod, now: float, *, started: bool) -> bool:
         """The watch shows *pod* alive on the node."""
         self._nodes.setdefault(name, _OnNode()).known.add(pod.uid)
-        self._change(name, lambda ledger: ledgers.see(ledger, pod, now, started=started))
+        return self._change(name, lambda ledger: ledgers.see(ledger, pod, now, started=started))
 
-    def refuse(self, name: str, uid: str, reason: str, now: float) -> None:
+    def refuse(self, name: str, uid: str, reason: str, now: float) -> bool:
         """The watch shows that the kubelet refused the pod."""
         self._unknow(name, uid)
         self._settle(name, uid, Fate.REFUSED, reason=reason)
-        self._change(name, lambda ledger: ledgers.refuse(ledger, uid, now))
+        return self._change(name, lambda ledger: ledgers.refuse(ledger, uid, now))
 
-    def finish(self, name: str, uid: str, now: float) -> None:
+    def finish(self, name: str, uid: str, now: float) -> bool:
         """The watch shows the pod as finished: soon it counts no more."""
         self._unknow(name, uid)
-        self._change(name, lambda ledger: ledgers.leave(ledger, uid, now + self._patience.finish))
+        return self._change(name, lambda ledger: ledgers.leave(ledger, uid, now + self._patience.finish))
 
-    def gone(self, name: str, uid: str, now: float) -> None:
+    def gone(self, name: str, uid: str, now: float) -> bool:
         """The watch shows that the pod no longer exists."""
         self._unknow(name, uid)
-        self._change(name, lambda ledger: ledgers.leave(ledger, uid, now))
+        return self._change(name, lambda ledger: ledgers.leave(ledger, uid, now))
 
     def due(self, now: float) -> set[str]:
         """Nodes whose state time has changed since the last call."""
@@ -212,11 +212,12 @@ class InFlight:
         if node is not None:
             node.known.discard(uid)
 
-    def _change(self, name: str, change: Callable[[Ledger], Ledger]) -> None:
+    def _change(self, name: str, change: Callable[[Ledger], Ledger]) -> bool:
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = _OnNode()
-        node.ledger = change(node.ledger)
+        before, node.ledger = node.ledger, change(node.ledger)
+        return node.ledger is not before
 
     def _settle(self, name: str, uid: str, fate: Fate, *, state: ManagerState | None = None, reason: str = "") -> None:
         """Tell the fate of a pod of which something was foretold; later calls for it find nothing to tell."""

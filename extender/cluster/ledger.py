@@ -118,6 +118,8 @@ def leave(ledger: Ledger, uid: str, due: float) -> Ledger:
 
 def refuse(ledger: Ledger, uid: str, now: float) -> Ledger:
     """The kubelet has refused the pod: it never held anything that outlasts its admission."""
+    if uid in ledger.left:
+        return ledger
     ledger = _without(ledger, lambda admit: admit.uid == uid)
     events = tuple(e for e in ledger.events if e.uid != uid)
     return replace(ledger, events=events, resolved=ledger.resolved - {uid}, left={**ledger.left, uid: now})

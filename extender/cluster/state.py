@@ -151,6 +151,11 @@ class ClusterState:
         """Pods that are bound or about to be, and that no report shows yet."""
         return len(self._in_flight)
 
+    @property
+    def distrusted_count(self) -> int:
+        """Nodes whose verdicts only rank."""
+        return len(self._distrusted)
+
     def ledger(self, name: str) -> Ledger:
         """What has happened on a node since its report; empty for a node that nothing is known of."""
         return self._in_flight.ledger(name)

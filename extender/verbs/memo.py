@@ -7,7 +7,7 @@ Laws of this file
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from extender.cluster.classes import NodeClass
@@ -78,6 +78,13 @@ class VerdictMemo:
             self._held = 0
 
 
-def judge_all(judge: Judge, shape: PodShape, classes: Iterable[NodeClass]) -> dict[int, Judgement]:
-    """Judge each class; the work of a first call, fit for another thread."""
-    return {each.id: judge(shape, each) for each in classes}
+def judge_all(
+    judge: Judge, shape: PodShape, classes: Iterable[NodeClass], out_of_time: Callable[[], bool] = lambda: False
+) -> dict[int, Judgement]:
+    """Judge each class, or as many as there is time for; the work of a first call, fit for another thread."""
+    judged = {}
+    for each in classes:
+        if out_of_time():
+            break
+        judged[each.id] = judge(shape, each)
+    return judged

@@ -1,0 +1,54 @@
+"""Read your own writes, where the scheduler binds by itself.
+
+kube-scheduler decides pod by pod, but binds in the background: when it asks about the next pod, the last one may not
+be on its node yet, and its room seems free. So a filter call waits, a few milliseconds at most, until the pod watch has
+shown the pods that earlier calls have offered nodes for. Each of those is waited for once: one that finds no node, or
+is bound late, costs no more than one wait.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+_MAX_PENDING: Final = 64
+_OFFER_SECONDS: Final = 2.0
+"""A pod that was offered nodes so long ago and is on none has found none."""
+
+
+class Barrier:
+    """See the file's docstring. *seconds* 0: nobody waits."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._seconds: Final = seconds
+        self._clock: Final = clock
+        self._pending: dict[str, float] = {}
+        self._changed = asyncio.Event()
+
+    def offered(self, uid: str) -> None:
+        """Nodes were offered for the pod: it may be bound any moment."""
+        if self._seconds and uid:
+            self._pending[uid] = self._clock()
+            if len(self._pending) > _MAX_PENDING:
+                del self._pending[next(iter(self._pending))]
+
+    def seen(self, uid: str) -> None:
+        """The watch shows the pod on a node."""
+        if self._pending.pop(uid, None) is not None:
+            self._changed.set()
+
+    async def wait(self, uid: str) -> None:
+        """Wait for the pods offered before this one; afterwards none of them is waited for again."""
+        self._pending.pop(uid, None)
+        now = self._clock()
+        awaited = {each for each, at in self._pending.items() if now - at <= _OFFER_SECONDS}
+        self._pending = {each: self._pending[each] for each in awaited}
+        if not awaited:
+            return
+        try:
+            async with asyncio.timeout(self._seconds):
+                while awaited & self._pending.keys():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            for each in awaited:
+                self._pending.pop(each, None)

@@ -1,0 +1,119 @@
+"""The bind verb that kube-scheduler calls.
+
+Laws of this file
+- Every answer has status 200: what went wrong is in `Error`, and then nothing has changed.
+- One binding at a time for each node, its API call included: the kubelet admits pods in the order in which the API
+  server has bound them, so that order must be the one that was judged.
+- The room is taken before the API is called, and given back only if the pod is certainly not bound.
+"""
+
+import logging
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from extender.api.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.locks import NodeLocks
+from extender.api.scheduling import NEWEST_RULES
+from extender.api.service import Service
+from extender.replay.pod import Pod
+from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up
+from extender.verbs.judge import INDIFFERENT, Judgement
+from extender.verbs.memo import judge_all
+from extender.wire.binding import ExtenderBindingArgs, ExtenderBindingResult, binding_reply, parse_binding
+from extender.wire.errors import WireError
+
+LOG: Final = logging.getLogger(__name__)
+_MAX_LOOKS: Final = 5
+"""How often a node is judged that changes while it is judged."""
+
+
+def binding_router(service: Service) -> APIRouter:
+    """POST /scheduler/bind."""
+    router = APIRouter(prefix="/scheduler", tags=["scheduler"])
+    locks = NodeLocks()
+
+    @router.post(
+        "/bind",
+        response_class=Response,
+        responses={200: {"model": ExtenderBindingResult}},
+        openapi_extra=json_body("ExtenderBindingArgs"),
+        summary="Bind the pod, if the node's kubelet would admit it now",
+    )
+    async def bind(request: Request) -> Response:
+        """The extender's `bindVerb`. Always status 200; why the pod was not bound is in `Error`."""
+        started = service.clock()
+        outcome, kind = "failed", "failed"
+        try:
+            args = parse_binding(await read_body(request, service.settings.max_body_bytes))
+            done = await _bind(service, locks, args)
+            outcome, kind = "answered", done.kind if isinstance(done, Unbound) else type(done).__name__.lower()
+            error = "" if isinstance(done, Bound) else f"numa-extender: {done.reason}"
+        except (WireError, BodyTooLargeError) as fault:
+            outcome = kind = "invalid"
+            error = f"numa-extender: {fault}"
+            LOG.warning("request not understood verb=bind reason=%r", str(fault))
+        except Exception:  # the scheduler would throw a 500's body away
+            error = "numa-extender: a defect of the service; its log tells more"
+            LOG.exception("defect verb=bind")
+        service.metrics.verb_seconds.labels("bind", outcome).observe(service.clock() - started)
+        service.metrics.binds.labels(kind).inc()
+        return Response(binding_reply(error), media_type="application/json")
+
+    return router
+
+
+async def _bind(service: Service, locks: NodeLocks, args: ExtenderBindingArgs) -> BindOutcome:
+    if service.link.binder is None:
+        return Unbound("this extender has no access to the API server: leave `bindVerb` out", "no_access")
+    try:
+        async with locks.hold(args.Node, service.settings.bind_seconds):
+            return await _bind_locked(service, args)
+    except TimeoutError:
+        return Unbound(f"other pods are being bound to {args.Node}; {AGAIN}", "busy")
+
+
+async def _bind_locked(service: Service, args: ExtenderBindingArgs) -> BindOutcome:
+    pod = look_up(args, service.pods.get(args.PodUID), service.pods.node_of(args.PodUID))
+    if not isinstance(pod, Pod):
+        return pod
+    if not service.cluster.may_exist(args.Node):
+        return Unbound(f"there is no node {args.Node}", "unknown_node")
+    refused = gate(await _judge(service, pod, args.Node))
+    if refused is not None:
+        LOG.info("bind refused pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, args.Node, refused.reason)
+        return refused
+    service.cluster.assume(args.Node, pod, service.clock())
+    return await _write(service, pod, args.Node)
+
+
+async def _judge(service: Service, pod: Pod, node_name: str) -> Judgement:
+    """The node's answer in the state that it has when this returns: no `await` comes between."""
+    memo = service.memo.shape(pod)
+    if not memo.shape.is_aligned_anywhere((NEWEST_RULES, *service.cluster.rules)):
+        return INDIFFERENT
+    for _ in range(_MAX_LOOKS):
+        (node_class,) = service.cluster.classes_of((node_name,), service.clock())
+        judgement = memo.judgements.get(node_class.id)
+        if judgement is not None:
+            return judgement
+        service.memo.store(memo, await service.offload(judge_all, service.judge, memo.shape, (node_class,)))
+    (node_class,) = service.cluster.classes_of((node_name,), service.clock())
+    return memo.judgements.get(node_class.id) or service.judge(memo.shape, node_class)
+
+
+async def _write(service: Service, pod: Pod, node_name: str) -> BindOutcome:
+    """Make the binding; the pod is assumed on the node already."""
+    binder = service.link.binder
+    assert binder is not None
+    outcome: BindOutcome = Unsure("the call was given up")
+    try:
+        outcome = await binder.bind(pod.namespace, pod.name, pod.uid, node_name)
+    finally:
+        if isinstance(outcome, Bound):
+            service.pods.bound(pod.uid, node_name)
+        elif isinstance(outcome, Unbound):
+            service.cluster.forget(node_name, pod.uid, service.clock())
+        if not isinstance(outcome, Bound):
+            LOG.warning("not bound pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, node_name, outcome.reason)
+    return outcome

@@ -1,0 +1,54 @@
+"""Pods by UID: what the scheduler said of those it asked about, and where those are that are bound.
+
+Laws of this file
+- Bounded: of the pods asked about the ones asked for longest ago are forgotten first, of our bindings the oldest.
+- Where a pod is bound is never unlearned while the pod exists: a binding is for life.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+from extender.replay.pod import Pod
+
+
+class KnownPods:
+    """See the file's laws. *max_pods* bounds each of the two memories of our own; watched pods are as many as exist."""
+
+    def __init__(self, max_pods: int) -> None:
+        self._max: Final = max_pods
+        self._asked: OrderedDict[str, Pod] = OrderedDict()
+        self._bound: OrderedDict[str, str] = OrderedDict()
+        self._watched: dict[str, str] = {}
+
+    def remember(self, pod: Pod) -> None:
+        """The scheduler asked about the pod; one without UID cannot be bound and is not kept."""
+        if pod.uid:
+            self._asked[pod.uid] = pod
+            self._asked.move_to_end(pod.uid)
+            if len(self._asked) > self._max:
+                self._asked.popitem(last=False)
+
+    def get(self, uid: str) -> Pod | None:
+        """The pod as the scheduler last described it; None if it never did, or too long ago."""
+        return self._asked.get(uid)
+
+    def node_of(self, uid: str) -> str | None:
+        """The node that the pod is bound to; None if none is known."""
+        return self._watched.get(uid) or self._bound.get(uid)
+
+    def bound(self, uid: str, node_name: str) -> None:
+        """We have bound the pod."""
+        self._bound[uid] = node_name
+        if len(self._bound) > self._max:
+            self._bound.popitem(last=False)
+
+    def watched(self, uid: str, node_name: str) -> None:
+        """The API server has the pod on the node."""
+        self._watched[uid] = node_name
+        self._asked.pop(uid, None)
+        self._bound.pop(uid, None)
+
+    def gone(self, uid: str) -> None:
+        """The pod no longer exists."""
+        for memory in (self._watched, self._bound, self._asked):
+            memory.pop(uid, None)

@@ -1,0 +1,115 @@
+"""What the watches of pods and nodes mean to the state of the cluster.
+
+Laws of this file
+- Runs on the event loop, one batch after the other; a batch changes each node's state once.
+- The kubelet's own UID counts: a static pod is known to it by another one than its API object has. A static pod's
+  picture in the API may come and go while the pod stays; its node's reports tell when it is gone.
+- A pod is refused if its kubelet says so; otherwise Failed is an end like any other.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+import orjson
+
+from extender.cluster.pods import KnownPods
+from extender.cluster.state import ClusterState
+from extender.kube.changes import Batch, Change, Changed, Gone
+from extender.kube.nodes import NodeRecord
+from extender.kube.pods import PodRecord
+from extender.replay.pod import Pod
+from extender.wire.errors import WireError
+from extender.wire.pods import pod_from_json
+
+REJECTED: Final = "Pod was rejected: "
+"""How the kubelet begins the status message of a pod that its admission refuses."""
+_SHAPES: Final = 20_000
+
+
+class ClusterFeed:
+    """Applies batches to the cluster. *on_bound*: called with the UID of each pod that is seen on a node."""
+
+    def __init__(
+        self, cluster: ClusterState, pods: KnownPods, clock: Callable[[], float], on_bound: Callable[[str], None]
+    ) -> None:
+        self._cluster, self._pods, self._clock, self._on_bound = cluster, pods, clock, on_bound
+        self._nodes: dict[str, str] = {}
+        self.pods_complete = False
+        self.nodes_complete = False
+
+    def apply_pods(self, batch: Batch[PodRecord]) -> None:
+        """Take in what the watch of pods tells."""
+        now = self._clock()
+        changes = batch.changes if self.pods_complete else sorted(batch.changes, key=_age)
+        with self._cluster.batch(now):
+            for change in changes:
+                self._pod(change, now)
+        self.pods_complete = self.pods_complete or batch.complete
+
+    def apply_nodes(self, batch: Batch[NodeRecord]) -> None:
+        """Take in what the watch of nodes tells."""
+        for change in batch.changes:
+            name, uid = change.value.name, change.value.uid
+            if isinstance(change, Gone):
+                self._nodes.pop(name, None)
+                self._cluster.drop_node(name)
+            elif self._nodes.setdefault(name, uid) != uid:
+                self._nodes[name] = uid
+                self._cluster.drop_node(name)
+        self.nodes_complete = self.nodes_complete or batch.complete
+        if self.nodes_complete:
+            self._cluster.set_existing(self._nodes.keys())
+
+    def _pod(self, change: Change[PodRecord], now: float) -> None:
+        record = change.value
+        node, uid = record.node_name, record.kubelet_uid
+        if isinstance(change, Gone):
+            self._pods.gone(record.uid)
+            if not record.mirror:
+                self._cluster.see_end(node, uid, now)
+            return
+        if isinstance(change, Changed) and _stage(change.old) == _stage(record):
+            return
+        self._pods.watched(record.uid, node)
+        self._on_bound(record.uid)
+        if record.finished:
+            if record.phase == "Failed" and record.message.startswith(REJECTED):
+                self._cluster.see_refusal(node, uid, record.reason, now)
+            else:
+                self._cluster.see_finish(node, uid, now)
+            return
+        pod = pod_of(record)
+        if pod is not None:
+            self._cluster.see_pod(node, pod, now, started=record.started_at is not None)
+
+
+def _stage(record: PodRecord) -> tuple[bool, bool]:
+    return record.finished, record.started_at is not None
+
+
+def _age(change: Change[PodRecord]) -> tuple[float, int]:
+    """Sort key of a first list, which comes by name: pods that their kubelets have started first, the oldest first."""
+    record = change.value
+    return float("inf") if record.started_at is None else record.started_at, record.created_at or 0
+
+
+def pod_of(record: PodRecord) -> Pod | None:
+    """The pod as its kubelet knows it; None for one that cannot be read."""
+    shape = _shape(record.reduced)
+    if shape is None:
+        return None
+    return replace(shape, uid=record.kubelet_uid, name=record.name, namespace=record.namespace)
+
+
+@lru_cache(_SHAPES)
+def _shape(reduced: bytes) -> Pod | None:
+    """The pod without its names. What its kubelet has allocated since does not belong to its admission."""
+    manifest = orjson.loads(reduced)
+    for key in ("initContainerStatuses", "containerStatuses"):
+        manifest["status"].pop(key, None)
+    try:
+        return pod_from_json(manifest)
+    except WireError:
+        return None

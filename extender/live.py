@@ -1,0 +1,152 @@
+"""The service connected with the API server: watches in, bindings out.
+
+Laws of this file
+- Whoever is asked before the first whole list has come says so, and is not ready: pods not told of yet hold room.
+- A watch that ended for good, or that stays silent for too long, makes every node stale; nothing is forgotten.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+from extender.api.service import Service
+from extender.cluster.state import Watching
+from extender.kube.access import Access, discover
+from extender.kube.binder import AsyncBinder, Binder, Binding, Conflict, Failed, NotFound
+from extender.kube.binder import Bound as KubeBound
+from extender.kube.changes import Batch
+from extender.kube.client import KubeClient
+from extender.kube.feed import ClusterFeed
+from extender.kube.handoff import LoopHandoff
+from extender.kube.nodes import NodeRecord, watch_nodes
+from extender.kube.pdbs import DisruptionBudget, watch_budgets
+from extender.kube.pods import PodRecord, watch_pods
+from extender.kube.running import WatchedPods
+from extender.kube.watch import Watch, WatchSettings
+from extender.verbs.bind import BindOutcome, Bound, Unbound, Unsure
+
+LOG: Final = logging.getLogger(__name__)
+CHECK_SECONDS: Final = 1.0
+T = TypeVar("T")
+
+
+class Bindings:
+    """`extender.verbs.bind.Binds`, through the API server."""
+
+    def __init__(self, binder: AsyncBinder) -> None:
+        self._binder = binder
+
+    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> BindOutcome:
+        """See `Binds`."""
+        outcome = await self._binder.bind(Binding(namespace=namespace, name=name, uid=uid, node_name=node_name))
+        match outcome:
+            case KubeBound():
+                return Bound()
+            case Conflict(reason):
+                return Unbound(reason, "conflict")
+            case NotFound():
+                return Unbound("there is no such pod", "not_found")
+            case Failed(reason, maybe_bound=True):
+                return Unsure(reason)
+            case Failed(reason):
+                return Unbound(reason)
+
+
+class Live:
+    """The watches of one service and their health."""
+
+    def __init__(self, service: Service, client: KubeClient, settings: WatchSettings) -> None:
+        self._service = service
+        running = service.running
+        assert isinstance(running, WatchedPods)
+        self._running = running
+        self._feed = ClusterFeed(service.cluster, service.pods, service.clock, service.barrier.seen)
+        self._handoffs: list[LoopHandoff[Any]] = []
+        self._watches: dict[str, Watch[Any]] = {
+            "nodes": watch_nodes(client, self._handoff(self._take_nodes), settings),
+            "pods": watch_pods(client, self._handoff(self._take_pods), settings),
+            "budgets": watch_budgets(client, self._handoff(self._take_budgets), settings),
+        }
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self.check()
+        for watch in self._watches.values():
+            watch.start()
+
+    async def stop(self) -> None:
+        """Stop watching."""
+        for handoff in self._handoffs:
+            handoff.close()
+        for watch in self._watches.values():
+            await asyncio.to_thread(watch.stop)
+
+    def check(self) -> None:
+        """Tell the service how sure its picture of the cluster is."""
+        service, feed = self._service, self._feed
+        states = {name: watch.status() for name, watch in self._watches.items()}
+        broken = [f"the watch of {name} has ended: {state.broken}" for name, state in states.items() if state.broken]
+        unsynced = not (feed.pods_complete and feed.nodes_complete)
+        silent = max(states[name].silent_seconds for name in ("pods", "nodes"))
+        service.link.trouble = "pods and nodes are not listed yet" if unsynced else broken[0] if broken else ""
+        quiet = bool(broken) or silent > service.settings.watch_silent_seconds
+        if not unsynced:
+            service.cluster.set_watching(Watching.SILENT if quiet else Watching.LIVE, service.clock())
+        service.cluster.expire(service.clock())
+
+    async def keep_checking(self) -> None:
+        """Check for ever."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self.check()
+
+    def _handoff(self, handle: Callable[[Batch[T]], None]) -> LoopHandoff[T]:
+        handoff = LoopHandoff(asyncio.get_running_loop(), handle)
+        self._handoffs.append(handoff)
+        return handoff
+
+    def _take_pods(self, batch: Batch[PodRecord]) -> None:
+        was_complete = self._feed.pods_complete
+        self._running.apply_pods(batch)
+        self._feed.apply_pods(batch)
+        if self._feed.pods_complete is not was_complete:
+            self.check()
+
+    def _take_nodes(self, batch: Batch[NodeRecord]) -> None:
+        was_complete = self._feed.nodes_complete
+        self._feed.apply_nodes(batch)
+        if self._feed.nodes_complete is not was_complete:
+            self.check()
+
+    def _take_budgets(self, batch: Batch[DisruptionBudget]) -> None:
+        self._running.apply_budgets(batch)
+
+
+@asynccontextmanager
+async def connected(
+    service: Service, access: Access | None = None, settings: WatchSettings | None = None
+) -> AsyncIterator[None]:
+    """The service with its watches and its bind verb, for as long as the context lasts.
+
+    Raises:
+        AccessError: there is no way to the API server.
+    """
+    client = KubeClient(access or discover(service.settings.kubeconfig))
+    binder = AsyncBinder(Binder(client, timeout_seconds=service.settings.bind_seconds))
+    live = Live(service, client, settings or WatchSettings())
+    service.link.binder = Bindings(binder)
+    live.start()
+    checking = asyncio.create_task(live.keep_checking())
+    try:
+        yield
+    finally:
+        checking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await checking
+        service.link.binder = None
+        await live.stop()
+        await asyncio.to_thread(binder.close)
+        client.close()
