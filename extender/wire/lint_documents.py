@@ -128,16 +128,30 @@ def nested(text: Located) -> tuple[Located, ...]:
 def _read(text: str, file: str, skipped_lines: int) -> tuple[Located, ...]:
     builder = _Builder(file, skipped_lines)
     try:
+        _check_depth(text, file, skipped_lines)
         documents = [builder.build(node) for node in yaml.compose_all(text, Loader=_LOADER)]
+    except WireError:
+        raise
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = (mark.line + 1 if mark else 1) + skipped_lines
+        line = min(mark.line + 1 if mark else 1, text.count("\n") + 1) + skipped_lines
         raise WireError(f"{file}:{line}", f"not YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise WireError(f"{file}:{skipped_lines + 1}", f"not YAML: {str(error).splitlines()[0]}") from None
-    except RecursionError:
-        raise WireError(f"{file}:{skipped_lines + 1}", "nested too deeply") from None
     return tuple(document for document in documents if document.value is not None)
+
+
+def _check_depth(text: str, file: str, skipped_lines: int) -> None:
+    """Look at the depth before a tree is made: libyaml's composer recurses in C, and dies of a hundred thousand "["."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                line = event.start_mark.line + 1 if event.start_mark else 1
+                raise WireError(f"{file}:{line + skipped_lines}", f"nested more than {MAX_DEPTH} deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 class _Builder:

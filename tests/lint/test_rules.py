@@ -1,6 +1,7 @@
 """Every rule trips on what bites, and only on that."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +76,9 @@ def test_only_start_errors_of_the_right_manager_are_told_and_each_once(context: 
     paths = sorted(finding.path for finding in refused)
     assert paths == ["cpuManagerPolicyOptions", "reservedMemory", "topologyManagerPolicyOptions"]
     assert all(f.severity is Severity.ERROR for f in refused)
+
+
+def test_the_page_lists_every_rule_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs/lint.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert rows == [f"| `{name}` | {rule.severity} | {rule.bites} |" for name, rule in RULES.items()]
