@@ -7,7 +7,6 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Final
 
-import uvicorn
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
@@ -21,6 +20,7 @@ from extender.api.scheduling import scheduling_router
 from extender.api.service import Service
 from extender.api.what_if import what_if_router
 from extender.cluster.state import ClusterState
+from extender.hosting import guard, make_server
 from extender.metrics import Metrics
 from extender.settings import Settings
 from extender.verbs.judge import make_judge
@@ -29,6 +29,7 @@ from extender.verbs.strategies import make_strategy
 from extender.verbs.weights import Weights
 
 DISTRIBUTION: Final = "numa-extender"
+__all__ = ["make_app", "make_server", "make_service", "set_up_collector", "set_up_logging"]
 
 
 def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic) -> Service:
@@ -60,23 +61,8 @@ def make_app(service: Service) -> FastAPI:
     app.include_router(page_router())
     problems.install(app)
     openapi.install(app)
+    guard(app, service)
     return app
-
-
-def make_server(settings: Settings, app: FastAPI) -> uvicorn.Server:
-    """The server for *app*; `Server.run` serves until SIGTERM or SIGINT, then lets requests under way end."""
-    config = uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        ws="none",
-        timeout_keep_alive=settings.keep_alive_seconds,
-        timeout_graceful_shutdown=settings.shutdown_seconds,
-    )
-    return uvicorn.Server(config)
 
 
 def set_up_collector() -> None:

@@ -6,8 +6,9 @@ Each field says its unit, what its default means, and why it is that.
 from typing import Literal
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
+from extender.security_settings import SecuritySettings
 from extender.verbs.judge import Doubts, Treatment
 from extender.verbs.strategies import STRATEGIES
 from extender.verbs.weights import Weights
@@ -15,12 +16,11 @@ from extender.verbs.weights import Weights
 MIB = 1 << 20
 
 
-class Settings(BaseSettings):
+class Settings(SecuritySettings):
     """How one extender runs."""
 
     model_config = SettingsConfigDict(env_prefix="NUMA_EXTENDER_", frozen=True, extra="ignore")
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on. Loopback: the scheduler runs next to it.")
     port: int = Field(default=9600, ge=0, le=65535, description="TCP port; 0 takes a free one.")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

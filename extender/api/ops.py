@@ -1,11 +1,13 @@
 """Is it alive, is it ready, how is it doing."""
 
 from collections import Counter
+from http import HTTPStatus
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, HTTPException, Response
 from pydantic import BaseModel, Field
 
 from extender.api.node_views import certainty_of
+from extender.api.problems import documented
 from extender.api.service import Service
 from extender.metrics import CONTENT_TYPE
 from extender.replay.verdict import Certainty
@@ -27,9 +29,11 @@ def ops_router(service: Service) -> APIRouter:
         """Answers as long as the event loop turns."""
         return {"status": "alive"}
 
-    @router.get("/readyz", summary="Requests are answered")
+    @router.get("/readyz", summary="Requests are answered", responses=documented(HTTPStatus.SERVICE_UNAVAILABLE))
     async def readyz() -> Ready:
-        """Ready from the start: nodes that did not report yet are unknown, and treated as set."""
+        """Ready from the start: nodes that did not report yet are unknown, and treated as set. 503: it is ending."""
+        if service.lifecycle.draining:
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the service is ending")
         return Ready(nodes=len(service.cluster), classes=service.cluster.class_count)
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=Response)

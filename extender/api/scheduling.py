@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 
 from extender.api.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.limits import LimitError
 from extender.api.service import Service
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
@@ -74,7 +76,9 @@ async def _answer(
     try:
         body = await read_body(request, service.settings.max_scheduler_body_bytes)
         reply = await answer(service, parse_args(body))
-    except (WireError, BodyTooLargeError) as error:
+    except ClientDisconnect:  # nobody is left to answer
+        raise
+    except (WireError, BodyTooLargeError, LimitError) as error:
         outcome = "invalid"
         LOG.warning("request not understood verb=%s reason=%r", verb, str(error))
         reply = error_reply(f"numa-extender: {error}")

@@ -1,9 +1,11 @@
 """What the routes work with, made once by the composition root."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.cluster.state import ClusterState
+from extender.identity import Authority, NoAuthority
+from extender.lifecycle import Lifecycle
 from extender.metrics import Metrics
 from extender.settings import Settings
 from extender.verbs.judge import Judge
@@ -22,3 +24,5 @@ class Service:
     metrics: Metrics
     clock: Callable[[], float]
     running: RunningPods = UNWATCHED
+    authority: Authority = field(default_factory=NoAuthority)
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from extender.app import make_app, make_server, make_service, set_up_collector, set_up_logging
 from extender.settings import Settings
+from extender.transport.certificates import CertificateError
 
 
 @click.command()
@@ -26,4 +27,8 @@ def serve(**flags: str | int | None) -> None:
         raise click.ClickException(f"bad settings: {faults}") from None
     set_up_logging(settings.log_level)
     set_up_collector()
-    make_server(settings, make_app(make_service(settings))).run()
+    try:
+        server = make_server(settings, make_app(make_service(settings)))
+    except CertificateError as error:
+        raise click.ClickException(f"certificates: {error}") from None
+    server.run()

@@ -1,20 +1,27 @@
 """Who presents a token (TokenReview) and what they may do (SubjectAccessReview), asked of the API server.
 
 Answers are remembered for a short time: a token that was revoked, or a right that was taken away, works for that long
-at most. Refusals are remembered too, shorter, so that a caller with a bad token cannot make us hammer the server.
-Tokens are never kept, only their SHA-256. A server that cannot be asked is a KubeError, never a yes, and is not
-remembered.
+at most. Refusals are remembered too, shorter and apart, so that a caller with bad tokens can neither make us hammer the
+server nor push good ones out of memory. Tokens are never kept, only their SHA-256; nothing is remembered beyond a
+token's own end. A server that cannot be asked is a KubeError and never a yes; only where `grace_seconds` says so does
+an earlier yes go on meanwhile.
 
 RBAC: `create` on tokenreviews (authentication.k8s.io) and on subjectaccessreviews (authorization.k8s.io).
 """
 
+import base64
+import binascii
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
+
 from extender.kube.client import JSON, Requester
+from extender.kube.errors import KubeError
 from extender.kube.fields import mapping, text, texts
 from extender.kube.ttl_cache import TTLCache
 
@@ -57,16 +64,23 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewSettings:
-    """How long answers are remembered, in seconds, and how many."""
+    """How long answers are remembered, in seconds, and how many. `grace_seconds`: while the server cannot be asked."""
 
     accepted_seconds: float = 60.0
     refused_seconds: float = 10.0
+    grace_seconds: float = 0.0
     size: int = 4096
     timeout_seconds: float = 5.0
 
 
+_TokenKey = tuple[bytes, str]
+
+
 class Reviews:
-    """Asks the API server, in the caller's thread. Thread-safe. *clock*: monotonic seconds."""
+    """Asks the API server, in the caller's thread. Thread-safe. *clock*: monotonic seconds; *wall*: Unix seconds.
+
+    *count* is told of every question: `token` or `access`, and `yes`, `no`, `failed` or `grace`.
+    """
 
     def __init__(
         self,
@@ -74,11 +88,23 @@ class Reviews:
         settings: ReviewSettings | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        count: Callable[[str, str], None] = lambda _kind, _outcome: None,
     ) -> None:
         self._client = client
         self._settings = settings or ReviewSettings()
-        self._identities: TTLCache[tuple[bytes, str], Identity | Rejected] = TTLCache(self._settings.size, clock)
-        self._permissions: TTLCache[tuple[Identity, str, str], bool] = TTLCache(self._settings.size, clock)
+        self._wall, self._count = wall, count
+        size = self._settings.size
+        self._identities: TTLCache[_TokenKey, Identity] = TTLCache(size, clock)
+        self._rejected: TTLCache[_TokenKey, Rejected] = TTLCache(size, clock)
+        self._permissions: TTLCache[tuple[Identity, str, str], bool] = TTLCache(size, clock)
+
+    def known(self, token: str, *, audience: str = "") -> Identity | Rejected | None:
+        """What `authenticate` would say without asking; None: it would ask. Never waits."""
+        if not token or len(token) > MAX_TOKEN_BYTES:
+            return Rejected("no token, or a token that is too long")
+        key = _key(token, audience)
+        return self._identities.get(key) or self._rejected.get(key)
 
     def authenticate(self, token: str, *, audience: str = "") -> Identity | Rejected:
         """Whose token it is, for *audience* (empty: the API server's own).
@@ -86,17 +112,30 @@ class Reviews:
         Raises:
             KubeError: the server could not be asked.
         """
-        if not token or len(token) > MAX_TOKEN_BYTES:
-            return Rejected("no token, or a token that is too long")
-        key = (hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest(), audience)
-        known = self._identities.get(key)
+        known = self.known(token, audience=audience)
         if known is not None:
             return known
-        answer = self._ask_token(token, audience)
-        accepted = isinstance(answer, Identity)
-        ttl = self._settings.accepted_seconds if accepted else self._settings.refused_seconds
-        self._identities.put(key, answer, ttl)
+        key, settings = _key(token, audience), self._settings
+        left = _ends_at(token) - self._wall()
+        earlier = self._identities.get_late(key) if left > 0 else None
+        try:
+            answer = self._ask_token(token, audience)
+        except KubeError:
+            self._count("token", "failed" if earlier is None else "grace")
+            if earlier is None:
+                raise
+            return earlier
+        self._count("token", "yes" if isinstance(answer, Identity) else "no")
+        if isinstance(answer, Rejected):
+            self._rejected.put(key, answer, settings.refused_seconds)
+        else:
+            ttl = min(settings.accepted_seconds, left)
+            self._identities.put(key, answer, ttl, grace_seconds=max(0.0, min(settings.grace_seconds, left - ttl)))
         return answer
+
+    def known_allowed(self, identity: Identity, *, verb: str, path: str) -> bool | None:
+        """What `allowed` would say without asking; None: it would ask. Never waits."""
+        return self._permissions.get((identity, verb, path))
 
     def allowed(self, identity: Identity, *, verb: str, path: str) -> bool:
         """Whether RBAC lets *identity* do *verb* on the non-resource URL *path*.
@@ -104,13 +143,21 @@ class Reviews:
         Raises:
             KubeError: the server could not be asked.
         """
-        key = (identity, verb, path)
-        known = self._permissions.get(key)
+        known = self.known_allowed(identity, verb=verb, path=path)
         if known is not None:
             return known
-        answer = self._ask_access(identity, verb, path)
-        ttl = self._settings.accepted_seconds if answer else self._settings.refused_seconds
-        self._permissions.put(key, answer, ttl)
+        key, settings = (identity, verb, path), self._settings
+        try:
+            answer = self._ask_access(identity, verb, path)
+        except KubeError:
+            earlier = self._permissions.get_late(key) or False
+            self._count("access", "grace" if earlier else "failed")
+            if not earlier:
+                raise
+            return True
+        self._count("access", "yes" if answer else "no")
+        ttl = settings.accepted_seconds if answer else settings.refused_seconds
+        self._permissions.put(key, answer, ttl, grace_seconds=settings.grace_seconds if answer else 0.0)
         return answer
 
     def _ask_token(self, token: str, audience: str) -> Identity | Rejected:
@@ -144,3 +191,20 @@ class Reviews:
     def _review(self, path: str, api_version: str, kind: str, spec: JSON) -> Mapping[str, Any]:
         body: JSON = {"apiVersion": api_version, "kind": kind, "metadata": {}, "spec": spec}
         return self._client.request("POST", path, body=body, timeout_seconds=self._settings.timeout_seconds)
+
+
+def _key(token: str, audience: str) -> _TokenKey:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest(), audience
+
+
+def _ends_at(token: str) -> float:
+    """When a token says that it ends, Unix seconds; infinity if it does not say.
+
+    Its signature is not checked here: this can only shorten how long the API server's own yes is remembered.
+    """
+    try:
+        payload = token.split(".")[1]
+        ends = orjson.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))).get("exp")
+    except (IndexError, ValueError, binascii.Error, AttributeError):
+        return math.inf
+    return float(ends) if isinstance(ends, int | float) and not isinstance(ends, bool) else math.inf

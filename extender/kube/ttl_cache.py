@@ -1,4 +1,7 @@
-"""A small map whose entries expire and whose size is bounded; the one used longest ago makes room. Thread-safe."""
+"""A small map whose entries expire and whose size is bounded; the one used longest ago makes room. Thread-safe.
+
+An entry can outlive its time as a last resort (`get_late`), for who cannot get a new answer.
+"""
 
 import threading
 from collections import OrderedDict
@@ -14,7 +17,7 @@ class TTLCache(Generic[K, V]):
 
     def __init__(self, size: int, clock: Callable[[], float]) -> None:
         self._size, self._clock = size, clock
-        self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
+        self._entries: OrderedDict[K, tuple[float, float, V]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -26,17 +29,26 @@ class TTLCache(Generic[K, V]):
             entry = self._entries.get(key)
             if entry is None:
                 return None
-            expires, value = entry
-            if self._clock() >= expires:
+            expires, late, value = entry
+            now = self._clock()
+            if now >= late:
                 del self._entries[key]
+            if now >= expires:
                 return None
             self._entries.move_to_end(key)
             return value
 
-    def put(self, key: K, value: V, ttl_seconds: float) -> None:
-        """Remember *value* for that long."""
+    def get_late(self, key: K) -> V | None:
+        """The value, also when its time is over but for its grace; None when there is none."""
         with self._lock:
-            self._entries[key] = (self._clock() + ttl_seconds, value)
+            entry = self._entries.get(key)
+            return None if entry is None or self._clock() >= entry[1] else entry[2]
+
+    def put(self, key: K, value: V, ttl_seconds: float, *, grace_seconds: float = 0.0) -> None:
+        """Remember *value* for that long, and for *grace_seconds* more as a last resort."""
+        with self._lock:
+            expires = self._clock() + ttl_seconds
+            self._entries[key] = (expires, expires + grace_seconds, value)
             self._entries.move_to_end(key)
             while len(self._entries) > self._size:
                 self._entries.popitem(last=False)

@@ -32,5 +32,5 @@ def service(clock: Clock) -> Service:
 
 @pytest.fixture
 def client(service: Service) -> Iterator[TestClient]:
-    with TestClient(make_app(service)) as client:
+    with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
         yield client

@@ -1,0 +1,145 @@
+"""Who asks, and what they may do: the words that transport, API and Kubernetes client share.
+
+Laws of this file
+- A leaf: it imports nothing of the service.
+- A right is a `Scope`. There are no roles, no hierarchy and no implied scopes.
+- Whatever is not granted is refused, with an exception that says which of three it is: nobody (`UnauthenticatedError`),
+  somebody who may not (`ForbiddenError`), or not to be settled now (`UnavailableError`). Never a default identity.
+"""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from ipaddress import IPv6Address, ip_address
+from typing import Final, Protocol
+
+
+class Scope(StrEnum):
+    """What a caller can be allowed to do."""
+
+    REPORT = "report"
+    """Say what a node's kubelet has given away. Of one node only, except where the caller is trusted as a whole."""
+    SCHEDULE = "schedule"
+    """Call the scheduler's verbs, which bind pods and choose victims."""
+    READ = "read"
+    """Ask: nodes, what-if, decisions, the page and the documents."""
+    METRICS = "metrics"
+    """Scrape /metrics, which names no pod and no node."""
+
+
+EVERYTHING: Final = frozenset(Scope)
+
+
+class Means(StrEnum):
+    """How a caller proved who it is."""
+
+    CERTIFICATE = "certificate"
+    TOKEN = "token"  # noqa: S105 - a word, no secret
+    LOOPBACK = "loopback"
+    INSECURE = "insecure"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who asks. `name`: for logs and limits. `node_name`: the only node it may report; None: any, empty: none."""
+
+    name: str
+    means: Means
+    scopes: frozenset[Scope]
+    node_name: str | None = ""
+
+    def may_report(self, node_name: str) -> bool:
+        """Whether a report of that node is believed from this caller."""
+        return Scope.REPORT in self.scopes and self.node_name in (None, node_name)
+
+
+class AccessError(Exception):
+    """The request is not let in."""
+
+    def __init__(self, reason: str, means: Means = Means.NONE) -> None:
+        super().__init__(reason)
+        self.means: Final = means
+
+
+class UnauthenticatedError(AccessError):
+    """The caller did not prove who it is, or what it showed proves nothing."""
+
+
+class ForbiddenError(AccessError):
+    """The caller is known and has no right to this."""
+
+
+class UnavailableError(AccessError):
+    """Who the caller is cannot be found out now; another try may succeed after a second or two."""
+
+
+class Authority(Protocol):
+    """Knows whose tokens are whose, and what these may do."""
+
+    def known(self, token: str, scope: Scope) -> Principal | None:
+        """As `admit`, at once, from what is remembered; None: ask."""
+
+    async def admit(self, token: str, scope: Scope) -> Principal:
+        """The owner of *token*, who has *scope*.
+
+        Raises:
+            UnauthenticatedError: the token is nobody's, or not meant for us.
+            ForbiddenError: its owner has no right to *scope*.
+            UnavailableError: it could not be found out.
+        """
+
+
+class NoAuthority:
+    """Where there is nobody to ask: every token is refused."""
+
+    def known(self, _token: str, _scope: Scope) -> Principal | None:
+        """Nothing is."""
+        return None
+
+    async def admit(self, _token: str, _scope: Scope) -> Principal:
+        """Refuses."""
+        raise UnauthenticatedError("tokens are not accepted here: no API server to ask about them", Means.TOKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Whom a connection leads to. `address`: empty if it has none. `certificate`: verified, as `ssl` describes it."""
+
+    address: str = ""
+    certificate: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is a process of this machine, or of this pod's network."""
+        try:
+            address = ip_address(self.address)
+        except ValueError:
+            return False
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return (mapped or address).is_loopback
+
+    @property
+    def subjects(self) -> frozenset[str]:
+        """The names in its certificate: `CN=…`, `DNS=…`, `URI=…`; empty without one."""
+        names = {
+            f"CN={value}"
+            for part in _pairs(self.certificate.get("subject"))
+            for kind, value in _pairs(part)
+            if kind == "commonName"
+        }
+        names |= {f"{kind}={value}" for kind, value in _pairs(self.certificate.get("subjectAltName"))}
+        return frozenset(name for name in names if name.startswith(NAME_KINDS))
+
+    @property
+    def certificate_ends(self) -> float:
+        """Unix seconds; 0 without a certificate."""
+        return float(ssl.cert_time_to_seconds(str(self.certificate["notAfter"]))) if self.certificate else 0.0
+
+
+NAME_KINDS: Final = ("CN=", "DNS=", "URI=")
+
+
+def _pairs(value: object) -> tuple[tuple[object, ...], ...]:
+    return tuple(part for part in value if isinstance(part, tuple)) if isinstance(value, tuple) else ()

@@ -1,0 +1,162 @@
+"""Tokens of callers, proven by the API server: `extender.identity.Authority`.
+
+Laws of this file
+- A right is RBAC's: each scope is one verb on one non-resource URL (`GRANTS`), which a ClusterRole names. A virtual
+  *resource* would be granted unseen to everybody with a rule for all resources, and such rules are common.
+- A reporter is tied to one node: the one that the token itself names (Kubernetes 1.30 and later), else the one of the
+  pod that the token names. A token of neither reports nothing.
+- The event loop never waits for the API server: what is remembered is answered at once, questions go to a few threads
+  of their own (a server that hangs must not take those of the replay), equal questions at the same time are one, and
+  beyond `MAX_WAITING` nobody waits.
+
+RBAC: as `reviews`; and `get` on pods, for reporters on Kubernetes before 1.30.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from extender.identity import (
+    EVERYTHING,
+    ForbiddenError,
+    Means,
+    Principal,
+    Scope,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from extender.kube.client import Requester, path_of
+from extender.kube.errors import ApiError, KubeError
+from extender.kube.fields import mapping, text
+from extender.kube.reviews import Identity, Rejected, Reviews
+from extender.kube.ttl_cache import TTLCache
+
+GRANTS: Final = {
+    Scope.REPORT: ("put", "/numa-extender/report"),
+    Scope.SCHEDULE: ("post", "/numa-extender/schedule"),
+    Scope.READ: ("get", "/numa-extender/read"),
+    Scope.METRICS: ("get", "/metrics"),
+}
+"""/metrics is the URL that ClusterRoles of Prometheus name already; the others exist nowhere else."""
+MAX_WAITING: Final = 256
+THREADS: Final = 8
+_POD_NAME: Final = "authentication.kubernetes.io/pod-name"
+_POD_UID: Final = "authentication.kubernetes.io/pod-uid"
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+_HOUR: Final = 3600.0
+
+
+class TokenAuthority:
+    """Used on one event loop. *audience*: whom tokens must be for; *read_audiences*: further ones, for reading only."""
+
+    def __init__(
+        self,
+        reviews: Reviews,
+        client: Requester,
+        *,
+        audience: str,
+        read_audiences: tuple[str, ...] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reviews, self._client = reviews, client
+        self._audiences = {
+            scope: (audience, *(read_audiences if scope in (Scope.READ, Scope.METRICS) else ())) for scope in EVERYTHING
+        }
+        self._nodes: TTLCache[tuple[str, str, str], str] = TTLCache(20_000, clock)
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="review")
+        self._asked: dict[tuple[str, Scope], asyncio.Future[Principal]] = {}
+
+    def close(self) -> None:
+        """Ask nothing more; questions under way end by themselves."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def known(self, token: str, scope: Scope) -> Principal | None:
+        """See `Authority`; only a yes is said at once."""
+        verb, path = GRANTS[scope]
+        for audience in self._audiences[scope]:
+            identity = self._reviews.known(token, audience=audience)
+            if isinstance(identity, Identity) and self._reviews.known_allowed(identity, verb=verb, path=path):
+                node = identity.node_name or self._nodes.get(_pod_of(identity))
+                return _principal(identity, scope, node or "") if node or scope is not Scope.REPORT else None
+        return None
+
+    async def admit(self, token: str, scope: Scope) -> Principal:
+        """See `Authority`."""
+        key = (token, scope)
+        asked = self._asked.get(key)
+        if asked is None:
+            if len(self._asked) >= MAX_WAITING:
+                raise UnavailableError("too many callers wait for the API server's word", Means.TOKEN)
+            asked = asyncio.get_running_loop().run_in_executor(self._pool, self._ask, token, scope)
+            self._asked[key] = asked
+            asked.add_done_callback(lambda done: self._settle(key, done))
+        try:
+            return await asyncio.shield(asked)
+        except KubeError as error:
+            raise UnavailableError(f"the API server cannot be asked: {error}", Means.TOKEN) from error
+
+    def _settle(self, key: tuple[str, Scope], done: "asyncio.Future[Principal]") -> None:
+        self._asked.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # fetched: every waiter may be gone
+
+    def _ask(self, token: str, scope: Scope) -> Principal:
+        """In a thread of the pool.
+
+        Raises:
+            AccessError: refused.
+            KubeError: the server could not be asked.
+        """
+        identity = self._identify(token, scope)
+        verb, path = GRANTS[scope]
+        if not self._reviews.allowed(identity, verb=verb, path=path):
+            raise ForbiddenError(f"{identity.username} has no right to {verb} {path}", Means.TOKEN)
+        return _principal(identity, scope, self._node_of(identity) if scope is Scope.REPORT else "")
+
+    def _identify(self, token: str, scope: Scope) -> Identity:
+        rejected = Rejected("no audience")
+        for audience in self._audiences[scope]:
+            answer = self._reviews.authenticate(token, audience=audience)
+            if isinstance(answer, Identity):
+                return answer
+            rejected = answer
+        raise UnauthenticatedError(rejected.reason, Means.TOKEN)
+
+    def _node_of(self, identity: Identity) -> str:
+        """The node that a token is tied to; empty for none."""
+        named = identity.node_name
+        pod = _pod_of(identity)
+        if named or not all(pod):
+            return named
+        known = self._nodes.get(pod)
+        if known is not None:
+            return known
+        namespace, name, uid = pod
+        try:
+            answer = self._client.request("GET", path_of("/api/v1", "pods", namespace=namespace, name=name))
+        except ApiError as error:
+            if error.status == 404:
+                return ""
+            raise
+        if text(mapping(answer, "metadata"), "uid") != uid:
+            return ""
+        node = text(mapping(answer, "spec"), "nodeName")
+        if node:
+            self._nodes.put(pod, node, _HOUR)  # a pod never changes its node
+        return node
+
+
+def _pod_of(identity: Identity) -> tuple[str, str, str]:
+    """Namespace, name and UID of the pod that a service account's token is bound to; empty parts for none."""
+    extra = {name: values[0] for name, values in identity.extra if values}
+    namespace = identity.username.removeprefix(_SERVICE_ACCOUNT).partition(":")[0]
+    if not identity.username.startswith(_SERVICE_ACCOUNT):
+        namespace = ""
+    return namespace, extra.get(_POD_NAME, ""), extra.get(_POD_UID, "")
+
+
+def _principal(identity: Identity, scope: Scope, node_name: str) -> Principal:
+    name = f"{identity.username}@{node_name}" if node_name else identity.username
+    return Principal(name=name, means=Means.TOKEN, scopes=frozenset({scope}), node_name=node_name)
