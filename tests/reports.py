@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from extender.demo.files import state_documents
-from extender.demo.hardware import Hardware
 from extender.demo.nodes import Description, Reserved, SampleNode, Workload, make_node
+from extender.verbs.machines import Hardware
 
 STATIC: Mapping[str, Any] = {
     "cpuManagerPolicy": "static",

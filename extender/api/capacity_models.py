@@ -4,9 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from extender.api.models import Answer, ContainerPlacement, Question, Workload
-from extender.api.what_if_models import MAX_HYPOTHETICAL, HypotheticalNode, NodeNames
+from extender.api.models import Answer, ContainerPlacement
+from extender.api.what_if_models import MAX_HYPOTHETICAL, NodeNames
 from extender.replay.verdict import Certainty
+from extender.wire.questions import HypotheticalNode, Question, Workload
 
 MAX_MIX = 64
 MAX_COPIES = 10_000
@@ -44,6 +45,13 @@ class NodeCapacity(Answer):
     copies: Annotated[int, Field(description="Pods in all that are certain to fit, one after another.")]
     per_pod: Annotated[list[int], Field(description="The same by entry of `pods`.")]
     certainty: Certainty
+    totals_known: Annotated[
+        bool,
+        Field(
+            description="Whether what the node's other pods request is known. If not, its totals are taken as if "
+            "nothing else ran there, which counts too many where the kubelet aligns nothing."
+        ),
+    ]
     limited_by: Limit
 
 
@@ -103,7 +111,13 @@ class PlannedPod(Answer):
     score: Annotated[int | None, Field(description="0 to 10 among the nodes that pass; null: no node.")]
     certainty: Certainty | None
     containers: Annotated[dict[str, ContainerPlacement], Field(description="Empty: no node.")]
-    reasons: Annotated[dict[str, int], Field(description="Nodes that do not take it, by reason.")]
+    reasons: Annotated[
+        dict[str, int],
+        Field(
+            description="Nodes that do not take it, by reason; of a pod that found a node, only those that the "
+            "kubelets' managers rule out."
+        ),
+    ]
 
 
 class PlanSummary(Answer):

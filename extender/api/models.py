@@ -2,21 +2,14 @@
 
 Laws of the `*_models` files
 - Every field says its unit, what empty or null means, and what bounds it.
-- Questions refuse unknown keys, so that a typo is an error that names it. Answers may grow.
+- Questions (`wire.questions.Question`) refuse unknown keys, so that a typo is an error that names it. Answers may grow.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from extender.replay.verdict import Provider
-from extender.wire.validation import Document
-
-
-class Question(Document):
-    """Base of request bodies."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class Answer(BaseModel):
@@ -25,16 +18,6 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-Manifest = dict[str, Any]
-"""A Kubernetes object as people write it."""
-
-Workload = Annotated[
-    Manifest,
-    Field(
-        description="A v1.Pod, or a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob, of which the pod "
-        "template counts. Only what admission reads is needed."
-    ),
-]
 CPUList = Annotated[str, Field(description="CPU ids as a Linux list, such as `0-3,8`.", examples=["8-9,24-25"])]
 NUMAIds = Annotated[list[int], Field(description="NUMA node ids, ascending.", examples=[[0, 1]])]
 

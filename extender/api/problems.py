@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from extender.api.bodies import BodyTooLargeError
 from extender.cluster.state import ClusterFullError, OutdatedError, UnknownNodeError
+from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError
 
 LOG: Final = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ def install(app: FastAPI) -> None:
 
 
 async def _wire_error(_request: Request, error: Exception) -> Response:
-    if isinstance(error, NotJSONError):
+    if isinstance(error, NotJSONError | NotYAMLError):
         return problem(HTTPStatus.BAD_REQUEST, error.reason)
     if isinstance(error, WireError):
         return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.field)

@@ -1,14 +1,14 @@
 """POST /v1/what-if: the question and the answer."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from extender.api.models import Answer, Manifest, NUMAIds, Question, Verdict, Workload
+from extender.api.models import Answer, NUMAIds, Verdict
 from extender.replay.verdict import Certainty
+from extender.wire.questions import HypotheticalNode, Question, Workload
 
 MAX_HYPOTHETICAL = 64
-MAX_CHANGED_PODS = 512
 
 NodeNames = Annotated[
     list[str] | None,
@@ -17,60 +17,6 @@ NodeNames = Annotated[
         max_length=20_000,
     ),
 ]
-
-
-class TaintSpec(Question):
-    """One taint of a node."""
-
-    key: str
-    value: str = ""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
-
-
-class HypotheticalNode(Question):
-    """A node that is not there. One of `report`, `machine` and `copy_of` says what it is made of.
-
-    The changes apply in the order of the fields below. A running node's pods stay where they are under other topology
-    settings; where a change moves the ground under them (another CPU or memory policy, other reserved CPUs), say
-    `empty` as well.
-    """
-
-    name: Annotated[str | None, Field(description="What to call it in the answer; null: named after its base.")] = None
-    report: Annotated[Manifest | None, Field(description="A full NodeReport.")] = None
-    machine: Annotated[
-        str | None, Field(description="A machine shape by name, see `GET /v1/machines`.", examples=["epyc-nps4"])
-    ] = None
-    copy_of: Annotated[str | None, Field(description="Name of a live node.", examples=["node-a"])] = None
-    kubelet_version: Annotated[
-        str | None, Field(description="Another kubelet version; null: the base's.", examples=["v1.36.2"])
-    ] = None
-    kubelet: Annotated[
-        dict[str, Any],
-        Field(
-            description="Fields of KubeletConfiguration that differ from the base's.",
-            examples=[{"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}],
-        ),
-    ] = {}
-    devices: Annotated[
-        dict[str, Any] | None,
-        Field(
-            description="Devices instead of the base's, by resource: `[{id, numa: [ids] or null, healthy}]`. Null: the "
-            "base's.",
-            examples=[{"vendor.example/gpu": [{"id": "gpu-0", "numa": [0]}]}],
-        ),
-    ] = None
-    empty: Annotated[bool, Field(description="Take every pod off first.")] = False
-    remove_pods: Annotated[
-        list[str], Field(description="UIDs, or NAMESPACE/NAME as the node lists them.", max_length=MAX_CHANGED_PODS)
-    ] = []
-    add_pods: Annotated[
-        list[Workload],
-        Field(description="Admitted one after another; an error if one is refused.", max_length=MAX_CHANGED_PODS),
-    ] = []
-    labels: Annotated[
-        dict[str, str] | None, Field(description="Null: the base's; of a machine: not known, so not checked.")
-    ] = None
-    taints: Annotated[list[TaintSpec] | None, Field(description="Null: the base's, as for `labels`.")] = None
 
 
 class WhatIfRequest(Question):
@@ -183,11 +129,11 @@ class NearestRequest(Answer):
     """A request close to the one refused that this node would admit now."""
 
     kind: Literal[
-        "fewer-cpus", "whole-cores", "shared-cpus", "fewer-devices", "less-memory", "topology-policy", "topology-scope"
+        "fewer-cpus", "whole-cores", "fewer-devices", "less-memory", "smaller", "topology-policy", "topology-scope"
     ]
     change: Annotated[str, Field(description="In words.", examples=["12 CPUs instead of 16 in container app"])]
     container: Annotated[str | None, Field(description="Null: a change of the node, not of the pod.")]
-    resource: str | None
+    resource: Annotated[str | None, Field(description="Null: a change of the node, or of several resources.")]
     wanted: Annotated[str, Field(description="What it is in the question: a quantity, or a setting.")]
     instead: Annotated[str, Field(description="With what it would be admitted.")]
     verdict: Verdict

@@ -1,65 +1,8 @@
-"""The hardware of a sample node, from a description of one line to facts and files as Linux shows them."""
+"""The hardware of a sample node as the files in which Linux shows it."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts
-
-LOCAL_DISTANCE = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hardware:
-    """A regular machine. `distances`: to another NUMA node of the same socket, and of another one (sysfs units).
-
-    `hugepages_1gi` are 1 GiB pages on each NUMA node, in `memory_gib` included.
-    """
-
-    sockets: int
-    numa_per_socket: int
-    cores_per_numa: int
-    threads: int
-    memory_gib: int
-    hugepages_1gi: int = 0
-    distances: tuple[int, int] = (12, 32)
-
-    @property
-    def numa_ids(self) -> range:
-        """All NUMA nodes."""
-        return range(self.sockets * self.numa_per_socket)
-
-    @property
-    def cpus(self) -> int:
-        """Logical CPUs."""
-        return len(self.numa_ids) * self.cores_per_numa * self.threads
-
-    def machine(self) -> Machine:
-        """The machine as the kubelet discovers it."""
-        return Machine.build(self._cpu_facts(), [self._numa_facts(numa) for numa in self.numa_ids], self.sockets)
-
-    def _cpu_facts(self) -> Iterator[CPUFacts]:
-        """Numbered as Linux does: first one thread of every core, then their siblings; core ids restart by socket."""
-        cores = len(self.numa_ids) * self.cores_per_numa
-        for thread in range(self.threads):
-            for core in range(cores):
-                numa = core // self.cores_per_numa
-                core_id = core % (self.numa_per_socket * self.cores_per_numa)
-                yield CPUFacts(thread * cores + core, core_id, numa // self.numa_per_socket, numa, None)
-
-    def _numa_facts(self, numa: int) -> NUMANodeFacts:
-        return NUMANodeFacts(
-            id=numa,
-            memory_bytes=self.memory_gib << 30,
-            hugepages={1 << 30: self.hugepages_1gi} if self.hugepages_1gi else {},
-            distances=tuple(self._distance(numa, other) for other in self.numa_ids),
-        )
-
-    def _distance(self, numa: int, other: int) -> int:
-        if numa == other:
-            return LOCAL_DISTANCE
-        same_socket = numa // self.numa_per_socket == other // self.numa_per_socket
-        return self.distances[0 if same_socket else 1]
+from extender.replay.machine import Machine
 
 
 def write_machine(root: Path, machine: Machine) -> None:

@@ -4,12 +4,11 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
 
-from extender.demo.hardware import Hardware
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.config import KubeletConfig
 from extender.replay.kubelet import Kubelet
@@ -17,6 +16,7 @@ from extender.replay.pod import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
+from extender.verbs.machines import CATALOGUE, Hardware
 from extender.wire.pods import pod_from_json
 from extender.wire.quantity import parse_milli
 from extender.wire.scenarios import devices_from_json, kubelet_config_from_json
@@ -48,6 +48,11 @@ class Workload(BaseModel):
     gone: list[int] = []
 
 
+def _by_name(value: object) -> object:
+    """The hardware of a machine in the catalogue, for its name."""
+    return CATALOGUE[value].hardware if isinstance(value, str) else value
+
+
 class Description(BaseModel):
     """One file of the sample cluster."""
 
@@ -55,7 +60,7 @@ class Description(BaseModel):
     name: str
     about: str
     kubelet_version: str
-    hardware: Hardware
+    hardware: Annotated[Hardware, BeforeValidator(_by_name)]
     kubelet: dict[str, Any]
     reserved: Reserved
     devices: dict[str, list[int]] = {}

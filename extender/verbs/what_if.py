@@ -1,49 +1,85 @@
-"""What-if: the full verdict of nodes on a pod, placements and reasons included. Never changes anything."""
+"""What-if: the full verdict of nodes on a pod, placements and reasons included. Never changes anything.
 
-from collections.abc import Iterable
+Laws
+- The same code judges here and in filter, so that both always say the same.
+- What kube-scheduler's own filters would say stands beside the verdict, never inside it.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from extender.cluster.classes import NodeClass
-from extender.cluster.node import NodeRecord
 from extender.replay.admission import admit
-from extender.replay.pod import Pod
 from extender.replay.verdict import Certainty, Verdict
 from extender.verbs.judge import Judge, Judgement, PodShape
+from extender.verbs.prioritize import prioritize_nodes
+from extender.verbs.scheduler_checks import SchedulerAnswer, check_node
+from extender.verbs.subjects import Subject, candidates_of
+from extender.verbs.totals import pod_requests
+from extender.wire.workloads import Workload
+
+Outcome = Literal["fits", "topology", "scheduler", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One node's answer. `verdict` None: too little is known of the node; `judgement` is what filter goes by."""
+    """One node's answer.
 
-    node_name: str
+    `verdict` None: too little is known of the node. `judgement` is what filter goes by, `score` what prioritize gives
+    among the nodes asked; None where the node does not pass.
+    """
+
+    subject: Subject
     verdict: Verdict | None
-    certainty: Certainty
     judgement: Judgement
+    scheduler: SchedulerAnswer
+    score: int | None
+
+    @property
+    def certainty(self) -> Certainty:
+        """How sure the answer is."""
+        return self.judgement.certainty
+
+    @property
+    def outcome(self) -> Outcome:
+        """In one word: see `NodeAnswer.outcome` of the API."""
+        if self.judgement.refusal is not None:
+            return "unknown" if self.certainty is Certainty.UNKNOWN else "topology"
+        if self.scheduler.outcome == "fails":
+            return "scheduler"
+        return "unknown" if self.certainty is Certainty.UNKNOWN else "fits"
 
 
-def what_if(pod: Pod, nodes: Iterable[NodeRecord], judge: Judge) -> list[Answer]:
+def what_if(workload: Workload, subjects: Sequence[Subject], judge: Judge) -> list[Answer]:
     """The answer of each node, in order. Equal nodes are replayed once, unless the pod wants devices: see `_replay`."""
-    shape = PodShape(pod)
-    shared: dict[NodeClass, tuple[Verdict | None, Judgement]] = {}
+    shape = PodShape(workload.pod)
+    wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
+    candidates = candidates_of(subjects)
+    judgements = {node_class.id: judge(shape, node_class) for node_class in candidates.distinct}
+    scores = prioritize_nodes(candidates, judgements)
+    shared: dict[NodeClass, Verdict | None] = {}
+    wants_devices = any("/" in resource for resource in wanted)
     answers = []
-    for node in nodes:
-        node_class = node.node_class
-        answer = shared.get(node_class)
-        if answer is None:
-            answer = _replay(shape, node), judge(shape, node_class)
-            if not _wants_devices(pod):
-                shared[node_class] = answer
-        verdict, judgement = answer
-        answers.append(Answer(node_name=node.name, verdict=verdict, certainty=judgement.certainty, judgement=judgement))
+    for subject, score in zip(subjects, scores, strict=True):
+        node_class = subject.node_class
+        if wants_devices or node_class not in shared:
+            shared[node_class] = _replay(shape, subject)
+        judgement = judgements[node_class.id]
+        answers.append(
+            Answer(
+                subject=subject,
+                verdict=shared[node_class],
+                judgement=judgement,
+                scheduler=check_node(subject.name, wanted, workload.rules, subject.around),
+                score=score if judgement.refusal is None else None,
+            )
+        )
     return answers
 
 
-def _replay(shape: PodShape, node: NodeRecord) -> Verdict | None:
+def _replay(shape: PodShape, subject: Subject) -> Verdict | None:
     """On the node's own state: nodes of one class have equal devices free, but not the same ones by id."""
-    if node.kubelet is None or node.state is None:
+    if subject.kubelet is None or not subject.states:
         return None
-    return admit(node.kubelet, node.state, shape.request(node.kubelet.rules)).verdict
-
-
-def _wants_devices(pod: Pod) -> bool:
-    return any("/" in resource for container in pod.containers for resource in container.limits_milli)
+    return admit(subject.kubelet, subject.states[0], shape.request(subject.kubelet.rules)).verdict

@@ -55,4 +55,6 @@ def _first_fault(error: ValidationError) -> WireError:
             path += f".{part}" if path else part
     if fault["type"] == "missing":
         return WireError(path, "missing")
+    if fault["type"] == "extra_forbidden":
+        return WireError(path, "there is no such field")
     return WireError(path, f"{fault['msg']}, not {shown(fault['input'])}")

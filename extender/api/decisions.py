@@ -1,0 +1,128 @@
+"""Why the last scheduling calls answered as they did."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Annotated, Final
+
+import orjson
+from fastapi import APIRouter, HTTPException, Path, Query, Response
+
+from extender.api.decision_models import DecisionIndex, PodDecision
+from extender.api.problems import documented
+from extender.api.service import Service
+from extender.replay.admission import admit
+from extender.replay.pod import resolve
+from extender.verbs.decisions import Call, certainties
+from extender.verbs.refusals import Refusal
+from extender.wire.verdicts import explained_to_json
+
+MAX_SHOWN: Final = 10
+Json = dict[str, object]
+
+
+def decisions_router(service: Service) -> APIRouter:
+    """GET /v1/decisions, GET /v1/pods/UID/decision."""
+    router = APIRouter(prefix="/v1", tags=["decisions"])
+
+    @router.get(
+        "/decisions",
+        response_class=Response,
+        summary="What the last scheduling calls answered",
+        responses={200: {"model": DecisionIndex}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
+    )
+    async def list_decisions(
+        limit: Annotated[int, Query(ge=1, le=500, description="Pods at most.")] = 50,
+        pod: Annotated[str, Query(max_length=512, description="Part of a UID, or of NAMESPACE/NAME.")] = "",
+    ) -> Response:
+        """Pods that kube-scheduler asked about last, the newest first, with the last call of each verb."""
+        now = service.clock()
+        found = service.decisions.newest(limit, pod)
+        reply = {"decisions": [_decision(calls, now) for calls in found], "forgotten": service.decisions.forgotten}
+        return Response(orjson.dumps(reply), media_type="application/json")
+
+    @router.get(
+        "/pods/{uid}/decision",
+        response_class=Response,
+        summary="Why a pod was offered the nodes that it was",
+        responses={
+            200: {"model": PodDecision},
+            **documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
+        },
+    )
+    async def get_decision(
+        uid: Annotated[str, Path(description="The pod's UID.", max_length=253)],
+        node: Annotated[
+            str, Query(max_length=253, description="Tell this candidate in full, as it was at that moment.")
+        ] = "",
+    ) -> Response:
+        """The last call of each verb about the pod; with `node`, the verdict behind one candidate's answer."""
+        calls = service.decisions.of_pod(uid)
+        if not calls:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"no call about pod {uid[:253]!r} is remembered")
+        told = _node(calls, node) if node else None
+        if node and told is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"{node[:253]!r} was no candidate of the calls remembered")
+        reply = {**_decision(calls, service.clock()), "node": told}
+        return Response(orjson.dumps(reply), media_type="application/json")
+
+    return router
+
+
+def _decision(calls: Sequence[Call], now: float) -> Json:
+    pod = calls[0].pod
+    return {
+        "pod": {"uid": pod.uid, "namespace": pod.namespace, "name": pod.name},
+        "calls": [_call(call, now) for call in calls],
+    }
+
+
+def _call(call: Call, now: float) -> Json:
+    refused: dict[Refusal, list[str]] = {}
+    for judgement, names in call.by_judgement():
+        if judgement.refusal is not None:
+            refused.setdefault(judgement.refusal, []).extend(names)
+    count = sum(map(len, refused.values()))
+    best: list[tuple[str, int]] = []
+    if call.verb == "prioritize":
+        best = sorted(call.scores(), key=lambda entry: (-entry[1], entry[0]))[:MAX_SHOWN]
+    return {
+        "verb": call.verb,
+        "seconds_ago": round(max(0.0, now - call.at), 3),
+        "candidates": len(call.names),
+        "passed": len(call.names) - count,
+        "refused": count,
+        "aligned": call.candidates is not None,
+        "certainty": certainties(call) if call.candidates is not None else {"exact": len(call.names)},
+        "reasons": [
+            {"reason": why.text, "never": why.never, "nodes": len(names), "examples": sorted(names)[:MAX_SHOWN]}
+            for why, names in sorted(refused.items(), key=lambda item: -len(item[1]))
+        ],
+        "best": [{"node": name, "score": score} for name, score in best],
+    }
+
+
+def _node(calls: Sequence[Call], name: str) -> Json | None:
+    """One candidate of the newest call that had it; None if none did."""
+    call = next((each for each in calls if name in each.names), None)
+    if call is None:
+        return None
+    node_class = call.class_of(name)
+    scores = {n: s for each in calls if each.verb == "prioritize" for n, s in each.scores()}
+    told: Json = {
+        "node": name,
+        "passed": True,
+        "reason": "",
+        "certainty": "exact",
+        "score": scores.get(name),
+        "verdict": None,
+    }
+    if node_class is None:
+        return told
+    judgement = call.judgements[node_class.id]
+    told["certainty"] = judgement.certainty.value
+    if judgement.refusal is not None:
+        told |= {"passed": False, "reason": judgement.refusal.text}
+    if node_class.kubelet is not None and node_class.state is not None:
+        request = resolve(call.pod, node_class.kubelet.rules)
+        told["verdict"] = explained_to_json(admit(node_class.kubelet, node_class.state, request).verdict)
+    return told

@@ -1,0 +1,207 @@
+"""Capacity: how many pods fit one after another, and what runs out first.
+
+Laws
+- Copies are replayed, one after another, each on the state that the one before left; none is extrapolated.
+- A copy counts only if it is admitted whatever the kubelet picks at random.
+- Work is shared: what follows from a state is computed once, whichever node gets there, and whichever way.
+- The node's totals, selectors and taints limit it as well, by arithmetic: kube-scheduler looks at them first.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from extender.replay.admission import is_indifferent, start_pod
+from extender.replay.branches import admit_in_all
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import PodRequest
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Certainty, Rejected
+from extender.verbs.explain import first_fault
+from extender.verbs.judge import Judge, PodShape
+from extender.verbs.refusals import Refusal, refusal_of
+from extender.verbs.scheduler_checks import check_node
+from extender.verbs.subjects import Subject
+from extender.verbs.totals import add, format_milli, pod_requests, shortages
+from extender.wire.workloads import Workload
+
+MAX_REPLAYS_A_COPY: Final = 16
+"""Spent on random device choices of one copy; the default of a single admission is more than a long row can pay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Why not one more. `why` is of the closed set of reasons, `detail` a sentence with amounts."""
+
+    by: Literal["topology", "scheduler", "max_copies", "unknown"]
+    why: str
+    detail: str
+    resource: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What one node takes. `totals_known`: whether what its other pods request is known."""
+
+    subject: Subject
+    copies: int
+    certainty: Certainty
+    limit: Limit
+    totals_known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What still follows from a state: so many copies, and then the limit."""
+
+    copies: int
+    limit: Limit
+
+
+ENOUGH: Final = Limit("max_copies", "counting stopped at max_copies", "more may fit")
+_NOT_KNOWN: Final = Limit("unknown", Refusal.UNKNOWN.text, "too little is known of the node")
+
+
+class Capacity:
+    """Counts copies of one mix of pods, taken in turn. One object serves one question: it remembers what follows."""
+
+    def __init__(self, mix: Sequence[Workload], judge: Judge, max_copies: int) -> None:
+        self._mix: Final = mix
+        self._judge: Final = judge
+        self._max: Final = max_copies
+        self._shapes: Final = [PodShape(workload.copy(0)) for workload in mix]
+        self._wanted: Final = [pod_requests(w.pod, w.rules.overhead_milli) for w in mix]
+        self._known: dict[object, _Rest] = {}
+        self._kubelets: dict[object, int] = {}
+        self._kubelet_numbers: dict[int, int] = {}
+        self.replays = 0
+
+    def rooms(self, subjects: Sequence[Subject]) -> Iterator[Room]:
+        """The room of each node, in order. The subjects must live as long as the iteration."""
+        return map(self._room, subjects)
+
+    def per_pod(self, copies: int) -> list[int]:
+        """How many of *copies* pods are of each entry of the mix."""
+        rounds, extra = divmod(copies, len(self._mix))
+        return [rounds + (i < extra) for i in range(len(self._mix))]
+
+    def _room(self, subject: Subject) -> Room:
+        by_totals = self._by_totals(subject)
+        certainty, kubelet = _certainty(subject), subject.kubelet
+        if kubelet is None or not subject.states or not self._is_known(subject):
+            rest, certainty = _Rest(0, _NOT_KNOWN), Certainty.UNKNOWN
+        elif by_totals.copies == 0:
+            rest = by_totals
+        else:
+            rest = self._by_topology(kubelet, subject.states, min(by_totals.copies, self._max))
+            if by_totals.copies <= rest.copies and by_totals.copies < self._max:
+                rest = by_totals
+        return Room(
+            subject=subject,
+            copies=rest.copies,
+            certainty=certainty,
+            limit=rest.limit,
+            totals_known=subject.around.requested_milli is not None,
+        )
+
+    def _is_known(self, subject: Subject) -> bool:
+        """Whether verdicts are possible; only classes with gaps are asked."""
+        node_class = subject.node_class
+        if not (node_class.hidden or node_class.stale):
+            return True
+        judged = (self._judge(shape, node_class) for shape in self._shapes)
+        return all(j.certainty is not Certainty.UNKNOWN and j.refusal is not Refusal.STALE for j in judged)
+
+    def _by_topology(self, kubelet: Kubelet, states: tuple[ManagerState, ...], most: int) -> _Rest:
+        """Replay copy after copy until one is refused, *most* are placed, or it is known how it goes on."""
+        requests = [shape.request(kubelet.rules) for shape in self._shapes]
+        if all(is_indifferent(kubelet, request) for request in requests):
+            return _Rest(most, ENOUGH)
+        number = self._number(kubelet)
+        chain: list[object] = []
+        while True:
+            turn = len(chain) % len(requests)
+            key = number, turn, _keys(states)
+            rest = self._known.get(key)
+            if rest is not None:
+                break
+            if len(chain) >= most:
+                return _Rest(most, ENOUGH)
+            after, limit = self._one_more(kubelet, states, requests[turn], len(chain))
+            if limit is not None:
+                rest = self._known[key] = _Rest(0, limit)
+                break
+            chain.append(key)
+            states = after
+        for passed in reversed(chain):
+            rest = self._known[passed] = _Rest(rest.copies + 1, rest.limit)
+        return rest if rest.copies < most else _Rest(most, ENOUGH)
+
+    def _one_more(
+        self, kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, number: int
+    ) -> tuple[tuple[ManagerState, ...], Limit | None]:
+        """The states after one more copy, or why there is none."""
+        request = replace(request, uid=f"what-if-{number}")
+        self.replays += len(states)
+        outcomes = admit_in_all(kubelet, states, request, max_replays=MAX_REPLAYS_A_COPY)
+        for outcome in outcomes:
+            verdict = outcome.verdict
+            if isinstance(verdict, Rejected):
+                detail = first_fault(kubelet, states[0], verdict, ())
+                return (), Limit("topology", refusal_of(verdict).text, detail, verdict.resource)
+        if any(not outcome.complete for outcome in outcomes):
+            return (), Limit("topology", Refusal.CHANCE.text, "too many random choices of devices to try them all")
+        started = any(c.reusable for c in request.containers)
+        after = (start_pod(o.state, request) if started else o.state for o in outcomes)
+        return tuple({state.key: state for state in after}.values()), None
+
+    def _number(self, kubelet: Kubelet) -> int:
+        """Equal kubelets have equal numbers; their long identity is hashed once for each object."""
+        number = self._kubelet_numbers.get(id(kubelet))
+        if number is None:
+            number = self._kubelets.setdefault(kubelet.identity, len(self._kubelets))
+            self._kubelet_numbers[id(kubelet)] = number
+        return number
+
+    def _by_totals(self, subject: Subject) -> _Rest:
+        """How many fit by what kube-scheduler looks at."""
+        around = subject.around
+        for workload in self._mix:
+            answer = check_node(subject.name, {}, workload.rules, around)
+            failure = answer.first_failure
+            if failure is not None:
+                return _Rest(0, Limit("scheduler", f"kube-scheduler: {failure.check}", failure.detail))
+        if around.allocatable_milli is None:
+            return _Rest(self._max, ENOUGH)
+        return self._by_amounts(around.allocatable_milli, around.requested_milli or {})
+
+    def _by_amounts(self, total: Mapping[str, int], requested: Mapping[str, int]) -> _Rest:
+        in_all: dict[str, int] = {}
+        for wanted in self._wanted:
+            in_all = add(in_all, wanted)
+        rounds = min(
+            ((total[name] - requested.get(name, 0)) // amount for name, amount in in_all.items() if name in total),
+            default=self._max,
+        )
+        rounds = max(0, min(rounds, self._max))
+        copies = rounds * len(self._mix)
+        used = add(requested, {name: rounds * amount for name, amount in in_all.items()})
+        for wanted in (*self._wanted, *self._wanted):
+            short = next(shortages(wanted, total, used), None)
+            if short is not None:
+                name, amount, left = short
+                detail = f"{format_milli(name, amount)} {name} wanted, {format_milli(name, max(0, left))} left in all"
+                return _Rest(copies, Limit("scheduler", "kube-scheduler: resources", detail, name))
+            copies += 1
+            used = add(used, wanted)
+        return _Rest(self._max, ENOUGH)
+
+
+def _certainty(subject: Subject) -> Certainty:
+    if subject.node_class.stale:
+        return Certainty.STALE
+    return Certainty.EXACT if subject.node_class.complete else Certainty.POSSIBLE
+
+
+def _keys(states: tuple[ManagerState, ...]) -> object:
+    return states[0].key if len(states) == 1 else frozenset(state.key for state in states)

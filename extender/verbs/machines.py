@@ -1,0 +1,155 @@
+"""A small catalogue of machine shapes to ask about by name; the nodes of the demo are made of the same.
+
+A machine of the catalogue comes with a kubelet that aligns (`DEFAULT_KUBELET`), two CPUs and 1 GiB of each NUMA node
+kept for the system, and nothing on it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts
+from extender.replay.rules import NEWEST_MINOR
+from extender.replay.state import Device
+
+LOCAL_DISTANCE: Final = 10
+NEWEST_VERSION: Final = f"v1.{NEWEST_MINOR}.0"
+GPU, RDMA = "vendor.example/gpu", "vendor.example/rdma"
+DEFAULT_KUBELET: Final[Mapping[str, Any]] = {
+    "cpuManagerPolicy": "static",
+    "memoryManagerPolicy": "Static",
+    "topologyManagerPolicy": "single-numa-node",
+    "topologyManagerScope": "container",
+}
+RESERVED_CPUS: Final = 2
+RESERVED_GIB_PER_NUMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """A regular machine. `distances`: to another NUMA node of the same socket, and of another one (sysfs units).
+
+    `hugepages_1gi` are 1 GiB pages on each NUMA node, in `memory_gib` included.
+    """
+
+    sockets: int
+    numa_per_socket: int
+    cores_per_numa: int
+    threads: int
+    memory_gib: int
+    hugepages_1gi: int = 0
+    distances: tuple[int, int] = (12, 32)
+
+    @property
+    def numa_ids(self) -> range:
+        """All NUMA nodes."""
+        return range(self.sockets * self.numa_per_socket)
+
+    @property
+    def cpus(self) -> int:
+        """Logical CPUs."""
+        return len(self.numa_ids) * self.cores_per_numa * self.threads
+
+    def machine(self) -> Machine:
+        """The machine as the kubelet discovers it."""
+        return Machine.build(self._cpu_facts(), [self._numa_facts(numa) for numa in self.numa_ids], self.sockets)
+
+    def _cpu_facts(self) -> Iterator[CPUFacts]:
+        """Numbered as Linux does: first one thread of every core, then their siblings; core ids restart by socket."""
+        cores = len(self.numa_ids) * self.cores_per_numa
+        for thread in range(self.threads):
+            for core in range(cores):
+                numa = core // self.cores_per_numa
+                core_id = core % (self.numa_per_socket * self.cores_per_numa)
+                yield CPUFacts(thread * cores + core, core_id, numa // self.numa_per_socket, numa, None)
+
+    def _numa_facts(self, numa: int) -> NUMANodeFacts:
+        return NUMANodeFacts(
+            id=numa,
+            memory_bytes=self.memory_gib << 30,
+            hugepages={1 << 30: self.hugepages_1gi} if self.hugepages_1gi else {},
+            distances=tuple(self._distance(numa, other) for other in self.numa_ids),
+        )
+
+    def _distance(self, numa: int, other: int) -> int:
+        if numa == other:
+            return LOCAL_DISTANCE
+        same_socket = numa // self.numa_per_socket == other // self.numa_per_socket
+        return self.distances[0 if same_socket else 1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One entry of the catalogue. `devices`: the NUMA node of each, by resource."""
+
+    about: str
+    hardware: Hardware
+    devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def device_values(self) -> dict[str, dict[str, Device]]:
+        """The devices as the replay knows them, numbered from 0."""
+        return {
+            resource: {
+                f"{resource.rpartition('/')[2]}-{i}": Device(1 << numa, healthy=True) for i, numa in enumerate(numas)
+            }
+            for resource, numas in self.devices.items()
+        }
+
+    def kubelet_document(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """The default kubelet's configuration with *overrides*, and reservations that fit it unless they name any."""
+        numa_ids = self.hardware.numa_ids
+        document: dict[str, Any] = {**DEFAULT_KUBELET, **overrides}
+        document.setdefault(
+            "reservation", {"cpu": str(RESERVED_CPUS), "memory": f"{len(numa_ids) * RESERVED_GIB_PER_NUMA}Gi"}
+        )
+        if document.get("memoryManagerPolicy") == "Static":
+            limits = {"memory": f"{RESERVED_GIB_PER_NUMA}Gi"}
+            document.setdefault("reservedMemory", [{"numaNode": numa, "limits": limits} for numa in numa_ids])
+        return document
+
+
+CATALOGUE: Final[Mapping[str, Shape]] = {
+    "arm-80": Shape(
+        about="1 socket, 80 cores, no SMT",
+        hardware=Hardware(sockets=1, numa_per_socket=1, cores_per_numa=80, threads=1, memory_gib=256),
+    ),
+    "dual-48": Shape(
+        about="2 sockets, 48 cores",
+        hardware=Hardware(
+            sockets=2, numa_per_socket=1, cores_per_numa=24, threads=2, memory_gib=128, distances=(10, 21)
+        ),
+    ),
+    "dual-64": Shape(
+        about="2 sockets, 64 cores",
+        hardware=Hardware(
+            sockets=2, numa_per_socket=1, cores_per_numa=32, threads=2, memory_gib=256, distances=(10, 21)
+        ),
+    ),
+    "epyc-nps4-64": Shape(
+        about="1 socket, NPS4, 64 cores",
+        hardware=Hardware(sockets=1, numa_per_socket=4, cores_per_numa=16, threads=2, memory_gib=96),
+    ),
+    "epyc-nps4-128": Shape(
+        about="2 sockets, NPS4, 128 cores",
+        hardware=Hardware(sockets=2, numa_per_socket=4, cores_per_numa=16, threads=2, memory_gib=96),
+    ),
+    "gpu-8": Shape(
+        about="112 cores, 8 GPUs, 2 NICs",
+        hardware=Hardware(
+            sockets=2,
+            numa_per_socket=1,
+            cores_per_numa=56,
+            threads=2,
+            memory_gib=1024,
+            hugepages_1gi=64,
+            distances=(10, 21),
+        ),
+        devices={GPU: (0, 0, 0, 0, 1, 1, 1, 1), RDMA: (0, 1)},
+    ),
+    "quad-96": Shape(
+        about="4 sockets, 96 cores",
+        hardware=Hardware(
+            sockets=4, numa_per_socket=1, cores_per_numa=24, threads=2, memory_gib=192, distances=(10, 21)
+        ),
+    ),
+}

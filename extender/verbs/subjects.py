@@ -1,0 +1,60 @@
+"""The nodes of a question: live ones as they are, and hypothetical ones.
+
+Laws
+- A subject is a value: nothing that is asked of it can change the cluster.
+- `states` are the node's own, with the ids of its own devices; those of its class are equal but for such ids.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from extender.cluster.classes import NodeClass
+from extender.cluster.node import NodeRecord
+from extender.replay.kubelet import Kubelet
+from extender.replay.state import ManagerState
+from extender.verbs.candidates import Candidates
+from extender.verbs.surroundings import NOTHING_KNOWN, LookUp, Surroundings
+from extender.verbs.totals import node_allocatable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One node of a question. `states` is empty where no verdict is possible; the first one is the likeliest.
+
+    `facts` are those of the report: see `cluster.node.Observation`.
+    """
+
+    name: str
+    node_class: NodeClass
+    states: tuple[ManagerState, ...]
+    hypothetical: bool = False
+    around: Surroundings = NOTHING_KNOWN
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def kubelet(self) -> Kubelet | None:
+        """None where no verdict is possible."""
+        return self.node_class.kubelet
+
+
+def live(record: NodeRecord, look_up: LookUp) -> Subject:
+    """A node as it is now."""
+    around = look_up(record.name)
+    kubelet, state = record.kubelet, record.state
+    if kubelet is None or state is None:
+        return Subject(name=record.name, node_class=record.node_class, states=(), around=around)
+    if around.allocatable_milli is None:
+        around = replace(around, allocatable_milli=node_allocatable(kubelet, state.devices))
+    return Subject(
+        name=record.name,
+        node_class=record.node_class,
+        states=(state, *record.node_class.others),
+        around=around,
+        facts=record.observation.facts,
+    )
+
+
+def candidates_of(subjects: Iterable[Subject]) -> Candidates:
+    """The subjects as candidates of the scheduler's verbs."""
+    asked = list(subjects)
+    return Candidates.of([each.name for each in asked], [each.node_class for each in asked])

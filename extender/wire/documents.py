@@ -1,0 +1,232 @@
+"""Documents that people send: JSON, or YAML as Kubernetes reads it.
+
+Laws of this file
+- Values are those of JSON: maps with texts as keys, lists, texts, numbers, booleans, null. Dates stay texts.
+- YAML is read from its events, without recursion: depth and number of values are bounded while reading, and what an
+  alias stands for counts again each time it is used. A map that names a key twice is an error.
+- A fault names its line and column, and the path of the value where there is one.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceStartEvent,
+)
+
+from extender.wire.errors import NotJSONError, WireError, shown
+from extender.wire.validation import load_json
+
+MAX_DEPTH: Final = 64
+MAX_VALUES: Final = 200_000
+"""Keys and values of YAML, which take some 10 microseconds each; JSON is bounded by its size alone."""
+MAX_SHOWN_KEY: Final = 64
+YAML_MEDIA_TYPES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TEXT: Final = "tag:yaml.org,2002:str"
+_KEPT_AS_TEXT: Final = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
+_SCALARS: Final = frozenset({f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str")})
+_COLLECTIONS: Final = frozenset({None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+
+
+class NotYAMLError(WireError):
+    """The document is no YAML text at all."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("", f"not YAML: {reason}")
+
+
+def read_document(body: bytes, media_type: str) -> object:
+    """The document *body*; *media_type* as the sender declared it, empty if he did not.
+
+    Declared JSON is JSON and declared YAML is YAML. Anything else is JSON if it is, and YAML otherwise.
+
+    Raises:
+        NotJSONError: it is no JSON.
+        NotYAMLError: it was read as YAML, and is none.
+        WireError: it is beyond the bounds, or has a key twice.
+    """
+    kind = media_type.partition(";")[0].strip().lower()
+    if kind in YAML_MEDIA_TYPES:
+        return read_yaml(body)
+    try:
+        return load_json(body)
+    except NotJSONError:
+        if kind.endswith(("/json", "+json")) or body.lstrip()[:1] in (b"", b"{", b"["):
+            raise
+    return read_yaml(body)
+
+
+def read_yaml(body: bytes) -> object:
+    """The one YAML document in *body*; documents without content beside it are passed over.
+
+    Raises:
+        NotYAMLError: it is no YAML.
+        WireError: it is beyond the bounds, has a key twice, or there are several documents.
+    """
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise NotYAMLError(f"byte {error.start} is not UTF-8") from None
+    documents = []
+    try:
+        for events in _documents(text):
+            document = _Builder().build(events)
+            if document is not None:
+                documents.append(document)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise NotYAMLError(f"{error.problem or error.context}{where}") from None
+    except yaml.YAMLError as error:
+        raise NotYAMLError(str(error).splitlines()[0]) from None
+    if len(documents) != 1:
+        raise WireError("", f"one document is expected, not {len(documents)}")
+    return documents[0]
+
+
+def _documents(text: str) -> Iterator[Iterator[Event]]:
+    stream = iter(yaml.parse(text, Loader=_LOADER))
+    for event in stream:
+        if isinstance(event, DocumentStartEvent):
+            yield stream
+
+
+@dataclass(slots=True)
+class _Open:
+    """A collection that is being read. `key` is the one whose value comes next, None where a key is expected."""
+
+    value: Any
+    path: str
+    anchor: str | None
+    first: int
+    """How many values had been read before it."""
+    height: int = 0
+    """How deep it is, as far as it was read."""
+    key: str | None = None
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Builds one document from its events."""
+
+    stack: list[_Open] = field(default_factory=list)
+    anchors: dict[str, tuple[Any, int, int]] = field(default_factory=dict)
+    """What an anchor stands for, how many values that is, and how deep they are."""
+    count: int = 0
+    scalars: Any = field(default_factory=lambda: yaml.SafeLoader(""))
+
+    def build(self, events: Iterator[Event]) -> object:
+        """Read up to the end of the first node of the document."""
+        for event in events:
+            if isinstance(event, CollectionEndEvent):
+                done = self.stack.pop()
+                self._name(done.anchor, done.value, self.count - done.first, done.height + 1)
+                if not self.stack:
+                    return done.value
+                self._deepen(done.height + 1, event)
+            elif isinstance(event, MappingStartEvent | SequenceStartEvent):
+                self._open(event)
+            elif isinstance(event, ScalarEvent):
+                value = self._scalar(event)
+                self._add(value, event, 1)
+                self._name(event.anchor, value, 1, 0)
+                if not self.stack:
+                    return value
+            elif isinstance(event, AliasEvent):
+                self._alias(event)
+        return None
+
+    def _open(self, event: MappingStartEvent | SequenceStartEvent) -> None:
+        if event.tag not in _COLLECTIONS:
+            raise WireError(self._path(), f"the tag {shown(event.tag)}{_at(event)} is not known")
+        if len(self.stack) >= MAX_DEPTH:
+            raise WireError(self._path(), f"nested more than {MAX_DEPTH} deep{_at(event)}")
+        value: Any = {} if isinstance(event, MappingStartEvent) else []
+        path = self._path()
+        first = self.count
+        self._add(value, event, 1)
+        self.stack.append(_Open(value, path, event.anchor, first))
+
+    def _alias(self, event: AliasEvent) -> None:
+        known = self.anchors.get(event.anchor or "")
+        if known is None:
+            raise WireError(self._path(), f"the alias {shown(event.anchor)}{_at(event)} stands for nothing")
+        value, size, height = known
+        self._add(value, event, size)
+        self._deepen(height, event)
+
+    def _deepen(self, height: int, event: Event) -> None:
+        here = self.stack[-1]
+        here.height = max(here.height, height)
+        if len(self.stack) + here.height > MAX_DEPTH:
+            raise WireError(here.path, f"nested more than {MAX_DEPTH} deep{_at(event)}")
+
+    def _add(self, value: Any, event: Event, size: int) -> None:  # noqa: ANN401 - any value of a document
+        """Put a value where the next one is expected."""
+        self.count += size
+        if self.count > MAX_VALUES:
+            raise WireError(self._path(), f"more than {MAX_VALUES:,} values{_at(event)}")
+        if not self.stack:
+            return
+        here = self.stack[-1]
+        if isinstance(here.value, list):
+            here.value.append(value)
+        elif here.key is not None:
+            here.value[here.key] = value
+            here.key = None
+        else:
+            here.key = self._key(value, here, event)
+
+    def _key(self, value: object, here: _Open, event: Event) -> str:
+        if not isinstance(value, str | int | float | bool):
+            raise WireError(here.path, f"{shown(value)}{_at(event)} cannot be a key")
+        key = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+        if key in here.value:
+            raise WireError(here.path, f"the key {shown(key)} is there twice{_at(event)}")
+        return key
+
+    def _name(self, anchor: str | None, value: object, size: int, height: int) -> None:
+        if anchor is not None:
+            self.anchors[anchor] = value, size, height
+
+    def _path(self) -> str:
+        """Of the value that comes next."""
+        if not self.stack:
+            return ""
+        here = self.stack[-1]
+        if isinstance(here.value, list):
+            return f"{here.path}[{len(here.value)}]"
+        if here.key is None:
+            return here.path
+        key = here.key[:MAX_SHOWN_KEY]
+        return f"{here.path}.{key}" if here.path else key
+
+    def _scalar(self, event: ScalarEvent) -> object:
+        tag = event.tag
+        if tag in (None, "!"):
+            tag = self.scalars.resolve(yaml.ScalarNode, event.value, event.implicit)
+        if tag in _KEPT_AS_TEXT:
+            tag = _TEXT
+        if tag not in _SCALARS:
+            raise WireError(self._path(), f"the tag {shown(tag)}{_at(event)} is not known")
+        try:
+            value = self.scalars.construct_object(yaml.ScalarNode(tag, event.value))
+        except (ValueError, KeyError, yaml.YAMLError):
+            raise WireError(self._path(), f"{shown(event.value)}{_at(event)} cannot be read") from None
+        if isinstance(value, float) and not math.isfinite(value):
+            raise WireError(self._path(), f"{shown(event.value)}{_at(event)} is not a number that JSON has")
+        return value
+
+
+def _at(event: Event) -> str:
+    return f" in line {event.start_mark.line + 1}" if event.start_mark else ""

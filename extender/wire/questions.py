@@ -1,0 +1,86 @@
+"""Parts of people's questions that become replay values: manifests, and nodes that are not there.
+
+Laws
+- A question refuses unknown keys, so that a typo is an error that names it.
+- Types are checked here; what fits together is found out when a node is made of it (`verbs.hypothetical`).
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import ConfigDict, Field
+
+from extender.wire.validation import Document
+
+MAX_CHANGED_PODS: Final = 512
+
+
+class Question(Document):
+    """Base of request bodies."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+Manifest = dict[str, Any]
+"""A Kubernetes object as people write it."""
+
+Workload = Annotated[
+    Manifest,
+    Field(
+        description="A v1.Pod, or a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob, of which the pod "
+        "template counts. Only what admission reads is needed."
+    ),
+]
+
+
+class TaintSpec(Question):
+    """One taint of a node."""
+
+    key: str
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class HypotheticalNode(Question):
+    """A node that is not there. One of `report`, `machine` and `copy_of` says what it is made of.
+
+    The changes apply in the order of the fields below. A running node's pods stay where they are under other topology
+    settings; where a change moves the ground under them (another CPU or memory policy, other reserved CPUs), say
+    `empty` as well.
+    """
+
+    name: Annotated[str | None, Field(description="What to call it in the answer; null: named after its base.")] = None
+    report: Annotated[Manifest | None, Field(description="A full NodeReport.")] = None
+    machine: Annotated[
+        str | None, Field(description="A machine shape by name, see `GET /v1/machines`.", examples=["epyc-nps4"])
+    ] = None
+    copy_of: Annotated[str | None, Field(description="Name of a live node.", examples=["node-a"])] = None
+    kubelet_version: Annotated[
+        str | None, Field(description="Another kubelet version; null: the base's.", examples=["v1.36.2"])
+    ] = None
+    kubelet: Annotated[
+        dict[str, Any],
+        Field(
+            description="Fields of KubeletConfiguration that differ from the base's.",
+            examples=[{"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}],
+        ),
+    ] = {}
+    devices: Annotated[
+        dict[str, Any] | None,
+        Field(
+            description="Devices instead of the base's, by resource: `[{id, numa: [ids] or null, healthy}]`. Null: the "
+            "base's.",
+            examples=[{"vendor.example/gpu": [{"id": "gpu-0", "numa": [0]}]}],
+        ),
+    ] = None
+    empty: Annotated[bool, Field(description="Take every pod off first.")] = False
+    remove_pods: Annotated[
+        list[str], Field(description="UIDs, or NAMESPACE/NAME as the node lists them.", max_length=MAX_CHANGED_PODS)
+    ] = []
+    add_pods: Annotated[
+        list[Workload],
+        Field(description="Admitted one after another; an error if one is refused.", max_length=MAX_CHANGED_PODS),
+    ] = []
+    labels: Annotated[
+        dict[str, str] | None, Field(description="Null: the base's; of a machine: not known, so not checked.")
+    ] = None
+    taints: Annotated[list[TaintSpec] | None, Field(description="Null: the base's, as for `labels`.")] = None
