@@ -11,6 +11,8 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from extender.api import openapi, problems
+from extender.api.capacity import capacity_router
+from extender.api.decisions import decisions_router
 from extender.api.nodes import nodes_router
 from extender.api.ops import ops_router
 from extender.api.page import page_router
@@ -56,7 +58,16 @@ def make_app(service: Service) -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name.strip("_"),
     )
-    for make_router in (scheduling_router, preempting_router, reports_router, nodes_router, what_if_router, ops_router):
+    for make_router in (
+        scheduling_router,
+        preempting_router,
+        reports_router,
+        nodes_router,
+        what_if_router,
+        capacity_router,
+        decisions_router,
+        ops_router,
+    ):
         app.include_router(make_router(service))
     app.include_router(page_router())
     problems.install(app)

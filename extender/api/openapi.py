@@ -5,8 +5,9 @@ from typing import Any, Final, Literal
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
+from extender.api.capacity_models import CapacityRequest, PlanEnd, PlannedPod, PlanRequest
 from extender.api.problems import ProblemDetails
-from extender.api.what_if import WhatIfRequest
+from extender.api.what_if_models import WhatIfRequest
 from extender.wire.preemption import ExtenderPreemptionArgs
 from extender.wire.reports import HEARTBEAT, REPORT
 from extender.wire.scheduler import EXAMPLE_POD, ExtenderArgs
@@ -17,7 +18,9 @@ Keeps what every node's kubelet has given away, and answers by replaying the kub
 * **scheduler**: the verbs that kube-scheduler calls. Always status 200, what went wrong is in `Error`; preempt alone,
   whose reply has no such place, has statuses of its own.
 * **nodes**: what exporters report, and what is known of each node.
-* **what-if**: what each node would answer to a pod, and why.
+* **what-if**: what each node would answer to a pod, and why; how many fit; where a list of pods would go. Bodies are
+  questions or bare manifests, as JSON or YAML.
+* **decisions**: what was answered to kube-scheduler, and why.
 
 Errors of everything but the scheduler's verbs are `application/problem+json` (RFC 9457) with the faulty field.
 """
@@ -25,6 +28,7 @@ TAGS: Final = [
     {"name": "scheduler", "description": "The extender protocol of kube-scheduler."},
     {"name": "nodes", "description": "Reports of exporters, and what follows from them."},
     {"name": "what-if", "description": "Questions of people. Asking changes nothing."},
+    {"name": "decisions", "description": "Why the last scheduling calls answered as they did."},
     {"name": "service", "description": "Is it alive, is it ready, how is it doing."},
 ]
 BODIES: Final[dict[str, TypeAdapter[Any]]] = {
@@ -33,6 +37,10 @@ BODIES: Final[dict[str, TypeAdapter[Any]]] = {
     "ExtenderArgs": TypeAdapter(ExtenderArgs),
     "ExtenderPreemptionArgs": TypeAdapter(ExtenderPreemptionArgs),
     "WhatIfRequest": TypeAdapter(WhatIfRequest),
+    "CapacityRequest": TypeAdapter(CapacityRequest),
+    "PlanRequest": TypeAdapter(PlanRequest),
+    "PlannedPod": TypeAdapter(PlannedPod),
+    "PlanEnd": TypeAdapter(PlanEnd),
     "ProblemDetails": TypeAdapter(ProblemDetails),
 }
 """Schemas that routes name in `openapi_extra` and `responses`."""
@@ -46,6 +54,8 @@ _EXAMPLES: Final[dict[str, object]] = {
         },
     },
     "WhatIfRequest": {"pod": EXAMPLE_POD, "nodes": None},
+    "CapacityRequest": {"pods": [EXAMPLE_POD], "max_copies": 100},
+    "PlanRequest": {"pods": [{"pod": EXAMPLE_POD, "copies": 3}]},
 }
 
 

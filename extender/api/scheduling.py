@@ -93,6 +93,7 @@ async def _answer(
 async def _filter(service: Service, args: SchedulerArgs) -> bytes:
     judged = await _judge(service, args)
     filtered = Filtered(passed=args.names) if judged is None else filter_nodes(*judged)
+    service.decisions.note("filter", args.pod, args.names, judged, service.clock())
     _count(service, filtered, judged)
     if service.settings.failed_nodes_resolvable:
         now = {name: refusal.text for name, refusal in filtered.refused.items() if not refusal.never}
@@ -104,6 +105,7 @@ async def _filter(service: Service, args: SchedulerArgs) -> bytes:
 async def _prioritize(service: Service, args: SchedulerArgs) -> bytes:
     judged = await _judge(service, args)
     scores = [MAX_SCORE] * len(args.names) if judged is None else prioritize_nodes(*judged)
+    service.decisions.note("prioritize", args.pod, args.names, judged, service.clock())
     return prioritize_reply(args.names, scores)
 
 
