@@ -3,11 +3,14 @@
 Laws of this file
 - Bounded: at most `max_judgements` are held; the pod shapes asked for longest ago go first, whole.
 - Classes are immutable and their ids never used twice, so nothing here ever becomes wrong, only useless.
+- What is judged bears no pod's UID: a node answers otherwise to a pod that it holds already, such as the replica that a
+  shape was first asked for, than to the next one.
 - Two steps, so that a caller can replay in another thread: `missing` says what to compute, `store` keeps it.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from extender.cluster.classes import NodeClass
@@ -18,6 +21,10 @@ Judgements = Mapping[int, Judgement]
 """Judgements of one pod shape, by class id."""
 
 
+NOBODY: Final = "\0nobody"
+"""A UID that no API server gives."""
+
+
 class ShapeMemo:
     """What is remembered of one pod shape."""
 
@@ -25,7 +32,7 @@ class ShapeMemo:
 
     def __init__(self, pod: Pod) -> None:
         self.key: Final = pod.shape
-        self.shape: Final = PodShape(pod)
+        self.shape: Final = PodShape(replace(pod, uid=NOBODY))
         self.judgements: Final[dict[int, Judgement]] = {}
 
     def missing(self, classes: Iterable[NodeClass]) -> list[NodeClass]:

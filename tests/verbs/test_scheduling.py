@@ -177,6 +177,18 @@ def test_a_pod_shape_is_judged_once_for_each_class() -> None:
     assert again.missing([*classes, UNKNOWN]) == [UNKNOWN]
 
 
+def test_the_next_replica_is_not_taken_for_the_one_that_the_node_holds() -> None:
+    memo, held = VerdictMemo(1000), FULL.pods[0]["metadata"]["uid"]
+    first = pod_of(cpu=14)
+    first["metadata"]["uid"] = held
+    memo.shape(pod_from_json(first))
+    second = memo.shape(pod_from_json(pod_of(cpu=14)))
+
+    judgements = judge_all(make_judge(least_numa, Doubts()), second.shape, [_class(FULL)])
+
+    assert {judgement.refusal for judgement in judgements.values()} == {Refusal.ALIGNMENT_NOW}
+
+
 def test_the_shapes_asked_for_longest_ago_are_forgotten_first() -> None:
     memo = VerdictMemo(6)
     shapes = [memo.shape(pod_from_json(pod_of(cpu=cpus))) for cpus in (1, 2, 3)]
