@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test check bench format clean
+.PHONY: help setup demo test browser check bench format clean
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -18,8 +18,14 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup      ## a sample cluster, a real scheduler request, our answer; then serves until Ctrl-C
 	$(BIN)/numa-extender demo
 
-test: setup check ## ruff, mypy, import contracts, pytest
+test: setup browser check ## ruff, mypy, import contracts, pytest
 	$(BIN)/python -m pytest -n auto
+
+browser:         ## Chromium for the tests of the page, by apt where it is missing and we may
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core >/dev/null; fi \
+	|| echo "Chromium could not be installed: the tests of the page are skipped (in CI: they fail)"
 
 check: setup     ## ruff, mypy and import contracts only
 	$(BIN)/ruff format --check .

@@ -26,6 +26,8 @@ class Row(NamedTuple):
 ROUTES: Final = (
     Row("GET", "/livez", None),
     Row("GET", "/readyz", None),
+    Row("GET", "/", None),  # the page's own files know nothing; what it shows it asks for as who looks at it
+    Row("GET", "/web/*", None),
     Row("GET", "/metrics", Scope.METRICS),
     Row("POST", "/scheduler/*", Scope.SCHEDULE),
     Row("PUT", "/v1/nodes/{name}/report", Scope.REPORT),
