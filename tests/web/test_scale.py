@@ -31,7 +31,7 @@ def test_five_thousand_nodes_load_filter_and_scroll(page: Page, large: str) -> N
     page.evaluate(_TYPE, "xeon-b")
     expect(page.locator("#count")).to_have_text("454 of 5,000 nodes")
     page.evaluate(_TYPE, "")
-    page.get_by_role("combobox", name="Free together").select_option("64")
+    page.get_by_role("combobox", name="Free CPUs").select_option("64")
     expect(page.locator("#count")).to_contain_text("of 5,000 nodes")
     page.get_by_role("button", name="Reset").click()
     page.locator("#list").evaluate("list => { list.scrollTop = list.scrollHeight; }")

@@ -1,5 +1,7 @@
 // The service's own HTTP API, and its errors (RFC 9457) with the path of the faulty field.
 
+import { askForToken, credentials } from "./signin.js";
+
 export class ApiError extends Error {
   /** @param {string} detail @param {number} status @param {string | null} field */
   constructor(detail, status, field) {
@@ -15,7 +17,7 @@ export class ApiError extends Error {
 export async function call(path, { method = "GET", body, type, signal } = {}) {
   let response;
   try {
-    const headers = { Accept: "application/json", ...(type ? { "Content-Type": type } : {}) };
+    const headers = { Accept: "application/json", ...credentials(), ...(type ? { "Content-Type": type } : {}) };
     response = await fetch(path, { method, body, headers, signal: signal ?? null });
   } catch (error) {
     if (signal?.aborted) throw error;
@@ -23,7 +25,9 @@ export async function call(path, { method = "GET", body, type, signal } = {}) {
   }
   const document = await response.json().catch(() => null);
   if (response.ok && document !== null) return document;
-  throw new ApiError(document?.detail ?? `The service answered ${response.status}.`, response.status, document?.field ?? null);
+  const detail = document?.detail ?? `The service answered ${response.status}.`;
+  if (response.status === 401) askForToken(detail);
+  throw new ApiError(detail, response.status, document?.field ?? null);
 }
 
 const INDENT = 4;

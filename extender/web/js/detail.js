@@ -6,7 +6,7 @@ import { nearestRequests, story, tryChanges } from "./explain.js";
 import { landingOf, nodeMap, podName } from "./map.js";
 import { look, slotsOf } from "./palette.js";
 import { addressOf, state } from "./state.js";
-import { ago, bytes, plural, shortResource } from "./units.js";
+import { ago, bytes, parseList, plural, shortResource } from "./units.js";
 import { answerOf, verdictParts } from "./verdict.js";
 
 const EVERY_MS = 5000;
@@ -115,7 +115,9 @@ export class Detail {
     const { node } = this;
     const slots = slotsOf(node.holders.map((/** @type {any} */ holder) => holder.pod_uid));
     const light = (/** @type {string | null} */ uid) => this.light(uid);
-    const rows = node.holders.map((/** @type {any} */ holder) => {
+    const first = (/** @type {any} */ holder) => parseList(holder.cpus)[0] ?? Infinity;
+    const ordered = [...node.holders].sort((a, b) => first(a) - first(b));
+    const rows = ordered.map((/** @type {any} */ holder) => {
       const { class: looks, vars } = look(slots.get(holder.pod_uid) ?? 0);
       const who = h("span", { class: "who", onmouseenter: () => light(holder.pod_uid), onmouseleave: () => light(null) },
         h("span", { class: `swatch ${looks}`, vars, "aria-hidden": "true" }),
