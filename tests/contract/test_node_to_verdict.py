@@ -5,7 +5,7 @@ import pytest
 from tests.contract.recorded_nodes import Extender, Tally, recorded
 from tests.replay.vectors import VERSIONS
 
-SAMPLE = 25
+SAMPLE = 40
 """Every so manieth recorded scenario; `python -m tests.contract.recorded_nodes` plays them all."""
 
 
@@ -14,7 +14,7 @@ def test_recorded_nodes_get_the_recorded_verdicts(version: str) -> None:
     tally = _play(version, parts=SAMPLE * (5 if version == "1.36" else 1))
 
     assert tally.wrong == []
-    assert tally.compared >= 10
+    assert tally.compared >= 6
 
 
 def _play(version: str, parts: int) -> Tally:
