@@ -130,7 +130,7 @@ def test_a_faulty_report_is_refused_and_the_last_good_one_stays(
     ("method", "path"), [("PUT", PATH), ("POST", "/v1/nodes/node-a/heartbeat"), ("POST", "/v1/what-if")]
 )
 def test_what_is_no_json_is_a_400(client: TestClient, method: str, path: str, body: bytes) -> None:
-    reply = client.request(method, path, content=body)
+    reply = client.request(method, path, content=body, headers={"Content-Type": "application/json"})
 
     assert reply.status_code == 400
     assert reply.json()["detail"].startswith("not JSON") or "not JSON" in reply.json()["detail"]
@@ -141,7 +141,7 @@ def test_what_is_no_json_is_a_400(client: TestClient, method: str, path: str, bo
     ("method", "path"), [("PUT", PATH), ("POST", "/v1/nodes/node-a/heartbeat"), ("POST", "/v1/what-if")]
 )
 def test_json_that_is_no_such_document_is_a_422(client: TestClient, method: str, path: str, body: bytes) -> None:
-    reply = client.request(method, path, content=body)
+    reply = client.request(method, path, content=body, headers={"Content-Type": "application/json"})
 
     assert reply.status_code == 422
     assert reply.headers["content-type"] == "application/problem+json"
