@@ -59,7 +59,7 @@ def reports_router(service: Service) -> APIRouter:
         """Take a NodeReport. One that is refused, or older than the one held (409), changes nothing."""
         with _counted(service, "report"):
             body = await read_body(request, limit)
-            report = read_report(body)
+            report = read_report(body, cluster.version_of)
             _check_name(report.node_name, name)
             record = cluster.observe(_observation(report, body), service.clock())
         return _accepted(record)
@@ -123,6 +123,7 @@ def _observation(report: ReadReport, body: bytes) -> Observation:
         pod_uids=None if report.pods is None else frozenset(uid for uid, _ in pods),
         listed=frozenset(uid for uid, pod in pods if pod.name and pod.counted is not False),
         left=frozenset(uid for uid, pod in pods if pod.counted is False),
+        version_from_node=report.version_from_node,
         facts=report_facts(report),
     )
 

@@ -78,6 +78,7 @@ class ClusterState:
         self._watching = Watching.NOT
         self._distrusted: set[str] = set()
         self._existing: frozenset[str] | None = None
+        self._versions: dict[str, str] = {}
         self._batched: set[str] | None = None
 
     def __len__(self) -> int:
@@ -133,7 +134,8 @@ class ClusterState:
 
         Raises:
             UnknownNodeError: no report of the node is held.
-            OutdatedError: another report is held.
+            OutdatedError: another report is held, or it must be read again: it did not tell the kubelet's version, and
+                the Node object now tells another one than it did.
         """
         held = self._nodes.get(name)
         if held is None:
@@ -144,6 +146,8 @@ class ClusterState:
             digest,
         ):
             raise OutdatedError("this is not the report that is held", held.observation)
+        if held.observation.version_from_node not in (None, self.version_of(name)):
+            raise OutdatedError(f"the Node object names kubelet {self.version_of(name)!r}", held.observation)
         self._touch(held, now)
 
     @property
@@ -209,8 +213,17 @@ class ClusterState:
         """False only for a node that the API server is known not to have."""
         return self._existing is None or name in self._existing
 
+    def see_version(self, name: str, version: str) -> None:
+        """The node's API object names this kubelet version; "" while the kubelet has not registered."""
+        self._versions[name] = version
+
+    def version_of(self, name: str) -> str:
+        """The kubelet version that the node's API object names; "" if it is not known."""
+        return self._versions.get(name, "")
+
     def drop_node(self, name: str) -> None:
         """The node was deleted. What comes back under its name is another one."""
+        self._versions.pop(name, None)
         self._in_flight.drop(name)
         self._distrusted.discard(name)
         self._fresh.pop(name, None)

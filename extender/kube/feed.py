@@ -55,9 +55,11 @@ class ClusterFeed:
             if isinstance(change, Gone):
                 self._nodes.pop(name, None)
                 self._cluster.drop_node(name)
-            elif self._nodes.setdefault(name, uid) != uid:
+                continue
+            if self._nodes.setdefault(name, uid) != uid:
                 self._nodes[name] = uid
                 self._cluster.drop_node(name)
+            self._cluster.see_version(name, change.value.kubelet_version)
         self.nodes_complete = self.nodes_complete or batch.complete
         if self.nodes_complete:
             self._cluster.set_existing(self._nodes.keys())

@@ -6,12 +6,13 @@ Laws of this file
   kubelet version no verdict is possible (`kubelet` None). A manager whose state file is missing, or was written under
   another policy than the configuration names, is `hidden`: only pods that need nothing of it get a verdict. Each gap is
   told in `problems`.
+- A version that the report does not tell is that of the Node object, which the kubelet itself wrote.
 - What pods hold that the kubelet no longer counts is released here, as the kubelet will before its next admission.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import TypeAdapter
@@ -37,7 +38,7 @@ from extender.wire.checkpoints import (
 from extender.wire.errors import WireError, shown
 from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json, machine_from_json
 from extender.wire.validation import Document, load_json, parse_json, parse_object
-from node_exporter.report import SCHEMA_VERSION, Heartbeat, NodeReport, Pod, Problem, Zone
+from node_exporter.report import SCHEMA_VERSION, Heartbeat, NodeReport, Pod, Problem, Severity, Zone
 
 _NODE_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
 SOURCE: Final = "extender"
@@ -61,7 +62,11 @@ _PROBLEMS: Final = TypeAdapter(tuple[Problem, ...])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadReport:
-    """A report that holds together. `pods` None: the node could not list them. For the rest see the file's laws."""
+    """A report that holds together.
+
+    `pods` None: the node could not list them. `version_from_node`: what the Node object names as kubelet version, ""
+    if it is not known; None where the report tells it. For the rest see the file's laws.
+    """
 
     node_name: str
     boot_id: str
@@ -74,10 +79,14 @@ class ReadReport:
     pods: tuple[Pod, ...] | None
     zones: tuple[Zone, ...]
     problems: tuple[Problem, ...]
+    version_from_node: str | None = None
 
 
-def read_report(body: bytes) -> ReadReport:
+def read_report(body: bytes, version_of: Callable[[str], str] = lambda _name: "") -> ReadReport:
     """Read and check the body of a report.
+
+    *version_of* gives the kubelet version that a node's API object names, "" if it is not known: it stands in where the
+    report does not tell the version.
 
     Raises:
         WireError: not JSON, an unknown schema version, a wrong type, a quantity that does not parse, or parts that
@@ -91,6 +100,10 @@ def read_report(body: bytes) -> ReadReport:
     assert isinstance(document, dict)
     _check_envelope(facts)
     problems = list(facts.problems)
+    version_from_node = None if facts.kubelet_version else version_of(facts.node_name)
+    if version_from_node:
+        facts = replace(facts, kubelet_version=version_from_node)
+        problems.append(_problem("kubelet_version", f"{version_from_node} is what the Node object says", "info"))
     kubelet, devices = _read_fixed(facts, document, problems)
     state: ManagerState | None = None
     hidden: frozenset[Provider] = frozenset()
@@ -108,6 +121,7 @@ def read_report(body: bytes) -> ReadReport:
         pods=None if facts.pods is None else tuple(facts.pods),
         zones=tuple(facts.zones),
         problems=tuple(problems),
+        version_from_node=version_from_node,
     )
 
 
@@ -240,5 +254,5 @@ def _device_state(facts: NodeReport, devices: Devices, gaps: _Gaps) -> DeviceSta
     return DeviceState.of(devices, device_entries_from_json(document) if document is not None else {})
 
 
-def _problem(path: str, reason: str) -> Problem:
-    return Problem(source=SOURCE, path=path, reason=reason, severity="warning")
+def _problem(path: str, reason: str, severity: Severity = "warning") -> Problem:
+    return Problem(source=SOURCE, path=path, reason=reason, severity=severity)

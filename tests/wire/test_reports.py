@@ -202,3 +202,26 @@ def test_a_heartbeat_is_read() -> None:
     body = orjson.dumps({"boot_id": "b", "sequence": 3, "digest": "d", "observed_at": 4.0, "more": 1})
 
     assert read_heartbeat(body).sequence == 3
+
+
+def test_a_version_that_the_report_lacks_is_that_of_the_node_object() -> None:
+    report = read_report(orjson.dumps(report_of(NODE) | {"kubelet_version": None}), {"node-a": "v1.34.1"}.__getitem__)
+
+    assert report.kubelet is not None
+    assert report.kubelet.rules.minor == 34
+    assert report.version_from_node == report.kubelet_version == "v1.34.1"
+    assert _problems(report) == {"kubelet_version": "v1.34.1 is what the Node object says"}
+
+
+def test_a_version_that_the_report_tells_wins_over_the_node_object() -> None:
+    report = read_report(orjson.dumps(report_of(NODE)), lambda _name: "v1.30.0")
+
+    assert report.kubelet_version == "v1.36.2"
+    assert report.version_from_node is None
+
+
+def test_a_version_that_nobody_tells_is_a_problem() -> None:
+    report = _read(report_of(NODE) | {"kubelet_version": None})
+
+    assert (report.kubelet, report.version_from_node) == (None, "")
+    assert _problems(report) == {"kubelet_version": "not known: no verdict is possible"}
