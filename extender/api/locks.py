@@ -20,7 +20,8 @@ class NodeLocks:
         lock, users = self._locks.get(name) or (asyncio.Lock(), 0)
         self._locks[name] = (lock, users + 1)
         try:
-            await asyncio.wait_for(lock.acquire(), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                await lock.acquire()
             try:
                 yield
             finally:

@@ -1,0 +1,72 @@
+"""`python -m tests.drill`, `make drill`."""
+
+import asyncio
+import gc
+import logging
+import sys
+import time
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.drill.drill import Drill, Outcome, Plan
+
+
+@click.command()
+@click.option("--pods", default=2000, show_default=True)
+@click.option("--nodes", default=40, show_default=True)
+@click.option("--seed", default=1, show_default=True, help="The same seed plays the same story.")
+@click.option("--restarts/--no-restarts", default=True, show_default=True, help="Of the extender and the API server.")
+@click.option("--life", default=60.0, show_default=True, help="Mean life of a pod, virtual seconds.")
+@click.option("--load", default=0.9, show_default=True, help="How full to keep the cluster; above 1 pods queue up.")
+@click.option("--only", type=click.Choice(["gate", "no-gate"]), help="One of the two only.")
+def main(*, pods: int, nodes: int, seed: int, restarts: bool, life: float, load: float, only: str | None) -> None:
+    """Play a cluster with the bind gate, and without."""
+    logging.basicConfig(level=logging.CRITICAL)
+    gc.set_threshold(100_000, 20, 100)
+    console = Console(width=None if sys.stdout.isatty() else 110)
+    console.print(f"seed {seed}: {pods} pods, {nodes} nodes", highlight=False)
+    failed = False
+    for gate in (True, False):
+        if only not in (None, "gate" if gate else "no-gate"):
+            continue
+        plan = Plan(pods=pods, nodes=nodes, seed=seed, gate=gate, restarts=restarts, mean_life=life, load=load)
+        started = time.perf_counter()
+        outcome = _play(plan, console)
+        console.print(_table(plan, outcome, time.perf_counter() - started))
+        for line in (*outcome.refusals[:5], *outcome.leaks[:5]):
+            console.print(f"  {line}", highlight=False)
+        failed = failed or bool(outcome.leaks) or (gate and bool(outcome.refused))
+    sys.exit(failed)
+
+
+def _play(plan: Plan, console: Console) -> Outcome:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("gate" if plan.gate else "no gate", total=plan.pods)
+        return asyncio.run(Drill(plan).run(lambda done: progress.update(task, completed=done)))
+
+
+def _table(plan: Plan, outcome: Outcome, seconds: float) -> Table:
+    table = Table(title=f"{'with' if plan.gate else 'without'} the bind gate, seed {plan.seed}", show_header=False)
+    rows = {
+        "pods admitted by kubelets": str(outcome.admitted),
+        "refused after bind": f"{outcome.refused.total()} {dict(outcome.refused) or ''}",
+        "nodes with leaked or double-counted room after settling": str(len(outcome.leaks)),
+        "pods still in flight after settling": str(outcome.in_flight),
+        "pods that fit nowhere and were taken back": str(outcome.given_up),
+        "restarts of the extender, of the API server": f"{outcome.restarts}, {outcome.outages}",
+        "reports lost": str(outcome.lost_reports),
+        "audit": ", ".join(f"{name} {count}" for name, count in sorted(outcome.audit.items())),
+        "attempts that led to no binding": ", ".join(f"{w} {n}" for w, n in outcome.scheduling.most_common(8)),
+        "virtual, real seconds": f"{outcome.virtual_seconds - 1000:.0f}, {seconds:.1f}",
+    }
+    for what, value in rows.items():
+        table.add_row(what, value)
+    return table
+
+
+if __name__ == "__main__":
+    main()

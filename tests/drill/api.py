@@ -1,0 +1,117 @@
+"""The API server: pods, bindings, and watches that tell of every change in order, when the server is up."""
+
+from collections.abc import Callable
+from typing import Any
+
+from extender.verbs.bind import BindOutcome, Bound, Unbound, Unsure
+from tests.drill.timeline import Timeline
+
+Json = dict[str, Any]
+Event = tuple[str, Json]
+"""ADDED, MODIFIED or DELETED, and the pod as it was then (nobody may change it)."""
+
+
+class Watcher:
+    """One reader of the log, with a delay of its own. *deliver* gets the events of one moment."""
+
+    def __init__(self, api: "Api", deliver: Callable[[list[Event]], None], delays: tuple[float, float]) -> None:
+        self.api, self.deliver, self.delays = api, deliver, delays
+        self.position = len(api.log)
+        self.closed = False
+        self._asleep = True
+
+    def poke(self) -> None:
+        if self._asleep and not self.closed:
+            self._asleep = False
+            timeline = self.api.timeline
+            slow = 20 if timeline.chance(0.01) else 1
+            timeline.after(timeline.between(*self.delays) * slow, self._read)
+
+    def _read(self) -> None:
+        self._asleep = True
+        if self.closed or not self.api.up:
+            return
+        events = self.api.log[self.position :]
+        self.position = len(self.api.log)
+        if events:
+            self.deliver(events)
+
+
+class Api:
+    """See the module."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.up = True
+        self.pods: dict[str, Json] = {}
+        self.log: list[Event] = []
+        self.by_node: dict[str, list[Watcher]] = {}
+        self.everywhere: list[Watcher] = []
+
+    def write(self, kind: str, pod: Json) -> None:
+        """Make *pod* the current version and tell everybody."""
+        uid = pod["metadata"]["uid"]
+        if kind == "DELETED":
+            self.pods.pop(uid, None)
+        else:
+            self.pods[uid] = pod
+        self.log.append((kind, pod))
+        self._poke(pod["spec"].get("nodeName", ""))
+
+    def patch(self, uid: str, **status: object) -> None:
+        """Change the pod's status, if it still exists and is not over."""
+        pod = self.pods.get(uid)
+        if pod is not None and pod["status"]["phase"] not in ("Succeeded", "Failed"):
+            self.write("MODIFIED", {**pod, "status": {**pod["status"], **status}})
+
+    def delete(self, uid: str, *, force: bool) -> None:
+        """Ask for deletion; *force* removes the object at once."""
+        pod = self.pods.get(uid)
+        if pod is None:
+            return
+        if force or not pod["spec"].get("nodeName"):
+            self.write("DELETED", pod)
+        elif "deletionTimestamp" not in pod["metadata"]:
+            metadata = {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+            self.write("MODIFIED", {**pod, "metadata": metadata})
+
+    def bind(self, uid: str, node: str) -> BindOutcome:
+        """Carry a binding out, if the precondition holds."""
+        pod = self.pods.get(uid)
+        if pod is None:
+            return Unbound("there is no such pod", "not_found")
+        bound_to = pod["spec"].get("nodeName")
+        if bound_to:
+            return Bound() if bound_to == node else Unbound(f"the pod is on node {bound_to}", "conflict")
+        self.write("MODIFIED", {**pod, "spec": {**pod["spec"], "nodeName": node}})
+        return Bound()
+
+    def set_up(self, up: bool) -> None:  # noqa: FBT001
+        self.up = up
+        if up:
+            for watchers in (self.everywhere, *self.by_node.values()):
+                for watcher in watchers:
+                    watcher.poke()
+
+    def _poke(self, node: str) -> None:
+        if self.up:
+            for watcher in (*self.everywhere, *self.by_node.get(node, ())):
+                watcher.poke()
+
+
+class Binds:
+    """`extender.verbs.bind.Binds` over the simulated network: slow, and sometimes the reply is lost."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+
+    async def bind(self, _namespace: str, _name: str, uid: str, node_name: str) -> BindOutcome:
+        api, timeline = self.api, self.api.timeline
+        await timeline.sleep(timeline.between(0.002, 0.04))
+        if not api.up:
+            return Unbound("connection refused")
+        outcome = api.bind(uid, node_name)
+        await timeline.sleep(timeline.between(0.001, 0.01))
+        if not api.up or timeline.chance(0.003):
+            return Unsure("the reply was lost")
+        return outcome

@@ -1,0 +1,167 @@
+"""One drill from beginning to end, and what came of it."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import orjson
+
+from extender.wire.reports import read_report
+from tests.drill import machines
+from tests.drill.api import Api
+from tests.drill.extender import SimExtender
+from tests.drill.node import Exporter, Kubelet, Tally
+from tests.drill.scheduler import Scheduler
+from tests.drill.timeline import Timeline
+from tests.drill.workload import make_pod
+
+SETTLE_SECONDS = 240.0
+MAX_ATTEMPTS = 12
+"""After so many, a pod is taken back: some fit nowhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to play. `gate`: the extender binds; otherwise the scheduler does. `restarts`: of extender and API server."""
+
+    pods: int = 1000
+    nodes: int = 20
+    seed: int = 1
+    gate: bool = True
+    restarts: bool = True
+    mean_life: float = 60.0
+    load: float = 0.9
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """`refused`: by reason, after bind. `leaks`: nodes whose room the extender has wrong once all is settled."""
+
+    admitted: int
+    refused: Counter[str]
+    refusals: list[str]
+    given_up: int
+    leaks: list[str]
+    in_flight: int
+    restarts: int
+    outages: int
+    lost_reports: int
+    scheduling: Counter[str]
+    audit: Counter[str] = field(default_factory=Counter)
+    virtual_seconds: float = 0.0
+
+
+class Drill:
+    """Builds the cluster, feeds it pods at the rate that keeps it as full as `load` says, and looks at the end."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.timeline = Timeline(plan.seed)
+        self.api = Api(self.timeline)
+        self.extender = SimExtender(self.api)
+        self.tally = Tally()
+        self.kubelets = [Kubelet(i, self.api, self.tally, plan.mean_life) for i in range(plan.nodes)]
+        self.exporters = [Exporter(kubelet, self.extender) for kubelet in self.kubelets]
+        self.scheduler = Scheduler(self.api, self.extender, self.kubelets, gate=plan.gate)
+        self.made = self.given_up = self.outages = 0
+        self.audit: Counter[str] = Counter()
+        self.pending: set[str] = set()
+
+    async def run(self, progress: Callable[[int], None] = lambda _: None) -> Outcome:
+        """Play it."""
+        timeline = self.timeline
+        self.extender.start()
+        timeline.after(3.0, self._arrive)
+        if self.plan.restarts:
+            timeline.after(timeline.between(5, 20), self._restart_extender)
+            timeline.after(timeline.between(10, 40), self._outage)
+        while self.made < self.plan.pods or self.pending:
+            await timeline.step()
+            progress(self.tally.admitted + self.tally.refused.total())
+        end = timeline.now + SETTLE_SECONDS
+        while timeline.now < end:
+            await timeline.step()
+        return self._outcome()
+
+    def _arrive(self) -> None:
+        """Make a pod, and look after those that nobody takes."""
+        if self.made >= self.plan.pods:
+            return
+        pod = make_pod(self.made, self.timeline.random)
+        uid = pod["metadata"]["uid"]
+        self.made += 1
+        self.api.write("ADDED", pod)
+        self.scheduler.submit(uid)
+        self.pending.add(uid)
+        self._look_after(uid)
+        per_second = self.plan.load * self.plan.nodes * 3.2 / self.plan.mean_life
+        self.timeline.after(self.timeline.random.expovariate(per_second), self._arrive)
+
+    def _look_after(self, uid: str) -> None:
+        pod = self.api.pods.get(uid)
+        if pod is None or pod["status"]["phase"] != "Pending" or "startTime" in pod["status"]:
+            self.pending.discard(uid)
+        elif not pod["spec"].get("nodeName") and self.scheduler.attempts[uid] >= MAX_ATTEMPTS:
+            self.given_up += 1
+            self.pending.discard(uid)
+            self.api.delete(uid, force=True)
+        else:
+            self.timeline.after(2.0, lambda: self._look_after(uid))
+
+    def _restart_extender(self) -> None:
+        if self.made >= self.plan.pods:
+            return
+        self._count_audit()
+        self.extender.kill()
+        self.timeline.after(self.timeline.between(0.2, 3.0), self.extender.start)
+        self.timeline.after(self.timeline.between(60, 200), self._restart_extender)
+
+    def _outage(self) -> None:
+        """The API server goes, and comes back."""
+        if self.made >= self.plan.pods:
+            return
+        self.outages += 1
+        self.api.set_up(False)
+        self.timeline.after(self.timeline.between(0.1, 4.0), lambda: self.api.set_up(True))
+        self.timeline.after(self.timeline.between(60, 200), self._outage)
+
+    def _count_audit(self) -> None:
+        if self.extender.service is not None:
+            for kind, count in self.extender.service.audit.counts.items():
+                self.audit[kind.result.value] += count
+
+    def _outcome(self) -> Outcome:
+        self._count_audit()
+        service = self.extender.service
+        assert service is not None
+        return Outcome(
+            admitted=self.tally.admitted,
+            refused=self.tally.refused,
+            refusals=self.tally.refusals,
+            given_up=self.given_up,
+            leaks=[wrong for kubelet in self.kubelets if (wrong := self._difference(kubelet))],
+            in_flight=service.cluster.pods_in_flight,
+            restarts=self.extender.starts - 1,
+            outages=self.outages,
+            lost_reports=sum(exporter.lost for exporter in self.exporters),
+            scheduling=self.scheduler.outcomes,
+            audit=self.audit,
+            virtual_seconds=self.timeline.now,
+        )
+
+    def _difference(self, kubelet: Kubelet) -> str:
+        """Where the extender's state of a node is not what its kubelet would go by at its next admission."""
+        service = self.extender.service
+        assert service is not None
+        naive = kubelet.naive
+        naive.cpus.collect(naive.active)
+        naive.devices.collect(naive.active)
+        naive.memory.collect(naive.active)
+        truth = read_report(orjson.dumps(machines.report(kubelet.name, kubelet.scenario, naive, "truth", 1))).state
+        record = service.cluster.get(kubelet.name)
+        if record is None or truth is None:
+            return f"{kubelet.name}: not known"
+        states = record.node_class.states
+        if [state.key for state in states] != [truth.key]:
+            return f"{kubelet.name}: {len(states)} states, holders {sorted(states[0].pod_uids ^ truth.pod_uids)}"
+        return ""

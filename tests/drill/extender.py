@@ -1,0 +1,146 @@
+"""The extender under test: its whole HTTP application, without sockets; it can be killed and started anew."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from extender.api.service import Service
+from extender.app import make_app, make_service
+from extender.cluster.state import Watching
+from extender.kube.changes import Batch, Mirror
+from extender.kube.feed import ClusterFeed
+from extender.kube.pods import PodDecoder, PodRecord
+from extender.settings import Settings
+from extender.verbs.judge import Treatment
+from tests.drill.api import Api, Binds, Event, Watcher
+
+Json = dict[str, Any]
+
+
+class Killed(Exception):  # noqa: N818 - an event, not a fault
+    """The process ended while a request was under way."""
+
+
+async def _inline(work: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+    return work(*args)
+
+
+class SimExtender:
+    """One process after the other. `call` is what its clients see."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.timeline = api.timeline
+        self.starts = 0
+        self._calls: set[asyncio.Future[Any]] = set()
+        self._watcher: Watcher | None = None
+        self.service: Service | None = None
+        self.outcomes: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Start a process: it knows nothing, lists pods, and is ready after that."""
+        self.starts += 1
+        settings = Settings(
+            _env_file=None, unknown_nodes=Treatment.REFUSE, max_remembered_judgements=1_000_000, log_level="error"
+        )
+        service = replace(make_service(settings, self.timeline.clock), offload=_inline)
+        service.link.binder = Binds(self.api)
+        service.link.trouble = "not listed yet"
+        self.service = service
+        self.app = make_app(service)
+        self.feed = ClusterFeed(service.cluster, service.pods, self.timeline.clock, service.barrier.seen)
+        self.mirror: Mirror[PodRecord] = Mirror()
+        self.decode = PodDecoder()
+        self.timeline.after(self.timeline.between(0.05, 1.0), lambda: self._list(service))
+        self.timeline.after(1.0, lambda: self._tick(service))
+
+    def kill(self) -> None:
+        """End the process; whoever waits for an answer gets none."""
+        self.service = None
+        if self._watcher is not None:
+            self._watcher.closed = True
+            self.api.everywhere.remove(self._watcher)
+            self._watcher = None
+        for call in list(self._calls):
+            call.cancel()
+
+    async def call(self, method: str, path: str, body: bytes) -> tuple[int, bytes] | None:
+        """Status and body of the answer; None if there was none."""
+        if self.service is None:
+            return None
+        call = asyncio.ensure_future(self._call(method, path, body))
+        self._calls.add(call)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            return None
+        finally:
+            self._calls.discard(call)
+
+    async def _call(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        status = 0
+        parts: list[bytes] = []
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Json:
+            return messages.pop() if messages else {"type": "http.disconnect"}
+
+        async def send(message: Json) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                parts.append(message.get("body", b""))
+
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": headers,
+            "client": ("127.0.0.1", 40000),
+            "server": ("127.0.0.1", 9600),
+            "state": {},
+        }
+        await self.app(scope, receive, send)
+        return status, b"".join(parts)
+
+    def _list(self, service: Service) -> None:
+        if service is not self.service:
+            return
+        if not self.api.up:
+            self.timeline.after(0.5, lambda: self._list(service))
+            return
+        self._watcher = Watcher(self.api, self._take, (0.001, 0.05))
+        self.api.everywhere.append(self._watcher)
+        listed = {}
+        for pod in self.api.pods.values():
+            decoded = self.decode(pod)
+            if decoded is not None:
+                listed[decoded[0]] = decoded[1]
+        self.feed.apply_pods(Batch(tuple(self.mirror.replace(listed))))
+        service.cluster.set_watching(Watching.LIVE, self.timeline.now)
+        service.link.trouble = ""
+
+    def _take(self, events: list[Event]) -> None:
+        changes = []
+        for kind, pod in events:
+            decoded = self.decode(pod)
+            if decoded is None:
+                continue
+            change = self.mirror.remove(decoded[0]) if kind == "DELETED" else self.mirror.upsert(*decoded)
+            if change is not None:
+                changes.append(change)
+        self.feed.apply_pods(Batch(tuple(changes)))
+
+    def _tick(self, service: Service) -> None:
+        if service is self.service:
+            service.cluster.expire(self.timeline.now)
+            self.timeline.after(1.0, lambda: self._tick(service))

@@ -1,0 +1,146 @@
+"""The kinds of nodes of the drill, as scenario documents; and reports of what their naive kubelets hold."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.oracle.amounts import format_cpus
+from tests.oracle.kubelet import NaiveKubelet
+
+Json = dict[str, Any]
+GIB = 1 << 30
+GPU, NIC = "gpu.example/gpu", "nic.example/vf"
+KINDS = (
+    ("1.36", "single-numa-node", "container", {}, 2),
+    ("1.35", "single-numa-node", "pod", {"full-pcpus-only": "true"}, 2),
+    ("1.33", "restricted", "container", {}, 4),
+    ("1.31", "restricted", "pod", {}, 2),
+    ("1.29", "best-effort", "container", {"full-pcpus-only": "true"}, 4),
+    ("1.27", "single-numa-node", "container", {}, 4),
+    ("1.34", "none", "container", {}, 2),
+)
+"""Kubelet version, topology policy and scope, CPU manager options, NUMA nodes."""
+
+
+def scenario(number: int) -> Json:
+    """Node *number*: 16 or 32 CPUs, 16 GiB and two GPUs a NUMA node, two NICs."""
+    version, policy, scope, options, numas = KINDS[number % len(KINDS)]
+    cores = numas * 4
+    cpus = [[t * cores + c, c, c * 2 // cores, c // 4, None] for t in range(2) for c in range(cores)]
+    distances = [
+        [10 if a == b else 12 if a * 2 // numas == b * 2 // numas else 32 for b in range(numas)] for a in range(numas)
+    ]
+    numa = [{"id": i, "memory": 16 * GIB, "hugepages": {}, "distances": distances[i]} for i in range(numas)]
+    devices = {
+        GPU: [{"id": f"gpu{i}", "numa": [i // 2], "healthy": True} for i in range(2 * numas)],
+        NIC: [{"id": f"vf{i}", "numa": [i], "healthy": True} for i in range(2)],
+    }
+    return {
+        "version": f"v{version}.0",
+        "machine": {"cpus": sorted(cpus), "numa": numa, "num_sockets": 2},
+        "kubelet": {
+            "cpuManagerPolicy": "static",
+            "cpuManagerPolicyOptions": options,
+            "memoryManagerPolicy": "Static",
+            "reservedMemory": [{"numaNode": i, "limits": {"memory": "1Gi"}} for i in range(numas)],
+            "topologyManagerPolicy": policy,
+            "topologyManagerScope": scope,
+            "topologyManagerPolicyOptions": {},
+            "reservedSystemCPUs": f"0,{cores}",
+            "featureGates": {},
+            "reservation": {"cpu": "2", "memory": f"{numas}Gi"},
+        },
+        "devices": devices if number % 2 == 0 else {},
+    }
+
+
+def allocatable(scenario_: Json) -> dict[str, int]:
+    """What kube-scheduler counts against: thousandths of CPUs, bytes, devices."""
+    numas = len(scenario_["machine"]["numa"])
+    totals = {"cpu": 1000 * (len(scenario_["machine"]["cpus"]) - 2), "memory": 15 * GIB * numas}
+    return totals | {resource: len(devices) for resource, devices in scenario_["devices"].items()}
+
+
+def report(name: str, scenario_: Json, kubelet: NaiveKubelet, boot: str, sequence: int) -> Json:
+    """What an exporter would send of the node now."""
+    return {
+        "schema_version": 1,
+        "node_name": name,
+        "boot_id": boot,
+        "sequence": sequence,
+        "observed_at": float(sequence),
+        "kubelet_version": scenario_["version"],
+        "machine": scenario_["machine"],
+        "kubelet": scenario_["kubelet"],
+        "devices": scenario_["devices"],
+        "state": {
+            "cpu_manager_state": _cpus(kubelet),
+            "memory_manager_state": _memory(kubelet),
+            "kubelet_internal_checkpoint": _devices(kubelet),
+        },
+        "pods": [
+            {"namespace": "default", "name": pod.name, "uid": uid, "counted": True, "containers": []}
+            for uid, pod in kubelet.active.items()
+        ],
+        "zones": [],
+        "problems": [],
+    }
+
+
+def _cpus(kubelet: NaiveKubelet) -> Json:
+    entries = {uid: {c: format_cpus(s) for c, s in held.items()} for uid, held in kubelet.cpus.entries.items()}
+    return {
+        "policyName": "static",
+        "defaultCpuSet": format_cpus(kubelet.cpus.default),
+        "entries": entries,
+        "checksum": 0,
+    }
+
+
+def _memory(kubelet: NaiveKubelet) -> Json:
+    memory = kubelet.memory
+    machine = {
+        str(i): {
+            "numberOfAssignments": node.assignments,
+            "memoryMap": {
+                kind: {
+                    "total": node.total[kind],
+                    "systemReserved": node.system.get(kind, 0),
+                    "allocatable": node.allocatable[kind],
+                    "reserved": node.reserved.get(kind, 0),
+                    "free": node.free[kind],
+                }
+                for kind in node.total
+            },
+            "cells": sorted(node.cells),
+        }
+        for i, node in memory.nodes.items()
+    }
+    entries = {
+        uid: {
+            c: [{"numaAffinity": sorted(b.mask), "type": b.type, "size": b.size} for b in blocks]
+            for c, blocks in held.items()
+        }
+        for uid, held in memory.blocks.items()
+    }
+    return {"policyName": "Static", "machineState": machine, "entries": entries, "checksum": 0}
+
+
+def _devices(kubelet: NaiveKubelet) -> Json:
+    return {"Data": {"PodDeviceEntries": list(_device_entries(kubelet)), "RegisteredDevices": {}}, "Checksum": 0}
+
+
+def _device_entries(kubelet: NaiveKubelet) -> Iterator[Json]:
+    for uid, containers in kubelet.devices.held.items():
+        for container, resources in containers.items():
+            for resource, ids in resources.items():
+                by_numa: dict[str, list[str]] = {}
+                for device in sorted(ids):
+                    for numa in sorted(kubelet.devices.numa[resource][device] or ()):
+                        by_numa.setdefault(str(numa), []).append(device)
+                yield {
+                    "PodUID": uid,
+                    "ContainerName": container,
+                    "ResourceName": resource,
+                    "DeviceIDs": by_numa,
+                    "AllocResp": "",
+                }

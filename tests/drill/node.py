@@ -1,0 +1,194 @@
+"""One node: a kubelet that follows its pods, and an exporter that reports what the kubelet holds."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Protocol
+
+import orjson
+
+from tests.drill import machines
+from tests.drill.api import Api, Event, Watcher
+from tests.oracle.kubelet import NaiveKubelet
+
+Json = dict[str, Any]
+HEARTBEAT_SECONDS = 30.0
+
+
+class Extender(Protocol):
+    """Where the exporter reports to."""
+
+    async def call(self, method: str, path: str, body: bytes) -> tuple[int, bytes] | None:
+        """Status and body; None: no answer."""
+
+
+@dataclass
+class Tally:
+    """What kubelets did."""
+
+    admitted: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    refusals: list[str] = field(default_factory=list)
+
+
+class Kubelet:
+    """Admits, starts, ends pods; its status updates and its view of the API are late."""
+
+    def __init__(self, number: int, api: Api, tally: Tally, mean_life: float) -> None:
+        self.name = f"node-{number}"
+        self.api, self.tally, self.mean_life = api, tally, mean_life
+        self.timeline = api.timeline
+        self.scenario = machines.scenario(number)
+        self.naive = NaiveKubelet(
+            self.scenario["machine"],
+            self.scenario["kubelet"],
+            self.scenario["devices"],
+            self.scenario["version"],
+            rng=Random(number),
+        )
+        self.on_change: Callable[[], None] = lambda: None
+        self._known: set[str] = set()
+        api.by_node[self.name] = [Watcher(api, self._take, (0.005, 0.1))]
+
+    def _take(self, events: list[Event]) -> None:
+        for kind, pod in events:
+            if pod["spec"].get("nodeName") != self.name:
+                continue
+            uid = pod["metadata"]["uid"]
+            if kind == "DELETED":
+                self._known.discard(uid)
+                if uid in self.naive.active:
+                    self.naive.remove(uid)
+                    self._changed()
+            elif uid not in self._known:
+                self._known.add(uid)
+                self._admit(uid, pod)
+            elif "deletionTimestamp" in pod["metadata"] and pod["status"]["phase"] not in ("Succeeded", "Failed"):
+                self.timeline.after(self.timeline.between(0.1, 2.0), lambda uid=uid: self._stop(uid))  # type: ignore[misc]
+
+    def _admit(self, uid: str, pod: Json) -> None:
+        verdict = self.naive.admit(pod)
+        if not verdict["admit"]:
+            reason = verdict["reason"]
+            self.tally.refused[reason] += 1
+            self.tally.refusals.append(f"t={self.timeline.now:.3f} {self.name} {uid} {reason}: {verdict['message']}")
+            status = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {verdict['message']}"}
+            self._publish(uid, startTime="2026-01-01T00:00:00Z", **status)
+            return
+        self.tally.admitted += 1
+        self._changed()
+        self._publish(uid, startTime="2026-01-01T00:00:00Z")
+        self.timeline.after(self.timeline.between(0.05, 1.0), lambda: self._start(uid))
+        life = self.timeline.random.expovariate(1 / self.mean_life)
+        self.timeline.after(1.0 + life, lambda: self._end(uid))
+
+    def _start(self, uid: str) -> None:
+        if uid in self.naive.active:
+            self.naive.start(uid)
+            self._changed()
+            self._publish(uid, phase="Running")
+
+    def _end(self, uid: str) -> None:
+        """The pod's life is over: it succeeds, or somebody deletes it, gently or by force."""
+        if uid not in self.naive.active:
+            return
+        how = self.timeline.random.random()
+        if how < 0.5:
+            self._publish(uid, phase="Succeeded")
+            self.timeline.after(self.timeline.between(0.0, 1.5), lambda: self._torn_down(uid))
+            self.timeline.after(self.timeline.between(5, 30), lambda: self._delete(uid, force=False))
+        else:
+            self._delete(uid, force=how > 0.95)
+
+    def _delete(self, uid: str, *, force: bool) -> None:
+        pod = self.api.pods.get(uid)
+        finished = pod is not None and pod["status"]["phase"] in ("Succeeded", "Failed")
+        if not self.api.up:
+            self.timeline.after(1.0, lambda: self._delete(uid, force=force))
+        else:
+            self.api.delete(uid, force=force or finished)
+
+    def _stop(self, uid: str) -> None:
+        """The containers of a deleted pod have stopped; then its object goes."""
+        self._torn_down(uid)
+        self._gone(uid)
+
+    def _gone(self, uid: str) -> None:
+        if not self.api.up:
+            self.timeline.after(1.0, lambda: self._gone(uid))
+        else:
+            self.api.delete(uid, force=True)
+
+    def _torn_down(self, uid: str) -> None:
+        if uid in self.naive.active:
+            self.naive.remove(uid)
+            self._changed()
+
+    def _publish(self, uid: str, **status: object) -> None:
+        def write() -> None:
+            if not self.api.up:
+                self.timeline.after(0.5, write)
+            else:
+                self.api.patch(uid, **status)
+
+        self.timeline.after(self.timeline.between(0.005, 0.05), write)
+
+    def _changed(self) -> None:
+        if self.timeline.chance(0.5):  # the collection of what is stale comes sooner or later
+            self.naive.cpus.collect(self.naive.active)
+            self.naive.devices.collect(self.naive.active)
+        self.on_change()
+
+
+class Exporter:
+    """Reports after changes, with delays, losses and overtaking; heartbeats otherwise."""
+
+    def __init__(self, kubelet: Kubelet, extender: Extender) -> None:
+        self.kubelet, self.extender = kubelet, extender
+        self.timeline = kubelet.timeline
+        self.sequence = 0
+        self.held: tuple[int, str] | None = None
+        self.lost = 0
+        self._scheduled = False
+        kubelet.on_change = self.changed
+        self.timeline.after(self.timeline.between(0, 1), self.changed)
+        self.timeline.after(self.timeline.between(0, HEARTBEAT_SECONDS), self.beat)
+
+    def changed(self) -> None:
+        """Something is new: report soon."""
+        if not self._scheduled:
+            self._scheduled = True
+            self.timeline.after(self.timeline.between(0.02, 0.4), self.report)
+
+    async def report(self) -> None:
+        self._scheduled = False
+        self.sequence += 1
+        sequence, kubelet = self.sequence, self.kubelet
+        document = machines.report(kubelet.name, kubelet.scenario, kubelet.naive, "boot", sequence)
+        body = orjson.dumps(document)
+        await self.timeline.sleep(self.timeline.between(0.002, 0.05) * (40 if self.timeline.chance(0.05) else 1))
+        if self.timeline.chance(0.05):
+            self.lost += 1
+            answer = None
+        else:
+            answer = await self.extender.call("PUT", f"/v1/nodes/{kubelet.name}/report", body)
+        if answer is None:
+            self.timeline.after(self.timeline.between(1, 4), self.changed)
+            return
+        status, said = answer
+        assert status in (200, 409), said
+        if status == 200:
+            self.held = (sequence, hashlib.sha256(body).hexdigest())
+
+    async def beat(self) -> None:
+        self.timeline.after(HEARTBEAT_SECONDS * self.timeline.between(0.9, 1.1), self.beat)
+        if self.held is None:
+            self.changed()
+            return
+        beat = {"boot_id": "boot", "sequence": self.held[0], "digest": self.held[1], "observed_at": 0.0}
+        path = f"/v1/nodes/{self.kubelet.name}/heartbeat"
+        answer = await self.extender.call("POST", path, orjson.dumps(beat))
+        if answer is not None and answer[0] in (404, 409):
+            self.changed()
