@@ -16,7 +16,9 @@ new PerformanceObserver((list) => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1440])
 def test_axe_has_nothing_to_object_to(browser: Browser, demo: str, scheme: str, width: int) -> None:
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce")
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+    )
     page = context.new_page()
     for view in VIEWS:
         page.goto(f"{demo}/{view}")
@@ -50,10 +52,14 @@ def test_loading_moves_nothing(page: Page, demo: str) -> None:
 def test_the_theme_follows_the_system_until_it_is_chosen(page: Page, demo: str) -> None:
     page.emulate_media(color_scheme="dark")
     page.goto(demo)
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor + getComputedStyle(document.documentElement).backgroundColor")
+    dark = page.evaluate(
+        "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.documentElement).backgroundColor"
+    )
 
     page.get_by_role("button", name="Use the light theme").click()
-    light = page.evaluate("getComputedStyle(document.body).backgroundColor + getComputedStyle(document.documentElement).backgroundColor")
+    light = page.evaluate(
+        "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.documentElement).backgroundColor"
+    )
     page.reload()
 
     assert light != dark

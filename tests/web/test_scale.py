@@ -27,7 +27,9 @@ def test_five_thousand_nodes_load_filter_and_scroll(page: Page, large: str) -> N
     expect(page.locator(".tile").first).to_be_visible()
     loaded = time.monotonic() - began
 
-    typed = sorted(page.evaluate(_TYPE, text) for text in ("x", "xe", "xeon", "xeon-b", "xeon-b-0", "rack01 gpu", "none", ""))
+    typed = sorted(
+        page.evaluate(_TYPE, text) for text in ("x", "xe", "xeon", "xeon-b", "xeon-b-0", "rack01 gpu", "none", "")
+    )
     page.evaluate(_TYPE, "xeon-b")
     expect(page.locator("#count")).to_have_text("454 of 5,000 nodes")
     page.evaluate(_TYPE, "")
@@ -39,6 +41,8 @@ def test_five_thousand_nodes_load_filter_and_scroll(page: Page, large: str) -> N
 
     assert page.locator(".tile").count() < 100
     assert page.locator("li[aria-posinset='5000']").count() == 1
-    print(f"5,000 nodes: loaded in {loaded:.2f} s, filtered in {typed[len(typed) // 2]:.1f} ms (median), {typed[-1]:.1f} ms (worst)")
+    print(
+        f"5,000 nodes: loaded in {loaded:.2f} s, filtered in {typed[len(typed) // 2]:.1f} ms (median), {typed[-1]:.1f} ms (worst)"
+    )
     assert loaded < LOAD_SECONDS
     assert typed[len(typed) // 2] < FILTER_MS

@@ -13,6 +13,7 @@ const KIND_ORDER = /** @type {const} */ (["yes", "unsure", "now", "never"]);
 const form = /** @type {HTMLFormElement} */ (byId("ask"));
 const manifest = /** @type {HTMLTextAreaElement} */ (byId("manifest"));
 const fault = byId("ask-error");
+const headline = byId("headline");
 const output = byId("answer");
 const submit = /** @type {HTMLButtonElement} */ (form.querySelector("button.primary"));
 /** @type {AbortController | null} */
@@ -97,6 +98,7 @@ function clear() {
 
 /** The answer that is shown at present: the card about capacity stays while only filters change. @type {any} */
 let shown = null;
+let askedAt = "";
 /** @type {HTMLElement | null} */
 let capacity = null;
 
@@ -104,22 +106,26 @@ function showAnswer() {
   const { reply } = state;
   if (!reply) {
     shown = null;
+    fill(headline);
     fill(output);
     return;
   }
   if (shown !== reply) {
     shown = reply;
     capacity = capacityCard(state.manifest);
+    askedAt = new Date().toLocaleTimeString();
   }
   const answers = [...state.answers.values()];
   const fitting = answers.filter(({ kind }) => kind === "yes").length;
   const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.reason : undefined;
+  const result = fitting ? `Fits on ${number(fitting)} of ${plural(answers.length, "node")}` : "Fits on no node";
+  if (headline.textContent !== result) fill(headline, icon(fitting ? "yes" : "never"), result);
+  headline.className = `headline ${fitting ? "yes" : "never"}`;
   fill(output,
-    h("p", { class: fitting ? "headline yes" : "headline never" }, icon(fitting ? "yes" : "never"),
-      fitting ? `Fits on ${number(fitting)} of ${plural(answers.length, "node")}` : "Fits on no node"),
     wants(reply.pod),
     share(answers),
     reasons(answers),
+    fitting ? null : h("p", { class: "hint" }, "Choose a node to see why, and what would fit there."),
     fitting ? capacity : null);
   if (focused !== undefined) {
     const again = [...output.querySelectorAll("button")].find((button) => button.dataset.reason === focused);
@@ -132,6 +138,7 @@ function wants(pod) {
   const requests = Object.entries(pod.requests).map(([name, quantity]) => `${name} ${quantity}`).join(", ");
   return h("div", { class: "hint" },
     h("p", {}, `${pod.kind} ${pod.namespace}/${pod.name} · ${pod.qos}${requests ? ` · ${requests}` : ""}`),
+    h("p", {}, `Asked at ${askedAt}`),
     pod.notes.map((/** @type {string} */ note) => h("p", {}, note)));
 }
 

@@ -42,6 +42,7 @@ function decision({ pod, calls }) {
     h("time", {}, ago(latest.seconds_ago)),
     h("p", { class: "why" },
       `${plural(filtered.passed, "node")} of ${filtered.candidates} offered`,
-      ranked ? [", best ", h("strong", {}, ranked.node)] : "",
-      ...filtered.reasons.map((/** @type {any} */ reason) => h("span", {}, ` · ${reason.nodes} × ${reason.reason}`))));
+      ranked ? [", best ", h("strong", {}, ranked.node)] : null),
+    h("ul", { class: "why" }, filtered.reasons.map((/** @type {any} */ reason) =>
+      h("li", {}, h("strong", {}, reason.nodes), ` ${reason.reason}`))));
 }

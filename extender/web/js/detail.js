@@ -7,7 +7,7 @@ import { landingOf, nodeMap, podName } from "./map.js";
 import { look, slotsOf } from "./palette.js";
 import { addressOf, state } from "./state.js";
 import { ago, bytes, parseList, plural, shortResource } from "./units.js";
-import { answerOf, verdictParts } from "./verdict.js";
+import { TITLES, answerOf, verdictParts } from "./verdict.js";
 
 const EVERY_MS = 5000;
 
@@ -23,7 +23,8 @@ export class Detail {
     /** Answer to the pod. @type {any} */
     this.answer = null;
     this.heard = h("span", { class: "tag" });
-    this.verdict = h("div", { "aria-live": "polite" });
+    this.verdict = h("div");
+    this.said = h("p", { class: "sr", role: "status" });
     this.mapPlace = h("div");
     fill(pane, head(name, []), h("p", { class: "hint", role: "status" }, "Loading…"));
     this.refresh();
@@ -75,16 +76,16 @@ export class Detail {
   show() {
     const { node } = this;
     const known = node.cpus > 0;
-    fill(this.pane, ...[
+    keepOpen(this.pane, () => fill(this.pane,
       head(node.name, [certainty(node), this.heard, ...facts(node)]),
       problems(node),
+      this.said,
       this.verdict,
       known ? this.mapPlace : h("p", { class: "hint" }, "Without a usable report there is no map."),
       known ? roomTable(node) : null,
       known ? this.holdersTable() : null,
       otherPods(node),
-      settings(node),
-    ].filter((part) => part !== null));
+      settings(node)));
     this.showMap(this.answer?.verdict);
   }
 
@@ -92,6 +93,7 @@ export class Detail {
     const { answer, node } = this;
     if (!answer) {
       fill(this.verdict);
+      fill(this.said);
       return;
     }
     const { kind } = answerOf(answer);
@@ -99,11 +101,12 @@ export class Detail {
       this.showMap(verdict);
       byId("map").scrollIntoView({ block: "center" });
     };
-    fill(this.verdict, h("section", { class: `card ${kind}`, "aria-label": "What this node answers to the pod" },
+    fill(this.said, `${node.name}: ${TITLES[kind]}`);
+    keepOpen(this.verdict, () => fill(this.verdict, h("section", { class: `card ${kind}`, "aria-label": "What this node answers to the pod" },
       verdictParts(answer),
       kind === "yes" ? null : nearestRequests(answer.explanation?.nearest ?? [], draw),
       answer.explanation ? story(answer.explanation) : null,
-      node.cpus > 0 ? tryChanges(node, state.manifest, draw) : null));
+      node.cpus > 0 ? tryChanges(node, state.manifest, draw) : null)));
   }
 
   /** @param {any} verdict */
@@ -137,6 +140,17 @@ export class Detail {
     for (const cell of map.querySelectorAll("[data-uid]")) {
       cell.classList.toggle("lit", cell instanceof HTMLElement && cell.dataset.uid === uid);
     }
+  }
+}
+
+/** Draw anew, and leave open what somebody opened. @param {HTMLElement} element @param {() => void} draw */
+function keepOpen(element, draw) {
+  const titles = (/** @type {string} */ selector) =>
+    [...element.querySelectorAll(selector)].map((summary) => summary.textContent);
+  const open = new Set(titles("details[open] > summary"));
+  draw();
+  for (const details of element.querySelectorAll("details")) {
+    if (open.has(details.querySelector("summary")?.textContent ?? "")) details.open = true;
   }
 }
 

@@ -93,11 +93,14 @@ export function tag(text, kind, title) {
  * @param {(Child | Child[] | {num: Child})[][]} rows
  */
 export function table(caption, heads, rows) {
-  return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": caption },
+  const frame = h("div", { class: "scroll-x", role: "group", "aria-label": caption },
     h("table", {},
       h("caption", { class: "sr" }, caption),
       h("thead", {}, h("tr", {}, heads.map((head) => cell("th", head, { scope: "col" })))),
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((each) => cell("td", each)))))));
+  // Reached by the keyboard only where there is something to scroll.
+  new ResizeObserver(() => { frame.tabIndex = frame.scrollWidth > frame.clientWidth ? 0 : -1; }).observe(frame);
+  return frame;
 }
 
 /**

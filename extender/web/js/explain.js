@@ -42,8 +42,9 @@ function offers(step) {
 function otherStep(step) {
   const subject = step.container ?? "the pod";
   if (step.step === "allocation") return h("li", {}, tag("takes"), `${subject}: ${step.taken}`);
-  return h("li", {}, tag(step.admitted ? "merge" : "refused", step.admitted ? "yes" : "never"),
-    `${subject}: ${step.policy} chooses ${numaNames(step.affinity)}${step.preferred ? "" : ", not preferred"}. ${step.why}`);
+  const [word, kind] = step.admitted ? /** @type {const} */ (["chooses", "yes"]) : /** @type {const} */ (["refuses", "never"]);
+  const what = step.admitted ? `${numaNames(step.affinity)}${step.preferred ? "" : ", not preferred"}: ` : "";
+  return h("li", {}, tag(word, kind), `${subject}: ${step.policy}, ${what}${step.why}`);
 }
 
 /**
@@ -56,7 +57,7 @@ export function nearestRequests(nearest, show) {
   return h("div", { class: "nearest" }, h("h4", {}, "It would fit here with"),
     h("ul", { class: "nearest" }, nearest.map((each) => h("li", { class: "yes" }, icon("yes"),
       h("span", {}, each.change),
-      h("button", { type: "button", onclick: () => show(each.verdict) }, "Show on the map")))));
+      h("button", { type: "button", class: "quiet small", onclick: () => show(each.verdict) }, "Show on the map")))));
 }
 
 /**

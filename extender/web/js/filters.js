@@ -28,7 +28,7 @@ export function setUpFilters() {
     offers.version(unique(nodes.map((node) => minor(node.kubelet_version))));
     offers.state(STATES);
     offers.free(FREE.map((count) => [count, `${count}+ CPUs`]));
-    offers.verdict(state.answers.size ? Object.entries(KINDS) : [], state.answers.size ? "any answer" : "none asked");
+    offers.verdict(state.answers.size ? Object.entries(KINDS) : [], state.answers.size ? "any" : "–");
     offers.sort([["name", "by name"], ["free", "most room"]], state.answers.size ? "best first" : "by name");
     reset.classList.toggle("unneeded", Object.values(filters).every((value) => value === ""));
   };

@@ -69,7 +69,7 @@ function numaBlock(numa, drawing) {
   const cpus = numa.cores.flat().length;
   const text = node.cpu_policy === "static" ? `${free} of ${plural(cpus, "CPU")} free` : `${plural(cpus, "CPU")}, shared`;
   return h("div", { class: lands ? "numa lands" : "numa" },
-    h("h4", {}, `NUMA ${numa.id}`, h("span", {}, text, lands ? `, ${lands} for the pod` : "")),
+    h("h4", {}, `NUMA ${numa.id}`, h("span", {}, lands ? [h("strong", {}, `${lands} for the pod`), ` of ${free} free`] : text)),
     h("div", { class: "cores", "aria-hidden": "true" },
       numa.cores.map((/** @type {number[]} */ core) => h("div", { class: "core" }, core.map((id) => cpuCell(id, drawing))))),
     Object.entries(numa.memory).map(([type, view]) => memoryBar(numa, type, view, drawing)),

@@ -44,7 +44,7 @@ export function bytes(amount) {
 export function amount(resource, amount) {
   if (resource === "cpu") return plural(amount, "CPU");
   if (resource === "memory" || resource.startsWith("hugepages-")) return bytes(amount);
-  return `${amount} × ${resource}`;
+  return `${amount} × ${shortResource(resource)}`;
 }
 
 /** @param {number} count @param {string} noun */

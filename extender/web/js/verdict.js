@@ -62,7 +62,7 @@ function failed(node) {
 }
 
 /** @type {Record<Answer["kind"], string>} */
-const TITLES = {
+export const TITLES = {
   yes: "The pod fits here",
   now: "The pod does not fit now",
   never: "The pod can never fit here",
@@ -123,7 +123,7 @@ function placementRow(name, placement) {
   return [
     name,
     placement.cpus ? h("code", {}, placement.cpus) : "shared pool",
-    [numaNames(placement.affinity).replace("NUMA ", ""), placement.preferred ? null : " (spread)"],
+    [numaNames(placement.affinity).replace("NUMA ", ""), placement.preferred ? null : ", not aligned"],
     memory.length ? memory : "anywhere",
     devices.length ? devices : "none",
   ];
