@@ -153,7 +153,8 @@ class Agent:
             self._metrics.sequence.set(report.sequence)
             LOG.info(
                 "published node=%s sequence=%d bytes=%d problems=%d changed=%r",
-                report.node_name, report.sequence, len(body), len(report.problems), describe_changes(before, report),
+                report.node_name, report.sequence, reply.sent_bytes, len(report.problems),
+                describe_changes(before, report),
             )  # fmt: skip
         return reply
 
@@ -169,7 +170,7 @@ class Agent:
     def _sent(self, kind: str, send: Callable[[bytes], Reply], body: bytes) -> Reply:
         reply = send(body)
         self._metrics.messages.labels(kind, reply.outcome.value).inc()
-        self._metrics.bytes_sent.labels(kind).inc(len(body))
+        self._metrics.bytes_sent.labels(kind).inc(reply.sent_bytes)
         if reply.outcome is Outcome.ACCEPTED:
             self._metrics.last_contact.set_to_current_time()
             jitter = random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads load, hides nothing

@@ -20,7 +20,10 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.bytes_sent = Counter(
-            "numa_exporter_sent_bytes", "Bytes of message bodies sent", ("kind",), registry=self.registry
+            "numa_exporter_sent_bytes",
+            "Bytes of message bodies sent, as packed for the way",
+            ("kind",),
+            registry=self.registry,
         )
         self.look_seconds = Histogram(
             "numa_exporter_look_seconds", "Time to look at the node and build a report",

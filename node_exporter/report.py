@@ -208,8 +208,8 @@ class NodeReport:
 class Heartbeat:
     """Says that the report (`boot_id`, `sequence`) still holds at `observed_at`.
 
-    `digest` is the SHA-256, in hex, of that report's body as it was sent. A reader that does not hold this very report
-    answers 404 or 409, and gets the full one.
+    `digest` is the SHA-256, in hex, of that report's body as it was sent, before it was packed for the way. A reader
+    that does not hold this very report answers 404 or 409, and gets the full one.
     """
 
     boot_id: str

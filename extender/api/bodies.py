@@ -1,8 +1,18 @@
-"""Request bodies, bounded."""
+"""Request bodies, bounded: as sent, and as unpacked.
 
+Laws of this file
+- No more than the limit is ever held, whatever a few bytes unpack to.
+- One gzip stream and nothing after it is a body; anything else that claims to be gzip is refused.
+"""
+
+import zlib
 from typing import Any, Final
 
 from fastapi import Request
+
+from extender.wire.errors import WireError
+
+GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class BodyTooLargeError(Exception):
@@ -13,19 +23,53 @@ class BodyTooLargeError(Exception):
         self.limit: Final = limit
 
 
+class EncodingError(WireError):
+    """The body is packed in a way that is not accepted; `gzip` and `identity` are."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__("", f"content-encoding {encoding[:40]!r} is not accepted; gzip is")
+
+
 async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body; raises BodyTooLargeError as soon as it is known to be over *limit* bytes."""
+    """The whole body, unpacked if it came with `Content-Encoding: gzip`.
+
+    Raises:
+        BodyTooLargeError: as soon as it is known to be over *limit* bytes, packed or unpacked.
+        EncodingError: another encoding.
+        WireError: not gzip although it says so.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise BodyTooLargeError(limit)
+    unpacker = _unpacker(request.headers.get("content-encoding", ""))
     chunks = []
     size = 0
-    async for chunk in request.stream():
+    async for packed in request.stream():
+        chunk = packed if unpacker is None else _unpack(unpacker, packed, limit + 1 - size)
         size += len(chunk)
         if size > limit:
             raise BodyTooLargeError(limit)
         chunks.append(chunk)
+    if unpacker is not None and (not unpacker.eof or unpacker.unused_data):
+        raise WireError("", "the body ends before its gzip stream, or goes on after it")
     return b"".join(chunks)
+
+
+def _unpacker(encoding: str) -> "zlib._Decompress | None":
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        return None
+    if encoding in ("gzip", "x-gzip"):
+        return zlib.decompressobj(GZIP)
+    raise EncodingError(encoding)
+
+
+def _unpack(unpacker: "zlib._Decompress", packed: bytes, most: int) -> bytes:
+    """What *packed* adds to the body, at most *most* bytes of it."""
+    try:
+        return unpacker.decompress(packed, most)
+    except zlib.error as error:
+        raise WireError("", f"not gzip: {error}") from None
 
 
 def json_body(schema: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from extender.api.bodies import BodyTooLargeError
+from extender.api.bodies import BodyTooLargeError, EncodingError
 from extender.cluster.state import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError
@@ -60,6 +60,10 @@ def install(app: FastAPI) -> None:
 async def _wire_error(_request: Request, error: Exception) -> Response:
     if isinstance(error, NotJSONError | NotYAMLError):
         return problem(HTTPStatus.BAD_REQUEST, error.reason)
+    if isinstance(error, EncodingError):
+        response = problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, error.reason)
+        response.headers["accept-encoding"] = "gzip"
+        return response
     if isinstance(error, WireError):
         return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.field)
     raise error

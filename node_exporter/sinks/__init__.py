@@ -19,11 +19,15 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """`detail`: one line for the log. `retry_after_seconds`: the receiver's own wish, None if it has none."""
+    """`detail`: one line for the log. `retry_after_seconds`: the receiver's own wish, None if it has none.
+
+    `sent_bytes`: the message's size on its way.
+    """
 
     outcome: Outcome
     detail: str = ""
     retry_after_seconds: float | None = None
+    sent_bytes: int = 0
 
 
 class Sink(Protocol):

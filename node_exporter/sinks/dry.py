@@ -28,4 +28,4 @@ class DrySink:
             self._stream.flush()
         except OSError as error:
             return Reply(outcome=Outcome.UNAVAILABLE, detail=str(error))
-        return Reply(outcome=Outcome.ACCEPTED)
+        return Reply(outcome=Outcome.ACCEPTED, sent_bytes=len(body) + 1)

@@ -114,7 +114,7 @@ def measure(name: str, root: Path, cpus: int, seconds: float, changes_per_second
         elapsed = time.monotonic() - started
         used = cpu_seconds(process.pid) - start_cpu
         memory = peak_mebibytes(process.pid)
-    sent = sum(len(message.body) for message in extender.messages) / elapsed * 3600
+    sent = sum(message.sent_bytes for message in extender.messages) / elapsed * 3600
     line = {
         "phase": name,
         "seconds": round(elapsed, 1),
@@ -123,6 +123,7 @@ def measure(name: str, root: Path, cpus: int, seconds: float, changes_per_second
         "peak_mib": round(memory, 1),
         "messages": len(extender.messages),
         "report_bytes": len(extender.messages[0].body),
+        "report_bytes_sent": extender.messages[0].sent_bytes,
         "bytes_per_hour": round(sent),
     }
     if latencies:

@@ -1,5 +1,6 @@
 """An HTTP server that plays the extender: keeps what it was sent, and answers as the test says."""
 
+import gzip
 import socket
 import ssl
 import threading
@@ -15,13 +16,14 @@ import orjson
 
 @dataclass(frozen=True)
 class Message:
-    """One request: method, path, headers with lower-case names, and body."""
+    """One request: method, path, headers with lower-case names, and body, unpacked; `sent_bytes` as it came."""
 
     method: str
     path: str
     headers: dict[str, str]
     body: bytes
     at: float = field(default_factory=time.monotonic)
+    sent_bytes: int = 0
 
     @property
     def json(self) -> Any:  # noqa: ANN401 - what tests look into
@@ -58,9 +60,10 @@ class FakeExtender:
                 extender._connections.append(self.connection)
 
             def do_PUT(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                sent = self.rfile.read(int(self.headers["content-length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                message = Message(self.command, self.path, headers, body)
+                body = gzip.decompress(sent) if headers.get("content-encoding") == "gzip" else sent
+                message = Message(self.command, self.path, headers, body, sent_bytes=len(sent))
                 answer = extender.answer(message)
                 time.sleep(answer.delay_seconds)
                 with extender._changed:

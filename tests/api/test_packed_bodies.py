@@ -1,0 +1,58 @@
+"""Bodies that come packed: unpacked within the limit, or refused."""
+
+import gzip
+import zlib
+
+import orjson
+import pytest
+from starlette.testclient import TestClient
+
+from tests.reports import report_of, sample
+
+LIMIT = 1 << 20
+BODY = orjson.dumps(report_of(sample()))
+
+
+def put(client: TestClient, content: bytes, encoding: str = "gzip") -> tuple[int, str]:
+    """Status and detail of the answer."""
+    reply = client.put("/v1/nodes/node-a/report", content=content, headers={"content-encoding": encoding})
+    return reply.status_code, reply.json().get("detail", "")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "GZip", "identity", ""])
+def test_a_report_may_be_packed(client: TestClient, encoding: str) -> None:
+    content = gzip.compress(BODY) if "gzip" in encoding.lower() else BODY
+
+    assert put(client, content, encoding) == (200, "")
+
+
+def test_a_bomb_is_a_413_at_the_limit(client: TestClient) -> None:
+    bomb = gzip.compress(bytes(200 * LIMIT))
+    assert len(bomb) < LIMIT
+
+    assert put(client, bomb) == (413, f"the body is larger than {LIMIT} bytes")
+    assert put(client, gzip.compress(b" " * (LIMIT + 1)))[0] == 413
+    assert put(client, gzip.compress(BODY + b" " * (LIMIT - len(BODY))))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("content", "detail"),
+    [
+        (BODY, "not gzip"),
+        (zlib.compress(BODY), "not gzip"),
+        (gzip.compress(BODY)[:-9], "ends before its gzip stream"),
+        (gzip.compress(BODY) + b"more", "goes on after it"),
+        (gzip.compress(BODY[:9]) + gzip.compress(BODY[9:]), "goes on after it"),
+        (b"", "ends before its gzip stream"),
+    ],
+)
+def test_what_only_claims_to_be_gzip_is_refused(client: TestClient, content: bytes, detail: str) -> None:
+    status, told = put(client, content)
+
+    assert status == 422
+    assert detail in told
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "deflate", "gzip, gzip"])
+def test_other_encodings_are_a_415_that_names_ours(client: TestClient, encoding: str) -> None:
+    assert put(client, BODY, encoding) == (415, f"content-encoding {encoding!r} is not accepted; gzip is")
