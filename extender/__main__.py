@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-COMMANDS: Final = ("demo", "lint", "replay", "serve")
+COMMANDS: Final = ("capacity", "demo", "explain", "lint", "map", "nodes", "replay", "serve", "what-if")
 """Each is a module of `extender.cli` with a click command of the same name, imported only when it is asked for."""
 
 
@@ -16,7 +16,9 @@ class _Commands(click.Group):
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"extender.cli.{name}"), name)
+        name = name.replace("-", "_")
+        module = importlib.import_module(f"extender.cli.{name}")
+        command = getattr(module, name, None) or getattr(module, f"{name}_")
         assert isinstance(command, click.Command)
         return command
 

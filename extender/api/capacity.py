@@ -80,7 +80,7 @@ def capacity_router(service: Service) -> APIRouter:
         capacity = Capacity(mix, service.judge, asked.max_copies)
         if wants_lines(request):
             return StreamingResponse(as_lines(_capacity_lines(capacity, subjects)), media_type=NDJSON)
-        return Response(await asyncio.to_thread(_capacity, capacity, subjects), media_type="application/json")
+        return Response(await asyncio.to_thread(capacity_reply, capacity, subjects), media_type="application/json")
 
     @router.post(
         "/plan",
@@ -121,7 +121,8 @@ _PLAN_EXAMPLE: Final = (
 )
 
 
-def _capacity(capacity: Capacity, subjects: Sequence[Subject]) -> bytes:
+def capacity_reply(capacity: Capacity, subjects: Sequence[Subject]) -> bytes:
+    """The whole `CapacityReply`."""
     *nodes, last = _capacity_lines(capacity, subjects)
     return orjson.dumps({**last, "nodes": nodes})
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from extender.replay.admission import is_indifferent, start_pod
+from extender.replay.admission import admit, is_indifferent, start_pod
 from extender.replay.branches import admit_in_all
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
@@ -143,16 +143,24 @@ class Capacity:
         """The states after one more copy, or why there is none."""
         request = replace(request, uid=f"what-if-{number}")
         self.replays += len(states)
-        outcomes = admit_in_all(kubelet, states, request, max_replays=MAX_REPLAYS_A_COPY)
+        if len(states) == 1:
+            first = admit(kubelet, states[0], request, max_replays=MAX_REPLAYS_A_COPY)
+            outcomes = (first, *first.alternatives)
+            complete = first.complete
+        else:
+            outcomes = admit_in_all(kubelet, states, request, max_replays=MAX_REPLAYS_A_COPY)
+            complete = all(outcome.complete for outcome in outcomes)
         for outcome in outcomes:
             verdict = outcome.verdict
             if isinstance(verdict, Rejected):
                 detail = first_fault(kubelet, states[0], verdict, ())
                 return (), Limit("topology", refusal_of(verdict).text, detail, verdict.resource)
-        if any(not outcome.complete for outcome in outcomes):
+        if not complete:
             return (), Limit("topology", Refusal.CHANCE.text, "too many random choices of devices to try them all")
         started = any(c.reusable for c in request.containers)
         after = (start_pod(o.state, request) if started else o.state for o in outcomes)
+        if len(outcomes) == 1:
+            return tuple(after), None
         return tuple({state.key: state for state in after}.values()), None
 
     def _number(self, kubelet: Kubelet) -> int:
@@ -180,7 +188,11 @@ class Capacity:
         for wanted in self._wanted:
             in_all = add(in_all, wanted)
         rounds = min(
-            ((total[name] - requested.get(name, 0)) // amount for name, amount in in_all.items() if name in total),
+            (
+                (total.get(name, 0) - requested.get(name, 0)) // amount
+                for name, amount in in_all.items()
+                if name in total or "/" in name
+            ),
             default=self._max,
         )
         rounds = max(0, min(rounds, self._max))

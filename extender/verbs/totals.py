@@ -57,11 +57,15 @@ def node_allocatable(kubelet: Kubelet, devices: DeviceState) -> dict[str, int]:
 
 
 def shortages(wanted: Milli, allocatable: Milli, requested: Milli) -> Iterator[tuple[str, int, int]]:
-    """(resource, wanted, left) of each resource of which too little is left; those without a total are passed over."""
+    """(resource, wanted, left) of each resource of which too little is left.
+
+    Extended resources that the node does not name do not exist there; others without a total are passed over.
+    """
     for name, amount in wanted.items():
-        left = allocatable[name] - requested.get(name, 0) if name in allocatable else amount
-        if amount > left:
-            yield name, amount, left
+        if name in allocatable or "/" in name:
+            left = allocatable.get(name, 0) - requested.get(name, 0)
+            if amount > left:
+                yield name, amount, left
 
 
 def add(one: Milli, other: Milli) -> dict[str, int]:

@@ -1,11 +1,11 @@
-"""Run the benchmarks named, or all: `python -m tests.bench [replay] [filter_http]`."""
+"""Run the benchmarks named, or all: `python -m tests.bench [replay] [filter_http] [preempt]`."""
 
 import importlib
 import sys
 
 from rich.console import Console
 
-ALL = ("replay", "filter_http")
+ALL = ("replay", "filter_http", "preempt", "capacity")
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ HARDWARE = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=32, threads=2, 
 
 def run(console: Console) -> None:
     """Measure and print."""
-    states = _distinct_states()
+    states = distinct_states()
     for nodes in CLUSTERS:
         with _server() as port:
             connection = http.client.HTTPConnection("127.0.0.1", port)
@@ -47,7 +47,7 @@ def run(console: Console) -> None:
             console.print(_measure(connection, names))
 
 
-def _distinct_states() -> list[SampleNode]:
+def distinct_states() -> list[SampleNode]:
     """Nodes of one shape, each with other pods: 300 states that answer differently."""
     found: dict[object, SampleNode] = {}
     for seed in itertools.count():

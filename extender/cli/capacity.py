@@ -1,0 +1,53 @@
+"""`numa-extender capacity`."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from extender.cli.asking import asking, asking_options
+from extender.cli.output import output_option, show
+from extender.cli.questions import manifest_option, node_options, nodes_of, read_manifest
+from extender.cli.render import capacity_table
+
+
+@click.command()
+@manifest_option
+@node_options
+@click.option("--max-copies", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Per node.")
+@output_option
+@asking_options
+def capacity(
+    files: tuple[Path, ...],
+    *,
+    max_copies: int,
+    output: str,
+    server: str,
+    token_file: Path | None,
+    ca_file: Path | None,
+    reports: tuple[Path, ...],
+    **nodes: Any,
+) -> None:
+    """How many copies of a pod fit now, on each node and in all, and what runs out first.
+
+    Several -f are a mix of pods, taken in turn.
+    """
+    question = {"pods": [read_manifest(file) for file in files], "max_copies": max_copies, **nodes_of(**nodes)}
+    with asking(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as asker:
+        total = asker.get("/v1/nodes", {"limit": 1})["total"] if sys.stderr.isatty() else None
+        *answers, last = _counted(asker.lines("/v1/capacity", question), total)
+    show(output, {**last, "nodes": answers}, capacity_table)
+
+
+def _counted(lines: Iterator[Any], total: int | None) -> Iterator[Any]:
+    """The lines, with a bar of progress on a terminal."""
+    if total is None:
+        yield from lines
+        return
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TextColumn("nodes"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield from progress.track(lines, total=total)

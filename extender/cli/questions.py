@@ -1,0 +1,117 @@
+"""What the commands that ask about a pod share: reading manifests, and naming nodes, hypothetical ones too."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from extender.cli.asking import complete_node
+from extender.wire.documents import read_document
+from extender.wire.errors import WireError
+
+F = TypeVar("F", bound=Callable[..., Any])
+MAX_FILE_BYTES: Final = 16 << 20
+_MANIFEST: Final = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
+Json = dict[str, Any]
+
+
+def manifest_option(command: F) -> F:
+    """`-f FILE`, once or more, as `files`."""
+    return click.option(
+        "-f",
+        "--file",
+        "files",
+        required=True,
+        multiple=True,
+        type=_MANIFEST,
+        help="Manifest of a pod, or of anything with a pod template; YAML or JSON; - is standard input.",
+    )(command)
+
+
+def node_options(command: F) -> F:
+    """The options that say which nodes a question is about."""
+    for option in reversed(
+        (
+            click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only this live node."),
+            click.option("--copy", "copies", multiple=True, shell_complete=complete_node, help="A copy of this node."),
+            click.option("--machine", "machines", multiple=True, help="An empty machine of the catalogue."),
+            click.option("--empty", is_flag=True, help="Copies: with no pods on them."),
+            click.option("--remove-pod", "removed", multiple=True, help="Copies: without NAMESPACE/NAME, or this UID."),
+            click.option(
+                "--add-pod", "added", multiple=True, type=_MANIFEST, help="Copies, machines: with this pod on them."
+            ),
+            click.option(
+                "--set",
+                "settings",
+                multiple=True,
+                metavar="FIELD=VALUE",
+                help="Copies, machines: another KubeletConfiguration, such as topologyManagerPolicy=restricted.",
+            ),
+            click.option("--kubelet-version", help="Copies, machines: another kubelet."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def read_manifest(file: Path) -> Json:
+    """The one document of a file; raises ClickException naming the file."""
+    try:
+        body = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror}") from None
+    if len(body) > MAX_FILE_BYTES:
+        raise click.ClickException(f"{file}: larger than {MAX_FILE_BYTES >> 20} MiB")
+    try:
+        document = read_document(body, "")
+    except WireError as error:
+        raise click.ClickException(f"{file}: {error}") from None
+    if not isinstance(document, dict):
+        raise click.ClickException(f"{file}: not a manifest")
+    return document
+
+
+def nodes_of(
+    *,
+    nodes: tuple[str, ...],
+    copies: tuple[str, ...],
+    machines: tuple[str, ...],
+    empty: bool,
+    removed: tuple[str, ...],
+    added: tuple[Path, ...],
+    settings: tuple[str, ...],
+    kubelet_version: str | None,
+) -> Json:
+    """`nodes` and `hypothetical` of a question."""
+    changes: Json = {}
+    if settings:
+        changes["kubelet"] = _settings(settings)
+    if kubelet_version:
+        changes["kubelet_version"] = kubelet_version
+    if added:
+        changes["add_pods"] = [read_manifest(file) for file in added]
+    of_copies = {**changes, "empty": empty, "remove_pods": list(removed)}
+    if (changes or empty or removed) and not (copies or machines):
+        raise click.UsageError("--set, --empty and the like change copies and machines: name one with --copy")
+    hypothetical = [{"copy_of": name, "name": f"{name} (copy)", **of_copies} for name in copies]
+    hypothetical += [{"machine": name, "name": f"{name} (machine)", **changes} for name in machines]
+    if not hypothetical:
+        return {"nodes": list(nodes) or None}
+    return {"nodes": list(nodes), "hypothetical": hypothetical}
+
+
+def _settings(texts: tuple[str, ...]) -> Json:
+    """Of FIELD=VALUE, and of FIELD.KEY=VALUE for a field that is a map."""
+    fields: Json = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        field, dot, key = name.partition(".")
+        if not equals or not field:
+            raise click.UsageError(f"--set {text}: not of the form FIELD=VALUE")
+        if dot:
+            fields[field] = {**fields.get(field, {}), key: value}
+        else:
+            fields[field] = value
+    return fields

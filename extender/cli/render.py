@@ -1,0 +1,188 @@
+"""Answers as tables: what-if, capacity, nodes, decisions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+Json = Mapping[str, Any]
+_MARKS: Final = {
+    "fits": ("✓ fits", "green"),
+    "topology": ("✗ refused", "red"),
+    "scheduler": ("✗ not offered", "yellow"),
+    "unknown": ("? unknown", "yellow"),
+}
+_COUNTED: Final = {"fits": "fit", "topology": "refused", "scheduler": "not offered", "unknown": "unknown"}
+_UNITS: Final = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
+
+
+def pod_line(reply: Json) -> Text:
+    """The pod of a what-if in a line, and what is odd about it."""
+    pod = reply["pod"]
+    wants = ", ".join(f"{amount} {name}" for name, amount in pod["requests"].items()) or "nothing"
+    text = Text(f"{pod['kind']} {pod['namespace']}/{pod['name']} ({pod['qos']}) asks for {wants}\n")
+    for note in pod["notes"]:
+        text.append(f"note: {note}\n", style="yellow")
+    return text
+
+
+def what_if_table(reply: Json) -> RenderableType:
+    """One row a node: outcome, certainty, score, and where it lands or why not."""
+    table = _table("node", "outcome", "score", "placement, or why not")
+    for answer in reply["nodes"]:
+        mark, style = _MARKS[answer["outcome"]]
+        if answer["certainty"] != "exact" and answer["outcome"] != "unknown":
+            mark = f"{mark} ({answer['certainty']})"
+        score = "" if answer["score"] is None else str(answer["score"])
+        table.add_row(Text(answer["node"]), Text(mark, style), score, Text("\n".join(_answer_lines(answer))))
+    summary = reply["summary"]
+    counted = ", ".join(f"{summary[outcome]} {word}" for outcome, word in _COUNTED.items() if summary[outcome])
+    return Group(table, Text(f"of {summary['nodes']} nodes: {counted}") if summary["nodes"] else Text("no nodes"))
+
+
+def _answer_lines(answer: Json) -> Iterator[str]:
+    verdict = answer["verdict"]
+    if answer["outcome"] == "scheduler":
+        fails = (check for check in answer["scheduler"]["checks"] if check["outcome"] == "fails")
+        yield from (f"{check['check']}: {check['detail']}" for check in fails)
+    elif not answer["passes"]:
+        story = answer["explanation"]
+        yield (story or {}).get("first_fault") or answer["why"]
+        if story is not None:
+            yield from (f"would fit: {each['change']}" for each in story["nearest"])
+    elif verdict is None:
+        yield "nothing is known of the node"
+    elif not verdict["containers"]:
+        yield answer["why"]
+    else:
+        yield from (f"{name}: {placement_line(placement)}" for name, placement in verdict["containers"].items())
+
+
+def placement_line(placement: Json) -> str:
+    """Where one container lands: NUMA nodes, CPUs, memory, devices."""
+    parts = []
+    if placement["affinity"] is not None:
+        parts.append(f"NUMA {_ids(placement['affinity'])}")
+    parts.append(f"CPUs {placement['cpus']}" if placement["cpus"] else "shared CPUs")
+    parts += [f"{amount(b['size'])} {b['type']} on NUMA {_ids(b['numa'])}" for b in placement["memory"]]
+    parts += [f"{', '.join(ids)}" for ids in placement["devices"].values() if ids]
+    return "; ".join(parts)
+
+
+def steps_text(answer: Json) -> RenderableType:
+    """The story behind one node's answer, step by step."""
+    story = answer["explanation"]
+    text = Text(f"\n{answer['node']}\n", style="bold")
+    if story is None:
+        return text.append("  not told: it fares like another node, or too little is known of it\n", style="")
+    for step in story["steps"]:
+        text.append(f"  {_step(step)}\n", style="")
+    if story["steps_left_out"]:
+        text.append(f"  … and {story['steps_left_out']} more steps\n", style="")
+    if story["first_fault"]:
+        text.append(f"  → {story['first_fault']}\n", style="red")
+    for each in story["nearest"]:
+        text.append(f"  would fit: {each['change']}\n", style="green")
+    if story["first_fault"] and not story["nearest"]:
+        text.append(f"  nothing near was found to fit, of {story['replays']} requests tried\n", style="")
+    return text
+
+
+def _step(step: Json) -> str:
+    who = step["container"] or "pod"
+    if step["step"] == "hints":
+        if step["opinion"] == "none":
+            return f"{who}: {step['resource']}: any NUMA node"
+        if step["opinion"] == "impossible":
+            return f"{who}: {step['resource']}: impossible"
+        hints = ", ".join(f"{_ids(h['numa'])}{'*' if h['preferred'] else ''}" for h in step["hints"])
+        more = f" and {step['hints_left_out']} more" if step["hints_left_out"] else ""
+        return f"{who}: {step['resource']}: {{{hints}}}{more}  (* preferred)"
+    if step["step"] == "merge":
+        where = "any NUMA node" if step["affinity"] is None else f"NUMA {_ids(step['affinity'])}"
+        verdict = "admitted" if step["admitted"] else "refused"
+        preferred = "preferred" if step["preferred"] else "not preferred"
+        return f"{who}: merge under {step['policy']}: {where}, {preferred}: {verdict} ({step['why']})"
+    return f"{who}: takes {step['taken']}"
+
+
+def capacity_table(reply: Json) -> RenderableType:
+    """One row a node: copies, and what ends it; then the totals."""
+    table = _table("node", "copies", "then")
+    for node in reply["nodes"]:
+        copies = str(node["copies"]) + ("" if len(node["per_pod"]) == 1 else f" {tuple(node['per_pod'])}")
+        table.add_row(Text(node["node"]), copies, Text(node["limited_by"]["detail"]))
+    summary = reply["summary"]
+    lines = [f"{summary['copies']} pods fit on {summary['nodes']} nodes ({summary['replays']} admissions replayed)"]
+    lines += [f"  then on {each['nodes']}: {each['why']}" for each in summary["runs_out"]]
+    return Group(table, Text("\n".join(lines)))
+
+
+def nodes_table(nodes: Sequence[Json]) -> RenderableType:
+    """One row a node: kubelet, policy, what is free where."""
+    table = _table("node", "kubelet", "policy", "free CPUs", "per NUMA node", "free memory", "free devices")
+    table.columns[2].no_wrap = True
+    for node in nodes:
+        policy = f"{node['topology_policy']}/{node['topology_scope']}" if node["topology_policy"] else node["certainty"]
+        if node["certainty"] == "stale":
+            policy = f"{policy} (stale)"
+        memory = [numa["free_memory_bytes"] for numa in node["numa"]]
+        table.add_row(
+            Text(node["name"]),
+            node["kubelet_version"] or "?",
+            policy,
+            f"{node['free_cpus']}/{node['cpus']}",
+            " ".join(str(numa["free_cpus"]) for numa in node["numa"]),
+            " ".join("-" if each is None else amount(each) for each in memory),
+            ", ".join(f"{d['free']}/{d['total']} {short(r)}" for r, d in node["devices"].items()),
+        )
+    return table
+
+
+def decision_text(decision: Json) -> RenderableType:
+    """What the last calls about a pod answered."""
+    pod = decision["pod"]
+    text = Text(f"{pod['namespace']}/{pod['name']} ({pod['uid']})\n", style="bold")
+    for call in decision["calls"]:
+        head = f"{call['verb']}, {call['seconds_ago']:.0f} s ago: {call['passed']} of {call['candidates']} nodes pass\n"
+        text.append(head, style="")
+        if not call["aligned"]:
+            text.append("  the pod asks for nothing that any node aligns\n", style="")
+        for reason in call["reasons"]:
+            names = ", ".join(reason["examples"]) + ("…" if reason["nodes"] > len(reason["examples"]) else "")
+            text.append(f"  ✗ {reason['nodes']}: {reason['reason']} ({names})\n", style="red")
+        for best in call["best"]:
+            text.append(f"  {best['score']:2} {best['node']}\n", style="green")
+    node = decision.get("node")
+    if node is not None:
+        verdict = node["verdict"] or {"message": "nothing was known of the node", "reason": ""}
+        said = f"{verdict['reason']}: {verdict['message']}" if verdict["reason"] else "admitted"
+        text.append(f"{node['node']}: {node['reason'] or 'passed'} ({said})\n", style="")
+    return text
+
+
+def amount(size: int) -> str:
+    """Bytes for people, to three digits: `29.5Gi`."""
+    for unit, name in _UNITS:
+        if size >= unit:
+            return f"{size / unit:.3g}{name}" if size < 1000 * unit else f"{size // unit}{name}"
+    return f"{size}"
+
+
+def short(resource: str) -> str:
+    """A resource without its domain."""
+    return resource.rpartition("/")[2]
+
+
+def _ids(ids: Sequence[int]) -> str:
+    return ",".join(map(str, ids))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -1,0 +1,171 @@
+"""The NUMA map of one node for the terminal: sockets, NUMA nodes, CPUs by holder, memory and devices.
+
+One letter a CPU, so that the map reads without colours too: `·` free, `-` reserved, letters for holders, as the legend
+below the map says. Cores are columns, the threads of a core stand below each other.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
+from string import ascii_letters
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.text import Text
+
+from extender.cli.render import amount, short
+
+Json = Mapping[str, Any]
+CORES_A_LINE: Final = 64
+BAR: Final = 32
+FREE, RESERVED, SHARED = "·", "-", "="
+_COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
+
+
+class _Holders:
+    """Gives each pod that holds anything a letter and a colour."""
+
+    def __init__(self, holders: Sequence[Json]) -> None:
+        marks = cycle(ascii_letters)
+        colours = cycle(_COLOURS)
+        self.by_pod: dict[str, tuple[str, str]] = {}
+        self.names: dict[str, str] = {}
+        self.held: dict[str, list[Json]] = {}
+        self.cpus: dict[int, str] = {}
+        for holder in holders:
+            uid = holder["pod_uid"]
+            if uid not in self.by_pod:
+                self.by_pod[uid] = next(marks), next(colours)
+                self.names[uid] = f"{holder['namespace']}/{holder['pod']}" if holder["pod"] else uid
+            self.held.setdefault(uid, []).append(holder)
+            for cpu in ids_of(holder["cpus"]):
+                self.cpus[cpu] = uid
+
+    def cpu(self, cpu: int) -> tuple[str, str] | None:
+        """Letter and colour of the holder of a CPU."""
+        uid = self.cpus.get(cpu)
+        return None if uid is None else self.by_pod[uid]
+
+
+def ids_of(text: str) -> Iterator[int]:
+    """The ids of a Linux list, as the service writes it."""
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def node_map(node: Json) -> RenderableType:
+    """The map of a node, given as `NodeDetail`."""
+    head = Text(f"{node['name']}  ", style="bold")
+    head.append(f"{node['kubelet_version'] or 'kubelet unknown'}  ", style="")
+    if not node["topology"]:
+        problems = "\n".join(f"  {each['path']}: {each['reason']}" for each in node["problem_list"])
+        return head.append(f"nothing can be drawn: too little is known\n{problems}", style="")
+    head.append(f"{node['topology_policy']}/{node['topology_scope']}  ", style="")
+    head.append(f"{node['free_cpus']} of {node['cpus']} CPUs free  {node['certainty']}", style="")
+    holders = _Holders(sorted(node["holders"], key=_order))
+    numa = {each["id"]: each for each in node["topology"]}
+    panels = []
+    shown: set[int] = set()
+    for socket in node["sockets"]:
+        ids = [i for i in socket["numa"] if i not in shown]
+        shown |= set(ids)
+        panels.append(_panel(f"socket {socket['id']}", [numa[i] for i in ids], node, holders))
+    if rest := [numa[i] for i in sorted(numa.keys() - shown)]:
+        panels.append(_panel("without CPUs", rest, node, holders))
+    return Group(head, *panels, _legend(holders))
+
+
+def _order(holder: Json) -> tuple[str, int, str]:
+    """Of holders: by name, `worker-9` before `worker-10`."""
+    name = f"{holder['namespace']}/{holder['pod']}" if holder["pod"] else holder["pod_uid"]
+    return name.rstrip("0123456789"), len(name), name
+
+
+def _panel(title: str, nodes: Sequence[Json], node: Json, holders: _Holders) -> Panel:
+    parts = [_numa(each, node, holders) for each in nodes]
+    return Panel(Group(*parts), title=title, title_align="left", expand=False)
+
+
+def _numa(numa: Json, node: Json, holders: _Holders) -> Text:
+    room = numa["free_room"]
+    text = Text(f"NUMA {numa['id']}", style="bold")
+    largest = [f"{room['cpus']} CPUs"] if node["cpu_policy"] == "static" else []
+    largest += [amount(size) for kind, size in room["memory"].items() if kind == "memory"]
+    largest += [f"{count} {short(resource)}" for resource, count in room["devices"].items()]
+    text.append(f"  largest request: {', '.join(largest)}\n" if largest else "\n", style="")
+    text.append_text(_cpus(numa, node, holders))
+    for kind, memory in sorted(numa["memory"].items(), key=lambda item: item[0] != "memory"):
+        if memory["total"]:
+            text.append_text(_bar(kind, memory["allocatable"], memory["free"]))
+    if not numa["memory"]:
+        text.append(f"  memory {amount(numa['memory_bytes'])}, not counted per NUMA node\n", style="")
+    for resource, devices in node["device_list"].items():
+        own = [device for device in devices if numa["id"] in (device["numa"] or ())]
+        if own:
+            text.append_text(_devices(resource, own, holders))
+    return text
+
+
+def _cpus(numa: Json, node: Json, holders: _Holders) -> Text:
+    """One line a thread of the cores, `CORES_A_LINE` cores abreast."""
+    reserved, free = set(ids_of(numa["reserved_cpus"])), set(ids_of(numa["free_cpus"]))
+    static = node["cpu_policy"] == "static"
+    text = Text()
+    cores = numa["cores"]
+    for start in range(0, len(cores), CORES_A_LINE):
+        row = cores[start : start + CORES_A_LINE]
+        for thread in range(max(map(len, row))):
+            cpus = [core[thread] if thread < len(core) else None for core in row]
+            first = next((cpu for cpu in cpus if cpu is not None), 0)
+            text.append(f"  {first:>4} ", style="dim")
+            for cpu in cpus:
+                text.append(*_cpu(cpu, reserved, free, holders, static=static))
+            text.append("\n")
+    return text
+
+
+def _cpu(cpu: int | None, reserved: set[int], free: set[int], holders: _Holders, *, static: bool) -> tuple[str, str]:
+    if cpu is None:
+        return " ", ""
+    held = holders.cpu(cpu)
+    if held is not None:
+        return held
+    if cpu in reserved:
+        return RESERVED, "dim"
+    return (FREE, "dim") if cpu in free and static else (SHARED, "dim")
+
+
+def _bar(kind: str, total: int, free: int) -> Text:
+    taken = 0 if not total else round(BAR * (total - free) / total)
+    text = Text("  ")
+    text.append("█" * taken, style="blue")
+    text.append("░" * (BAR - taken), style="dim")
+    text.append(f" {kind}: {amount(free)} of {amount(total)} free\n", style="")
+    return text
+
+
+def _devices(resource: str, devices: Sequence[Json], holders: _Holders) -> Text:
+    text = Text("  ")
+    for device in devices:
+        mark, colour = holders.by_pod.get(device["held_by"] or "", (FREE, "dim"))
+        text.append("!" if not device["healthy"] else mark, style="red" if not device["healthy"] else colour)
+    free = sum(device["healthy"] and device["held_by"] is None for device in devices)
+    text.append(f" {resource}: {free} of {len(devices)} free\n", style="")
+    return text
+
+
+def _legend(holders: _Holders) -> Text:
+    text = Text(f"{FREE} free  {RESERVED} reserved  {SHARED} shared  ! unhealthy\n")
+    for uid, (mark, colour) in holders.by_pod.items():
+        text.append(f"{mark} ", style=colour)
+        what = "; ".join(_held(holder) for holder in holders.held[uid])
+        text.append(f"{holders.names[uid]}: {what}\n", style="")
+    return text
+
+
+def _held(holder: Json) -> str:
+    parts = [f"CPUs {holder['cpus']}"] if holder["cpus"] else []
+    parts += [f"{amount(b['size'])} {b['type']} on NUMA {','.join(map(str, b['numa']))}" for b in holder["memory"]]
+    parts += [", ".join(ids) for ids in holder["devices"].values()]
+    return f"{holder['container'] or 'pod'} {', '.join(parts) or 'nothing of its own'}"

@@ -1,0 +1,42 @@
+"""`numa-extender what-if`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group
+
+from extender.cli.asking import asking, asking_options
+from extender.cli.output import output_option, show
+from extender.cli.questions import manifest_option, node_options, nodes_of, read_manifest
+from extender.cli.render import pod_line, steps_text, what_if_table
+
+
+@click.command("what-if")
+@manifest_option
+@node_options
+@click.option("--explain", is_flag=True, help="Tell the story behind each verdict, and the nearest requests that fit.")
+@output_option
+@asking_options
+def what_if(
+    files: tuple[Path, ...],
+    *,
+    explain: bool,
+    output: str,
+    server: str,
+    token_file: Path | None,
+    ca_file: Path | None,
+    reports: tuple[Path, ...],
+    **nodes: Any,
+) -> None:
+    """What each node's kubelet would answer to a pod: where it lands, or why not.
+
+    Nodes are all live ones, those named with --node, or ones that are not there: a changed --copy of a live node, or a
+    --machine of the catalogue. Nothing changes by asking.
+    """
+    about = nodes_of(**nodes)
+    with asking(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as asker:
+        for file in files:
+            reply = asker.post("/v1/what-if", {"pod": read_manifest(file), "explain": explain, **about})
+            stories = [lambda r: Group(*(steps_text(answer) for answer in r["nodes"]))] if explain else []
+            show(output, reply, pod_line, what_if_table, *stories)

@@ -1,0 +1,77 @@
+"""Capacity of a cluster for common pods: seconds of processor time on one core.
+
+1,000 nodes (128 CPUs, 2 NUMA nodes, 256 GiB), half full, in 300 distinct states. Everything is measured from the parsed
+question to the rendered reply; the sharing of what follows from equal states begins anew with each question.
+"""
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from extender.api.capacity import capacity_reply
+from extender.cluster.classes import ClassTable
+from extender.demo.nodes import SampleNode
+from extender.verbs.capacity import Capacity
+from extender.verbs.judge import Doubts, make_judge
+from extender.verbs.machines import GPU
+from extender.verbs.strategies import make_strategy
+from extender.verbs.subjects import Subject
+from extender.verbs.surroundings import Surroundings
+from extender.verbs.totals import node_allocatable
+from extender.verbs.weights import Weights
+from extender.wire.workloads import workload_from_json
+from tests.bench.filter_http import distinct_states
+from tests.reports import pod_of
+
+CLUSTERS = (1000, 5000)
+PODS = {
+    "4 CPUs, 8Gi": [pod_of(4, "8Gi")],
+    "8 CPUs, 16Gi": [pod_of(8, "16Gi")],
+    "24 CPUs, 64Gi": [pod_of(24, "64Gi")],
+    "2 CPUs, 2Gi": [pod_of(2, "2Gi")],
+    "mix: 8 CPUs, 1 CPU": [pod_of(8, "16Gi"), pod_of(1, "1Gi", name="q")],
+    "8 CPUs, 1 GPU that no node has": [pod_of(8, "16Gi", devices={GPU: 1})],
+}
+
+
+def run(console: Console) -> None:
+    """Measure and print."""
+    states = distinct_states()
+    table = Table(title="Capacity, one core")
+    for column in ("pods", *(f"{nodes:,} nodes" for nodes in CLUSTERS), "replays", "copies"):
+        table.add_column(column, justify="left" if column == "pods" else "right")
+    clusters = [_subjects(states, nodes) for nodes in CLUSTERS]
+    for name, pods in PODS.items():
+        measured = [_measure(subjects, pods) for subjects in clusters]
+        copies, replays = measured[0][1:]
+        table.add_row(name, *(f"{seconds:.2f} s" for seconds, _, _ in measured), f"{replays:,}", f"{copies:,}")
+    console.print(table)
+
+
+def _subjects(states: Sequence[SampleNode], nodes: int) -> list[Subject]:
+    classes = ClassTable()
+    subjects = []
+    for number in range(nodes):
+        node = states[number % len(states)]
+        node_class = classes.hold(node.kubelet, node.state, frozenset(), stale=False)
+        around = Surroundings(allocatable_milli=node_allocatable(node.kubelet, node.state.devices))
+        subjects.append(Subject(name=f"node-{number:04}", node_class=node_class, states=(node.state,), around=around))
+    return subjects
+
+
+def _measure(subjects: Sequence[Subject], pods: Sequence[object]) -> tuple[float, int, int]:
+    """Seconds, copies, replays."""
+    judge = make_judge(make_strategy("least-numa", Weights.parse("")), Doubts())
+    started = time.process_time()
+    capacity = Capacity([workload_from_json(pod) for pod in pods], judge, 1000)
+    reply = capacity_reply(capacity, subjects)
+    seconds = time.process_time() - started
+    assert reply
+    copies = sum(room.copies for room in capacity.rooms(subjects))
+    return seconds, copies, capacity.replays
+
+
+if __name__ == "__main__":
+    run(Console(width=110))
