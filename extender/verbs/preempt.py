@@ -19,6 +19,7 @@ from extender.cluster.classes import UNKNOWN, NodeClass
 from extender.replay.admission import release_pods
 from extender.replay.kubelet import Kubelet
 from extender.replay.state import ManagerState
+from extender.verbs.bounds import CPUBound
 from extender.verbs.judge import Judge, PodShape
 from extender.verbs.refusals import Refusal
 from extender.verbs.running_pods import NodePods, RunningPod, importance
@@ -174,8 +175,13 @@ class _Question:
         candidates = self._candidates(pods)
         cost = costing([self.known[uid] for uid in self.proposal.victims], pods.allowances)
 
+        bound = CPUBound(kubelet, self.base, self.preemptor.shape.request(kubelet.rules))
+
         def works(more: tuple[RunningPod, ...]) -> bool:
-            return self.trials.refusal(self.site.node_class, _released(self.base, [pod.uid for pod in more])) is None
+            uids = [pod.uid for pod in more]
+            if bound.excludes(uids):
+                return False
+            return self.trials.refusal(self.site.node_class, _released(self.base, uids)) is None
 
         groups = [*_by_numa_node(kubelet, self.base, candidates), candidates]
         try:

@@ -4,10 +4,10 @@ Laws of this file
 - Nothing is assumed of sets: admission is not monotone, so a set that works may have a larger one that does not. Every
   set that is answered was tried itself.
 - Cheaper is, in this order: fewer broken disruption budgets, fewer pods, lower priorities, younger pods.
-- With at most 8 candidates all sets are tried, cheapest first: the answer is the best there is. With more, all sets up
-  to the size that `MAX_SETS` allows (two of 22 pods, one of 255) are; where none of them works without breaking a
-  budget, pods are taken one after another, NUMA node by NUMA node, until the preemptor is admitted, and given back
-  wherever they can be. That finds a set in most cases, and not always the smallest.
+- With at most 8 candidates all sets are tried, cheapest first: the answer is the best there is. With more, pods are
+  taken one after another, NUMA node by NUMA node, until the preemptor is admitted, and given back wherever they can
+  be; then every cheaper set is tried up to the size that `MAX_SETS` allows (two of 22 pods, one of 255). That finds a
+  set in most cases, and not always the smallest.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ def count_violations(pods: Iterable[RunningPod], allowances: Mapping[str, int]) 
     """
     left = dict(allowances)
     violating = 0
-    for pod in sorted(pods, key=importance):
+    for pod in sorted((pod for pod in pods if pod.budgets), key=importance):
         broken = False
         for budget in pod.budgets:
             left[budget] = left.get(budget, 0) - 1
@@ -86,10 +86,14 @@ def cheapest_set(
     """
     best: PodSet | None = None
     try:
-        best = next((pods for pods in sorted(_small_sets(candidates), key=cost) if works(pods)), None)
-        if _largest_size(len(candidates)) < len(candidates) and (best is None or cost(best).violations):
+        if _largest_size(len(candidates)) < len(candidates):
             for found in _greedy_sets(groups, cost, works):
                 best = found if best is None else min(best, found, key=cost)
+        for pods in sorted(_small_sets(candidates), key=cost):
+            if best is not None and cost(pods) >= cost(best):
+                break
+            if works(pods):
+                return pods
     except OutOfTrialsError:
         if best is None:
             raise

@@ -238,11 +238,11 @@ def test_the_work_of_a_request_is_bounded_and_shared() -> None:
     sites = {}
     for i, name in enumerate(names):
         node = sample(
-            name, workloads=[Workload(name=f"w{i}", copies=14, resources={"cpu": 2, "memory": f"{i + 1}00Mi"})]
+            name, workloads=[Workload(name=f"w{i}", copies=14, resources={"cpu": 1, "memory": f"{4096 + i}Mi"})]
         )
-        keepers = {p["metadata"]["uid"]: {"priority": 10} for p in node.pods[::4]}
+        keepers = {p["metadata"]["uid"]: {"priority": 10} for p in node.pods[::2]}
         sites[name] = _site(node, _pods(keepers, node))
-    shape = PodShape(pod_from_json(pod_of(cpu=14)))
+    shape = PodShape(pod_from_json(pod_of(cpu=2, memory="20Gi")))
     trials = Trials(make_judge(least_numa, Doubts()), shape, limit=105)
 
     answers = plan_preemption(
@@ -251,6 +251,19 @@ def test_the_work_of_a_request_is_bounded_and_shared() -> None:
 
     assert set(answers.values()) == {Veto.UNDECIDED}
     assert trials.left == 0
+
+
+def test_what_too_few_cpus_rule_out_is_not_replayed() -> None:
+    """Of 15 sets of four pods, only the two that free a NUMA node and those that hold one of them are."""
+    shape = PodShape(pod_from_json(pod_of(cpu=12)))
+    trials = Trials(make_judge(least_numa, Doubts()), shape, limit=100)
+
+    answers = plan_preemption(
+        Preemptor(shape=shape, priority=10), {"n": Proposal(victims=())}, {"n": _site(pods=_pods())}, trials
+    )
+
+    assert isinstance(answers["n"], Plan)
+    assert trials.left == 100 - 2
 
 
 def test_equal_nodes_are_replayed_once() -> None:

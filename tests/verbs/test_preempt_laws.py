@@ -5,6 +5,7 @@ from itertools import chain, combinations
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from extender.replay.pod import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
+from extender.verbs import victims
 from extender.verbs.judge import Doubts, PodShape, make_judge
 from extender.verbs.preempt import Plan, Preemptor, Site, Trials, Veto, plan_preemption
 from extender.verbs.running_pods import NodePods, RunningPod
@@ -221,3 +223,16 @@ def test_with_little_work_allowed_answers_are_still_sound(case: Case, limit: int
 
     if isinstance(answer, Plan):
         assert case.node.naive_admits({*answer.victims, *case.terminating}, case.pod)
+
+
+@settings(DRAWN, max_examples=40)
+@given(cases())
+def test_the_search_among_many_candidates_is_sound_as_well(case: Case) -> None:
+    """As if the few pods of these nodes were too many to try all sets of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(victims, "MAX_SETS", 2)
+        answer = case.answer()
+
+    if isinstance(answer, Plan):
+        assert case.node.naive_admits({*answer.victims, *case.terminating}, case.pod)
+        assert not [u for u in answer.victims if u in case.terminating and u not in case.proposal.victims]

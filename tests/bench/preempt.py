@@ -1,0 +1,122 @@
+"""The preempt verb without HTTP: 100 nodes in different states, and the strategies on 300.
+
+`kept`: the victims suffice. `few`, `many`: nobody is proposed, with at most 8 and with 16 to 60 pods that may go.
+`hopeless`: what would have to go may not, so that everything is tried.
+"""
+
+import random
+import statistics
+import time
+from dataclasses import replace
+
+from rich.console import Console
+from rich.table import Table
+
+from extender.cluster.classes import ClassTable
+from extender.demo.nodes import SampleNode, Workload
+from extender.verbs.judge import Doubts, PodShape, make_judge
+from extender.verbs.machines import Hardware
+from extender.verbs.memo import judge_all
+from extender.verbs.preempt import MAX_TRIALS, Plan, Preemptor, Site, Trials, plan_preemption
+from extender.verbs.running_pods import NodePods, RunningPod
+from extender.verbs.strategies import STRATEGIES, least_numa, make_strategy
+from extender.verbs.weights import Weights
+from extender.wire.pods import pod_from_json
+from extender.wire.preemption import Proposal
+from tests.reports import pod_of, sample
+
+NODES, STATES = 100, 300
+HARDWARE = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=32, threads=2, memory_gib=256, distances=(10, 21))
+WANTED_CPUS = 48
+Case = tuple[dict[str, Site], dict[str, Proposal]]
+
+
+def run(console: Console) -> None:
+    """Measure and print."""
+    table = Table(title=f"preempt, {NODES} nodes of 128 CPUs, {WANTED_CPUS} wanted")
+    for heading in ("case", "ms", "replays", "ms a replay", "nodes answered", "victims added"):
+        table.add_column(heading, justify="left" if heading == "case" else "right")
+    few, many = _sites(range(6, 9)), _sites(range(30, 60))
+    hopeless = {name: _protected(site) for name, site in many.items()}
+    for name, case in {
+        "kept": (few, {name: Proposal(victims=tuple(_uids(site))) for name, site in few.items()}),
+        "few": (few, dict.fromkeys(few, Proposal(victims=()))),
+        "many": (many, dict.fromkeys(many, Proposal(victims=()))),
+        "hopeless": (hopeless, dict.fromkeys(many, Proposal(victims=()))),
+    }.items():
+        table.add_row(name, *_measured(case))
+    console.print(table)
+    console.print(_strategies())
+
+
+def _node(seed: int, pods: range) -> SampleNode:
+    """A node as full as can be with so many pods."""
+    random_ = random.Random(seed)
+    count = random_.choice(pods)
+    cpus = [120 // count + random_.choice((0, 0, -1)) for _ in range(count)]
+    return sample(
+        f"n{seed}",
+        hardware=HARDWARE,
+        topologyManagerPolicy="best-effort",
+        workloads=[
+            Workload(name=f"w{i}", resources={"cpu": max(1, cpu), "memory": f"{random_.randint(1, 3)}Gi"})
+            for i, cpu in enumerate(cpus)
+        ],
+    )
+
+
+def _sites(pods: range) -> dict[str, Site]:
+    table = ClassTable()
+    sites = {}
+    for seed in range(NODES):
+        node = _node(seed, pods)
+        config = replace(node.kubelet, policy=type(node.kubelet.policy)("single-numa-node"))
+        running = {p["metadata"]["uid"]: RunningPod(uid=p["metadata"]["uid"], priority=0) for p in node.pods}
+        held = table.hold(config, node.state, frozenset(), stale=False)
+        sites[node.name] = Site(node_class=held, states=(node.state,), pods=NodePods(pods=running))
+    return sites
+
+
+def _uids(site: Site) -> list[str]:
+    return [] if site.pods is None else list(site.pods.pods)
+
+
+def _protected(site: Site) -> Site:
+    """Every third pod may not go: there is no room for the preemptor between them."""
+    pods = {uid: RunningPod(uid=uid, priority=100 if i % 3 else 0) for i, uid in enumerate(_uids(site))}
+    return replace(site, pods=NodePods(pods=pods))
+
+
+def _measured(case: Case) -> list[str]:
+    sites, proposals = case
+    shape = PodShape(pod_from_json(pod_of(WANTED_CPUS, "8Gi")))
+    trials = Trials(make_judge(least_numa, Doubts()), shape)
+    started = time.perf_counter()
+    answers = plan_preemption(Preemptor(shape=shape, priority=10), proposals, sites, trials)
+    millis = (time.perf_counter() - started) * 1000
+    plans = [answer for answer in answers.values() if isinstance(answer, Plan)]
+    spent = MAX_TRIALS - trials.left
+    added = f"{statistics.mean(plan.added for plan in plans):.1f}" if plans else "-"
+    return [f"{millis:.0f}", str(spent), f"{millis / spent:.2f}", str(len(plans)), added]
+
+
+def _strategies() -> Table:
+    """A new pod shape over so many states, with each strategy."""
+    table = Table(title=f"a new pod shape over {STATES} states")
+    table.add_column("strategy")
+    table.add_column("ms", justify="right")
+    classes = ClassTable()
+    held = []
+    for seed in range(STATES):
+        node = _node(seed, range(1, 16))
+        held.append(classes.hold(node.kubelet, node.state, frozenset(), stale=False))
+    for name in STRATEGIES:
+        judge = make_judge(make_strategy(name, Weights({})), Doubts())
+        times = []
+        for cpus in range(2, 12):
+            shape = PodShape(pod_from_json(pod_of(cpus, "4Gi")))
+            started = time.perf_counter()
+            judge_all(judge, shape, held)
+            times.append((time.perf_counter() - started) * 1000)
+        table.add_row(name, f"{statistics.median(times):.1f}")
+    return table
