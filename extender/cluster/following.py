@@ -5,15 +5,17 @@ Laws of this file
 - A pod that the report shows in part is in the middle of its admission: what it holds is taken out and its admission
   replayed whole, which is what the kubelet is doing.
 - A pod that the replay says the kubelet refuses is not charged.
-- What came first is not always known: a pod may have left before or after another one was admitted, and an init
-  container may have given its memory back or not. Every order is followed, up to `MAX_STATES` states; if that is not
-  all, `complete` is False.
+- What came first is not always known: a pod may have left before or after another one was admitted, one that was asked
+  to leave may be gone or not, an init container may have given its memory back or not. Every order is followed, up to
+  `MAX_STATES` states; if that is not all, `complete` is False. Of more than `MAX_LEAVING` pods that may be gone, only
+  none, each one alone and all together are followed.
 
 Mirrors: kubelet `cm/{cpumanager,memorymanager}` removeStaleState, `cm/devicemanager` UpdateAllocatedDevices.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, islice
 from typing import Final
 
 from extender.cluster.ledger import Admit, Ledger, Release
@@ -27,6 +29,9 @@ from extender.replay.verdict import Provider, Verdict
 
 MAX_STATES: Final = 32
 """States of one node that are followed."""
+_MAX_TRIED: Final = 8 * MAX_STATES
+MAX_LEAVING: Final = 4
+"""Pods that may be gone, of which every combination is followed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +51,8 @@ def follow(kubelet: Kubelet, reported: ManagerState, ledger: Ledger, ghosts: Col
     """The states that follow from *reported*. *ghosts*: pods in it that no longer exist."""
     out = {*ledger.left, *ghosts, *(admit.uid for admit in ledger.admits)}
     states: tuple[ManagerState, ...] = (release_pods(reported, sorted(out & reported.pod_uids)),)
-    if not ledger.events:
+    unsure = ledger.may_be_gone(now)
+    if not ledger.events and not unsure:
         return Following(states=states)
     complete = True
     verdicts: dict[str, tuple[Verdict, ...]] = {}
@@ -58,27 +64,46 @@ def follow(kubelet: Kubelet, reported: ManagerState, ledger: Ledger, ghosts: Col
         request = resolve(event.pod, kubelet.rules)
         if is_indifferent(kubelet, request):
             continue
-        states = _maybe_released(states, ledger.events[position + 1 :], now)
+        states = _maybe_released(states, (*unsure, *_released_later(ledger.events[position + 1 :], now)), ledger)
+        complete = complete and len(states) <= MAX_STATES
         outcomes = admit_in_all(kubelet, states[:MAX_STATES], request)
         verdicts[event.uid] = tuple(outcome.verdict for outcome in outcomes)
         states = _distinct(_afterwards(kubelet, request, outcomes), ledger)
         complete = complete and len(states) <= MAX_STATES and all(outcome.complete for outcome in outcomes)
         states = states[:MAX_STATES]
+    states = _maybe_released(states, unsure, ledger)
     answers = {state.key: state for state in states}
-    return Following(states=tuple(answers.values()), complete=complete, verdicts=verdicts)
+    complete = complete and len(answers) <= MAX_STATES
+    return Following(states=tuple(answers.values())[:MAX_STATES], complete=complete, verdicts=verdicts)
+
+
+def _released_later(events: Iterable[Admit | Release], now: float) -> Iterator[str]:
+    return (event.uid for event in events if isinstance(event, Release) and event.due <= now)
 
 
 def _maybe_released(
-    states: tuple[ManagerState, ...], later: Iterable[Admit | Release], now: float
+    states: tuple[ManagerState, ...], uids: Collection[str], ledger: Ledger
 ) -> tuple[ManagerState, ...]:
-    """The states, and those in which pods that were told to have left later have left already."""
-    for event in later:
-        if isinstance(event, Release) and event.due <= now:
-            released = (release_pods(state, (event.uid,)) for state in states if event.uid in state.pod_uids)
-            states = (*states, *released)
-            if len(states) > MAX_STATES:
-                break
-    return states
+    """The states, and those that follow if some of the pods are gone already."""
+    if not any(state.pod_uids.intersection(uids) for state in states):
+        return states
+    return _distinct((*states, *islice(_released(states, uids), _MAX_TRIED)), ledger)
+
+
+def _released(states: Iterable[ManagerState], uids: Collection[str]) -> Iterator[ManagerState]:
+    for state in states:
+        for gone in _combinations(sorted(state.pod_uids.intersection(uids))):
+            yield release_pods(state, gone)
+
+
+def _combinations(uids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Those that can be gone together, nobody left out; see `MAX_LEAVING`."""
+    if len(uids) > MAX_LEAVING:
+        yield from ((uid,) for uid in uids)
+        yield uids
+        return
+    for count in range(1, len(uids) + 1):
+        yield from combinations(uids, count)
 
 
 def _afterwards(kubelet: Kubelet, request: PodRequest, outcomes: Iterable[Outcome]) -> Iterator[ManagerState]:
@@ -92,12 +117,12 @@ def _afterwards(kubelet: Kubelet, request: PodRequest, outcomes: Iterable[Outcom
 
 def _distinct(states: Iterable[ManagerState], ledger: Ledger) -> tuple[ManagerState, ...]:
     """Without those that neither a later pod nor the leaving of one on its way can tell apart."""
-    uids = [event.uid for event in ledger.events]
+    uids = {event.uid for event in ledger.events} | ledger.leaving
     return tuple({(state.key, _holdings(state, uids)): state for state in states}.values())
 
 
-def _holdings(state: ManagerState, uids: Iterable[str]) -> object:
-    return tuple((uid, _sorted(held_by(state, uid))) for uid in uids if uid in state.pod_uids)
+def _holdings(state: ManagerState, uids: Collection[str]) -> object:
+    return tuple((uid, _sorted(held_by(state, uid))) for uid in sorted(state.pod_uids.intersection(uids)))
 
 
 def _sorted(held: Mapping[str, object]) -> tuple[tuple[str, str], ...]:

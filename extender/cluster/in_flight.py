@@ -123,6 +123,10 @@ class InFlight:
         self._settle(name, uid, Fate.REFUSED, reason=reason)
         return self._change(name, lambda ledger: ledgers.refuse(ledger, uid, now))
 
+    def ask_to_leave(self, name: str, uid: str) -> bool:
+        """The watch shows that the pod's deletion was asked for."""
+        return self._change(name, lambda ledger: ledgers.ask_to_leave(ledger, uid))
+
     def finish(self, name: str, uid: str, now: float) -> bool:
         """The watch shows the pod as finished: soon it counts no more."""
         self._unknow(name, uid)

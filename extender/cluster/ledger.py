@@ -51,11 +51,13 @@ class Ledger:
     """One node's events. Times are seconds of the service's clock.
 
     `resolved`: pods on the node whose admission is over and is in the reports. `left`: pods that are gone, by when.
+    `leaving`: pods that were asked to go and may be gone at any moment.
     """
 
     events: tuple[Event, ...] = ()
     resolved: frozenset[str] = frozenset()
     left: Mapping[str, float] = field(default_factory=dict)
+    leaving: frozenset[str] = frozenset()
 
     @property
     def admits(self) -> tuple[Admit, ...]:
@@ -65,6 +67,10 @@ class Ledger:
     def find(self, uid: str) -> Admit | None:
         """The pod's event, if it is on its way."""
         return next((e for e in self.events if isinstance(e, Admit) and e.uid == uid), None)
+
+    def may_be_gone(self, now: float) -> frozenset[str]:
+        """Pods that the kubelet may count no more, and may still count."""
+        return self.leaving | {e.uid for e in self.events if isinstance(e, Release) and e.due > now}
 
     def next_due(self, now: float, assume_seconds: float) -> float | None:
         """When time alone changes something next; None if it never does."""
@@ -105,10 +111,18 @@ def see(ledger: Ledger, pod: Pod, now: float, *, started: bool) -> Ledger:
     return _insert(rest, replace(known, firm=True, started_at=started_at))
 
 
+def ask_to_leave(ledger: Ledger, uid: str) -> Ledger:
+    """The pod's deletion was asked for: it is gone as soon as its containers have stopped."""
+    if uid in ledger.leaving or uid in ledger.left:
+        return ledger
+    return replace(ledger, leaving=ledger.leaving | {uid})
+
+
 def leave(ledger: Ledger, uid: str, due: float) -> Ledger:
     """The pod is gone, or is finished and the kubelet counts it no more from *due* on."""
     if uid in ledger.left:
         return ledger
+    ledger = replace(ledger, leaving=ledger.leaving - {uid}) if uid in ledger.leaving else ledger
     for event in ledger.events:
         if isinstance(event, Release) and event.uid == uid:
             sooner = replace(event, due=min(event.due, due))
@@ -122,7 +136,13 @@ def refuse(ledger: Ledger, uid: str, now: float) -> Ledger:
         return ledger
     ledger = _without(ledger, lambda admit: admit.uid == uid)
     events = tuple(e for e in ledger.events if e.uid != uid)
-    return replace(ledger, events=events, resolved=ledger.resolved - {uid}, left={**ledger.left, uid: now})
+    return replace(
+        ledger,
+        events=events,
+        resolved=ledger.resolved - {uid},
+        left={**ledger.left, uid: now},
+        leaving=ledger.leaving - {uid},
+    )
 
 
 def confirm(ledger: Ledger, uids: Collection[str]) -> Ledger:
@@ -138,7 +158,11 @@ def end(ledger: Ledger, uids: Iterable[str], now: float) -> Ledger:
         return ledger
     events = tuple(e for e in ledger.events if e.uid not in gone)
     return replace(
-        ledger, events=events, resolved=ledger.resolved - gone, left={**ledger.left, **dict.fromkeys(gone, now)}
+        ledger,
+        events=events,
+        resolved=ledger.resolved - gone,
+        left={**ledger.left, **dict.fromkeys(gone, now)},
+        leaving=ledger.leaving - gone,
     )
 
 
@@ -161,7 +185,7 @@ def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds:
     for uid in old:
         del left[uid]
     events = tuple(e for e in ledger.events if e.uid not in over)
-    return Ledger(events=events, resolved=ledger.resolved - over, left=left)
+    return replace(ledger, events=events, resolved=ledger.resolved - over, left=left)
 
 
 def _over(events: tuple[Event, ...], now: float) -> frozenset[str]:

@@ -195,6 +195,11 @@ class ClusterState:
         if self._in_flight.refuse(name, uid, reason, now):
             self._again(name, now)
 
+    def see_leaving(self, name: str, uid: str, now: float) -> None:
+        """The pod's deletion was asked for: it may be gone at any moment."""
+        if self._in_flight.ask_to_leave(name, uid):
+            self._again(name, now)
+
     def see_finish(self, name: str, uid: str, now: float) -> None:
         """The pod is finished; its kubelet has yet to tear it down."""
         if self._in_flight.finish(name, uid, now):

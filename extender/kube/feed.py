@@ -85,10 +85,12 @@ class ClusterFeed:
         pod = pod_of(record)
         if pod is not None:
             self._cluster.see_pod(node, pod, now, started=record.started_at is not None)
+        if record.terminating:
+            self._cluster.see_leaving(node, uid, now)
 
 
-def _stage(record: PodRecord) -> tuple[bool, bool]:
-    return record.finished, record.started_at is not None
+def _stage(record: PodRecord) -> tuple[bool, bool, bool]:
+    return record.finished, record.started_at is not None, record.terminating
 
 
 def _age(change: Change[PodRecord]) -> tuple[float, int]:
