@@ -12,7 +12,13 @@ import pytest
 from extender.replay import memory_manager
 from extender.replay.config import CPUOptions
 from extender.replay.cpu_assignment import Assignment, NotEnoughCPUsError
-from extender.replay.cpu_distribution import DistributionHangError
+from extender.replay.cpu_distribution import (
+    DistributionHangError,
+    _balanced_score,
+    _deviation,
+    _round3,
+    distribute,
+)
 from extender.replay.families import Universe, at_least, touching_at_least, universe
 from extender.replay.hints import Distances, Hints, TopologyHint, merge, narrowest, walked_universe
 from extender.replay.pod import PodRequest, resolve
@@ -102,13 +108,17 @@ def test_6_9_uncore_caches_play_no_part_in_distribution() -> None:
     assert _take(lopsided, "0-7", 5, distribute_across_numa=True) == "0-2,4-5"
 
 
+@pytest.mark.xfail(reason="the engine lets the failure of a single node through", strict=True)
 def test_6_9_the_overwritten_combination_may_name_a_node_that_has_too_little() -> None:
-    """Nine nodes, two a socket: each of seven gives two CPUs, but a last slot now names one with a single CPU."""
+    """Nine nodes, two a socket: each of seven gives two CPUs, but a last slot now names one with a single CPU.
+
+    That node gives none: `cpus, _ := takeByTopologyNUMAPacked(…)`; only the sum at the end is checked.
+    """
     free = {1: 2, 8: 3, 3: 2, 2: 3, 5: 2, 4: 3, 7: 1, 6: 4}
     topology = machine([[c] for c in range(36)], [c // 4 for c in range(36)], [c // 8 for c in range(36)])
     cpus = format_list(bits_of(4 * n + i for n, count in free.items() for i in range(count)))
 
-    with pytest.raises(NotEnoughCPUsError, match="requested=2, available=1"):
+    with pytest.raises(NotEnoughCPUsError, match="accounting error, not enough CPUs allocated, remaining: 2"):
         _take(topology, cpus, 18, distribute_across_numa=True)
 
 
@@ -132,6 +142,55 @@ def test_6_9_taking_never_ends_where_the_overwritten_remainder_nodes_have_too_li
 
     with pytest.raises(DistributionHangError):
         _take(topology, "0-34", 31, distribute_across_numa=True)
+
+
+HANG = "hang"
+
+
+@pytest.mark.parametrize(
+    ("free", "needed", "group", "machine_cpus", "expected"),
+    [
+        pytest.param([6, 10], 9, 1, 16, ((0, 1), 4, (1,)), id="as many nodes as nodes of average size need"),
+        pytest.param([6, 10], 10, 2, 16, ((0, 1), 4, (1,)), id="and with whole cores"),
+        pytest.param([4, 1, 1], 4, 2, 3, None, id="no more nodes than cores are asked for"),
+        pytest.param([1, 1, 2, 1, 1, 2, 3], 9, 1, 22, ((0, 1, 2, 5, 6), 1, (2, 5, 6)), id="three give the rest"),
+        pytest.param([1, 2, 2, 3, 4], 11, 1, 20, ((1, 2, 3, 4), 2, (3, 4)), id="who has nothing left gives no rest"),
+        pytest.param([1, 2, 3, 1, 1, 2, 2], 5, 1, 21, ((1, 2), 2, (2,)), id="the first of equals wins"),
+        pytest.param([1, 2, 1, 3, 3, 3, 3, 4], 14, 1, 32, ((3, 4, 5, 6, 7), 2, (3, 4, 5, 7)), id="overwritten rest"),
+        pytest.param([2, 2, 3, 5, 5], 16, 2, 25, None, id="half cores do not count"),
+        pytest.param([5, 5, 4, 4], 14, 2, 24, HANG, id="half cores left over are never enough"),
+        pytest.param([1, 3, 3, 3, 4, 4, 5, 5], 22, 2, 48, HANG, id="whichever nodes give the rest"),
+        pytest.param(
+            [2] * 7 + [1, 2] + [1] * 7, 8, 1, 16, ((0, 1, 2, 3, 4, 5, 6, 9), 1, ()), id="perfect balance ends the walk"
+        ),
+        pytest.param(
+            [2] * 3 + [1, 2] + [1] * 11, 4, 1, 16, ((0, 1, 2, 5), 1, ()), id="nearly perfect balance does not"
+        ),
+        pytest.param(
+            [11] * 5 + [10, 7, 7], 22, 2, 32, HANG, id="with cores the walk goes on until it hangs or is perfect"
+        ),
+    ],
+)
+def test_6_9_the_most_balanced_combination(
+    free: list[int], needed: int, group: int, machine_cpus: int, expected: object
+) -> None:
+    by_node = dict(enumerate(free))
+    try:
+        plan = distribute(by_node, needed, group, machine_cpus=machine_cpus, machine_numa_nodes=len(free))
+    except DistributionHangError:
+        assert expected == HANG
+        return
+
+    assert expected == (None if plan is None else (plan.nodes, plan.each, plan.remainder_nodes))
+
+
+def test_6_9_deviation_is_rounded_twice_halves_away_from_zero() -> None:
+    assert [_round3(x) for x in (0.0625, 0.0624, 1.2346, 7.0, 0.4714)] == [0.063, 0.062, 1.235, 7.0, 0.471]
+    assert _deviation([2, 3, 3]) == 0.471
+    assert _deviation([1, 5, 0]) == 2.160
+    assert _deviation([4, 4, 4]) == 0
+    assert [_balanced_score(total, 3) for total in (6, 7, 8)] == [0, 0.471, 0.471]
+    assert _balanced_score(3, 9) == 0.471
 
 
 # -- 6.10: uncore caches
