@@ -75,7 +75,7 @@ def workload_from_json(document: object, path: str = "") -> Workload:
         raise WireError(_join(path, "kind"), f"{shown(kind)} is none of {', '.join(_TEMPLATE)}")
     template, here = _below(whole, where, path)
     pod, rules = _pod(template, here)
-    metadata = _object(whole.get("metadata") or {}, _join(path, "metadata"))
+    metadata = _object(_or_empty(whole.get("metadata")), _join(path, "metadata"))
     name = metadata.get("name") or metadata.get("generateName") or pod.name or kind.lower()
     return Workload(
         kind=kind,
@@ -89,7 +89,7 @@ def workload_from_json(document: object, path: str = "") -> Workload:
 
 def _pod(template: Json, path: str) -> tuple[Pod, PlacementRules]:
     try:
-        pod = pod_from_json({**template, "metadata": template.get("metadata") or {}}, "")
+        pod = pod_from_json({**template, "metadata": _or_empty(template.get("metadata"))}, "")
         rules = placement_rules_from_json(_object(template.get("spec"), ".spec"), ".spec")
     except WireError as fault:
         raise WireError(_join(path, fault.field.removeprefix(".")), fault.reason) from None
@@ -121,6 +121,10 @@ def _object(value: object, path: str) -> Json:
     if isinstance(value, dict):
         return value
     raise WireError(path, "missing" if value is None else f"{shown(value)} is not an object")
+
+
+def _or_empty(value: object) -> object:
+    return {} if value is None else value
 
 
 def _text(value: object, path: str) -> str:

@@ -1,0 +1,120 @@
+"""YAML and JSON of people: what is read, and how what cannot be read is told."""
+
+import time
+
+import orjson
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.wire.documents import MAX_DEPTH, NotYAMLError, read_document, read_yaml
+from extender.wire.errors import NotJSONError, WireError
+
+READ = {
+    "a: &x [1, 2]\nb: *x": {"a": [1, 2], "b": [1, 2]},
+    "a: 2026-01-02": {"a": "2026-01-02"},
+    "a: yes\nb: 'yes'\nc: 1.5\nd: ~\ne: =": {"a": True, "b": "yes", "c": 1.5, "d": None, "e": "="},
+    "1: a\ntrue: b": {"1": "a", "true": "b"},
+    "---\n---\na: 1\n---\n": {"a": 1},
+    "\ufeffa: 1": {"a": 1},
+    "text": "text",
+    "[]": [],
+    "a: |\n  one\n  two\n": {"a": "one\ntwo\n"},
+}
+
+
+@pytest.mark.parametrize("text", READ)
+def test_yaml_is_read_as_kubernetes_reads_it(text: str) -> None:
+    assert read_yaml(text.encode()) == READ[text]
+
+
+FAULTS = {
+    b"a: [": ("", "not YAML"),
+    b"a: &a [*a]": ("a[0]", "stands for nothing"),
+    b"a:\n  b: 1\n  b: 2": ("a", "twice in line 3"),
+    b"a: !!python/object:os.system x": ("a", "tag"),
+    b"a: !!binary aaaa": ("a", "tag"),
+    b"<<: {a: 1}": ("", "tag"),
+    b"\xff": ("", "byte 0 is not UTF-8"),
+    b"a:\n- .nan": ("a[0]", "'.nan' in line 2"),
+    b"? [a]\n: 1": ("", "cannot be a key"),
+    b"--- 1\n--- 2": ("", "not 2"),
+    b"": ("", "not 0"),
+    b"a: *x": ("a", "stands for nothing"),
+    b"a: " + b"9" * 5000: ("a", "cannot be read"),
+    b"\x00": ("", "not YAML"),
+    b"- " * 100: ("[0]", f"more than {MAX_DEPTH} deep"),
+    b"[" * 100_000: ("[0]", f"more than {MAX_DEPTH} deep"),
+    b"{a: " * 100_000: ("a.a", f"more than {MAX_DEPTH} deep"),
+}
+
+
+@pytest.mark.parametrize("body", FAULTS, ids=lambda body: repr(body[:20]))
+def test_what_is_wrong_is_told_with_its_place(body: bytes) -> None:
+    field, reason = FAULTS[body]
+
+    with pytest.raises(WireError) as fault:
+        read_yaml(body)
+
+    assert fault.value.field.startswith(field)
+    assert reason in fault.value.reason
+
+
+def test_aliases_cannot_blow_a_document_up() -> None:
+    lines = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 9)}]" for i in range(9)]
+    deep = ["a0: &a0 [1]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 100))]
+    started = time.monotonic()
+
+    for text, reason in (("\n".join(lines), "values"), ("\n".join(deep), "deep")):
+        with pytest.raises(WireError, match=reason):
+            read_yaml(text.encode())
+
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("media_type", "body", "value"),
+    [
+        ("application/json", b'{"a": 1}', {"a": 1}),
+        ("application/yaml; charset=utf-8", b"a: 1", {"a": 1}),
+        ("text/yaml", b'{"a": 1}', {"a": 1}),
+        ("", b'{"a": 1}', {"a": 1}),
+        ("", b"a: 1", {"a": 1}),
+        ("application/x-www-form-urlencoded", b"a: 1", {"a": 1}),
+    ],
+)
+def test_the_declared_form_counts_and_else_the_one_that_fits(media_type: str, body: bytes, value: object) -> None:
+    assert read_document(body, media_type) == value
+
+
+def test_json_that_is_none_is_not_taken_for_yaml() -> None:
+    for media_type, body in (("application/json", b"a: 1"), ("application/geo+json", b"a: 1"), ("", b'{"a": 1,}')):
+        with pytest.raises(NotJSONError):
+            read_document(body, media_type)
+    with pytest.raises(NotYAMLError):
+        read_document(b"a: [", "application/yaml")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
+def test_any_bytes_are_a_value_or_a_fault(body: bytes) -> None:
+    try:
+        value = read_document(body, "application/yaml")
+    except WireError:
+        return
+    assert orjson.loads(orjson.dumps(value)) == value
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(JSON_VALUES.filter(lambda value: value is not None))
+def test_what_pyyaml_writes_is_read_back(value: object) -> None:
+    assert read_yaml(yaml.safe_dump(value).encode()) == value
