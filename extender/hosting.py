@@ -47,15 +47,16 @@ def make_authority(
 def guard(app: FastAPI, service: Service) -> None:
     """Put the gate before every route of *app*."""
     settings = service.settings
+    limits = Limits(settings, service.clock)
     app.add_middleware(
         Gate,
         settings=settings,
         authority=service.authority,
-        limits=Limits(settings, service.clock),
+        limits=limits,
         metrics=service.metrics,
     )
     service.metrics.insecure.set(settings.insecure)
-    app.state.service = service
+    app.state.service, app.state.limits = service, limits
 
 
 def make_server(settings: Settings, app: FastAPI) -> Server:

@@ -125,7 +125,7 @@ class Metrics:
         self.limited = self._counter(
             "limited",
             "Requests and connections turned away: `rate`, `concurrency` (requests at once), `body` (bytes in memory), "
-            "`head` (too long), `head_timeout`, `body_timeout`, `answer_timeout`, `connections`.",
+            "`head` (too long), `head_timeout`, `body_timeout`, `answer_timeout`, `pipelining`, `connections`.",
             ("limit",),
         )
         self.responses = self._counter(

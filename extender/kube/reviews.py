@@ -101,8 +101,8 @@ class Reviews:
 
     def known(self, token: str, *, audience: str = "") -> Identity | Rejected | None:
         """What `authenticate` would say without asking; None: it would ask. Never waits."""
-        if not token or len(token) > MAX_TOKEN_BYTES:
-            return Rejected("no token, or a token that is too long")
+        if not token or len(token) > MAX_TOKEN_BYTES or not (token.isascii() and token.isprintable()):
+            return Rejected("no token, a token that is too long, or none that can be one")
         key = _key(token, audience)
         return self._identities.get(key) or self._rejected.get(key)
 
@@ -194,7 +194,7 @@ class Reviews:
 
 
 def _key(token: str, audience: str) -> _TokenKey:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest(), audience
+    return hashlib.sha256(token.encode()).digest(), audience
 
 
 def _ends_at(token: str) -> float:

@@ -38,6 +38,13 @@ class Patience:
     max_connections: int
 
 
+class PipeliningError(Exception):
+    """A request before the answer to the last one: answered with 400. uvicorn loses track of such when they break off.
+
+    No client of ours does it: Go's, Python's and browsers wait for the answer.
+    """
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. `make_protocol` binds the first two arguments."""
 
@@ -46,7 +53,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.patience, self._metrics = patience, metrics
         self.late: str = ""
         """Which part of a request is under way, as in the metric `limited`; empty between requests."""
-        self.deadline = float("inf")
+        self.deadline = 0.0
         self.quiet_since = 0.0
         self.peer = Peer()
         self._listener = "plain"
@@ -77,6 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Feed the parser, unless there is too much that is no body."""
         if not self.late:
+            self._head_bytes = 0
             self._allow("head_timeout", self.patience.head_seconds)
         self._head_bytes += len(data)
         super().data_received(data)
@@ -84,13 +92,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self._metrics.limited.labels("head").inc()
             self.send_400_response("Request head too large.")
 
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._head_bytes = 0
-        super().on_message_begin()
-
     def on_headers_complete(self) -> None:
-        """The head is here; now the body."""
+        """The head is here; now the body.
+
+        Raises:
+            PipeliningError: the answer to the request before is still to come.
+        """
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._metrics.limited.labels("pipelining").inc()
+            raise PipeliningError
         self._allow("body_timeout", self.patience.body_seconds)
         super().on_headers_complete()
 
@@ -101,18 +111,30 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is here; now the answer, and the client's reading of it."""
-        self._allow("answer_timeout", self.patience.answer_seconds)
         super().on_message_complete()
+        self._rest_or_answer()
 
     def on_response_complete(self) -> None:
         """The answer is written; the next request may take its time."""
-        self.late, self.deadline, self.quiet_since = "", float("inf"), self.loop.time()
         super().on_response_complete()
+        self._rest_or_answer()
+
+    def is_late(self, now: float) -> bool:
+        """Whether it is past its deadline, or has not read an answer that was written long ago."""
+        if self.late:
+            return now > self.deadline
+        return now > self.quiet_since + self.patience.answer_seconds and self.transport.get_write_buffer_size() > 0
 
     def give_up(self, reason: str) -> None:
         """Close at once, whatever is under way."""
         self._metrics.limited.labels(reason).inc()
         self.transport.abort()
+
+    def _rest_or_answer(self) -> None:
+        if self.cycle.response_complete:
+            self.late, self.quiet_since = "", self.loop.time()
+        else:
+            self._allow("answer_timeout", self.patience.answer_seconds)
 
     def _allow(self, part: str, seconds: float) -> None:
         self.late, self.deadline = part, self.loop.time() + seconds
@@ -137,8 +159,8 @@ def make_protocol(patience: Patience, metrics: Metrics) -> Callable[..., Bounded
 def sweep(state: ServerState, now: float) -> None:
     """Close every connection that is late. *now*: the loop's time."""
     for connection in list(state.connections):
-        if isinstance(connection, BoundedProtocol) and now > connection.deadline:
-            connection.give_up(connection.late)
+        if isinstance(connection, BoundedProtocol) and connection.is_late(now):
+            connection.give_up(connection.late or "answer_timeout")
 
 
 def _make_room(newcomer: BoundedProtocol) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import trustme
+from fastapi import FastAPI
 
 from extender.api.service import Service
 from extender.app import make_app, make_server, make_service
@@ -84,6 +85,7 @@ class Running:
     """One service that answers. `plain` and `tls` are its URLs."""
 
     service: Service
+    app: FastAPI
     server: Server
     plain: str
     tls: str
@@ -107,14 +109,15 @@ def running(settings: Settings, api_server: FakeApiServer | None = None, **chang
             stack.callback(authority.close)
             service = replace(service, authority=authority)
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        server = make_server(settings, make_app(service))
+        app = make_app(service)
+        server = make_server(settings, app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
             until(lambda: server.started or not thread.is_alive())
             assert thread.is_alive()
             port = listening.getsockname()[1]
-            yield Running(service, server, f"http://127.0.0.1:{port}", f"https://127.0.0.1:{server.tls_port}")
+            yield Running(service, app, server, f"http://127.0.0.1:{port}", f"https://127.0.0.1:{server.tls_port}")
         finally:
             server.should_exit = True
             thread.join(30)

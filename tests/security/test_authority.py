@@ -1,0 +1,216 @@
+"""Tokens against a real (fake) API server: what is asked, what is remembered, what happens while it is away."""
+
+import asyncio
+import base64
+import time
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+from extender.hosting import ACCEPTED_SECONDS, make_authority
+from extender.identity import (
+    ForbiddenError,
+    Means,
+    NoAuthority,
+    Principal,
+    Scope,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from extender.kube.access import plain
+from extender.kube.authority import GRANTS, MAX_WAITING, TokenAuthority
+from extender.kube.client import KubeClient
+from extender.metrics import Metrics
+from extender.settings import Settings
+from tests.fakes.apiserver import FakeApiServer
+from tests.security.running import EXPORTER, token_status
+
+ACCOUNT = "system:serviceaccount:ns:exporter"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def server() -> Iterator[FakeApiServer]:
+    with FakeApiServer() as running:
+        running.access.permissions |= {(who, *GRANTS[Scope.REPORT]) for who in (EXPORTER, ACCOUNT)}
+        running.access.reviews["good"] = token_status(EXPORTER, node="node-a")
+        yield running
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def authority(server: FakeApiServer, clock: Clock, metrics: Metrics) -> Iterator[TokenAuthority]:
+    client = KubeClient(plain(server.url), connect_seconds=2.0)
+    made = make_authority(client, Settings(review_grace_seconds=600.0, read_audiences=("api",)), metrics, clock)
+    yield made
+    made.close()
+    client.close()
+
+
+def admit(authority: TokenAuthority, token: str, scope: Scope = Scope.REPORT) -> Principal:
+    return asyncio.run(authority.admit(token, scope))
+
+
+def asked(server: FakeApiServer) -> int:
+    return sum(count for call, count in server.access.calls.items() if call.resource.endswith("reviews"))
+
+
+def jwt(**claims: float) -> str:
+    payload = base64.urlsafe_b64encode(orjson.dumps(claims)).rstrip(b"=").decode()
+    return f"e30.{payload}.c2ln"
+
+
+def test_what_was_learned_is_known_at_once(server: FakeApiServer, authority: TokenAuthority) -> None:
+    assert authority.known("good", Scope.REPORT) is None
+    principal = admit(authority, "good")
+
+    assert (principal.means, principal.node_name) == (Means.TOKEN, "node-a")
+    assert principal.may_report("node-a")
+    assert not principal.may_report("node-b")
+    assert authority.known("good", Scope.REPORT) == principal
+    assert asked(server) == 2
+
+
+def test_equal_questions_at_the_same_time_are_one(server: FakeApiServer, authority: TokenAuthority) -> None:
+    server.faults.latency = 0.2
+
+    async def many() -> list[Principal]:
+        return await asyncio.gather(*(authority.admit("good", Scope.REPORT) for _ in range(100)))
+
+    assert len(set(asyncio.run(many()))) == 1
+    assert asked(server) == 2
+
+
+def test_a_token_of_before_1_30_is_tied_to_the_node_of_its_pod(
+    server: FakeApiServer, authority: TokenAuthority
+) -> None:
+    pod = server.pods.create({"metadata": {"name": "e-1", "namespace": "ns"}, "spec": {"nodeName": "node-c"}})
+    uid = pod["metadata"]["uid"]
+    server.access.reviews["old"] = token_status(ACCOUNT, pod_name="e-1", pod_uid=uid)
+    server.access.reviews["of a pod that is gone"] = token_status(ACCOUNT, pod_name="e-0", pod_uid="u")
+    server.access.reviews["of its namesake"] = token_status(ACCOUNT, pod_name="e-1", pod_uid="another")
+    server.access.reviews["of no service account"] = token_status(EXPORTER, pod_name="e-1", pod_uid=uid)
+
+    assert admit(authority, "old").node_name == "node-c"
+    assert authority.known("old", Scope.REPORT) == admit(authority, "old")
+    for token in ("of a pod that is gone", "of its namesake", "of no service account"):
+        assert not admit(authority, token).may_report("node-c"), token
+
+
+def test_an_outage_does_not_lock_out_who_was_let_in(
+    server: FakeApiServer, authority: TokenAuthority, clock: Clock, metrics: Metrics
+) -> None:
+    admit(authority, "good")
+    server.faults.fail(10_000, 503)
+    clock.now += ACCEPTED_SECONDS + 599
+
+    assert admit(authority, "good").node_name == "node-a"
+    with pytest.raises(UnavailableError):
+        admit(authority, "never seen")
+    clock.now += 2
+    with pytest.raises(UnavailableError):
+        admit(authority, "good")
+    assert metrics.reviews.labels("token", "grace")._value.get() == 1
+
+
+def test_a_right_that_was_taken_away_ends_when_the_memory_of_it_does(
+    server: FakeApiServer, authority: TokenAuthority, clock: Clock
+) -> None:
+    admit(authority, "good")
+    server.access.permissions.clear()
+    assert authority.known("good", Scope.REPORT) is not None
+    clock.now += ACCEPTED_SECONDS
+
+    with pytest.raises(ForbiddenError, match="no right to put"):
+        admit(authority, "good")
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_no_token_outlives_its_own_end(
+    server: FakeApiServer, authority: TokenAuthority, clock: Clock, *, down: bool
+) -> None:
+    token = jwt(exp=time.time() + 1.0)
+    server.access.reviews[token] = token_status(EXPORTER, node="node-a")
+    admit(authority, token)
+    assert authority.known(token, Scope.REPORT) is not None
+    del server.access.reviews[token]
+    if down:
+        server.faults.fail(10_000, 503)
+    clock.now += 1.1
+    time.sleep(1.1)
+
+    assert authority.known(token, Scope.REPORT) is None
+    with pytest.raises(UnavailableError if down else UnauthenticatedError):
+        admit(authority, token)
+
+
+@pytest.mark.parametrize("token", ["", "x" * 20_000, "a.b.c", "a.e30.c", "a.W10.c", jwt(exp=-1.0), "é" * 10, "\udcff"])
+def test_what_is_no_token_is_refused_and_nothing_else(authority: TokenAuthority, token: str) -> None:
+    with pytest.raises(UnauthenticatedError):
+        admit(authority, token)
+
+
+def test_further_audiences_are_for_reading_only(server: FakeApiServer, authority: TokenAuthority) -> None:
+    server.access.reviews["prometheus"] = token_status("prometheus", audience="api", node="node-a")
+    server.access.permissions |= {("prometheus", *grant) for grant in GRANTS.values()}
+
+    assert admit(authority, "prometheus", Scope.METRICS).name == "prometheus"
+    for scope in (Scope.REPORT, Scope.SCHEDULE):
+        with pytest.raises(UnauthenticatedError):
+            admit(authority, "prometheus", scope)
+
+
+def test_a_server_that_hangs_holds_up_a_bounded_number(server: FakeApiServer, authority: TokenAuthority) -> None:
+    server.faults.latency = 1.0
+
+    async def storm() -> list[object]:
+        return await asyncio.gather(
+            *(authority.admit(f"token-{i}", Scope.READ) for i in range(MAX_WAITING + 50)), return_exceptions=True
+        )
+
+    async def first_refusals() -> int:
+        waiting = asyncio.ensure_future(storm())
+        await asyncio.sleep(0.1)
+        turned_away = MAX_WAITING + 50 - len(authority._asked)
+        authority.close()
+        waiting.cancel()
+        return turned_away
+
+    assert asyncio.run(first_refusals()) == 50
+
+
+def test_without_an_api_server_no_token_is_good() -> None:
+    assert NoAuthority().known("x", Scope.READ) is None
+    with pytest.raises(UnauthenticatedError):
+        asyncio.run(NoAuthority().admit("x", Scope.READ))
+
+
+def test_a_storm_of_bad_tokens_pushes_no_good_one_out(
+    server: FakeApiServer, authority: TokenAuthority, clock: Clock
+) -> None:
+    admit(authority, "good")
+    reviews = authority._reviews
+    reviews._rejected._size = reviews._identities._size = 10
+    for i in range(50):
+        with pytest.raises(UnauthenticatedError):
+            admit(authority, f"bad-{i}")
+
+    assert authority.known("good", Scope.REPORT) is not None
+    assert len(reviews._rejected) == 10

@@ -1,0 +1,194 @@
+"""Slow, half-closed, greedy and rude clients, over real sockets: each costs what was allowed, and others are answered."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import orjson
+import pytest
+
+from extender.identity import Scope
+from extender.settings import Settings
+from extender.transport.protocol import MAX_HEAD_BYTES
+from tests.reports import args_of, pod_of
+from tests.security.running import Running, running, until
+
+MAX_CONNECTIONS = 16
+HEAD = b"POST /scheduler/filter HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+@pytest.fixture(scope="module")
+def extender() -> Iterator[Running]:
+    settings = Settings(
+        port=0, drain_seconds=0, head_seconds=0.5, body_seconds=0.5, answer_seconds=1.0,
+        max_connections=MAX_CONNECTIONS, max_buffered_bytes=12 << 20, max_questions_at_once=2,
+        loopback_scopes=frozenset({Scope.SCHEDULE, Scope.READ}),
+    )  # fmt: skip
+    with running(settings) as service:
+        yield service
+
+
+@contextmanager
+def connected(extender: Running) -> Iterator[socket.socket]:
+    port = int(extender.plain.rsplit(":", 1)[1])
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        yield connection
+
+
+def seconds_until_closed(connection: socket.socket) -> float:
+    started = time.monotonic()
+    try:
+        while connection.recv(65_536):
+            pass
+    except ConnectionResetError:
+        pass
+    return time.monotonic() - started
+
+
+def limited(extender: Running, limit: str) -> float:
+    return float(extender.service.metrics.limited.labels(limit)._value.get())
+
+
+@pytest.mark.parametrize(
+    ("sent", "limit"),
+    [
+        (b"P", "head_timeout"),
+        (HEAD, "head_timeout"),
+        (HEAD + b"X-Slow: " + b"a" * 100, "head_timeout"),
+        (HEAD + b"Content-Length: 10\r\n\r\n", "body_timeout"),
+        (HEAD + b"Content-Length: 10\r\n\r\n{", "body_timeout"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{", "body_timeout"),
+    ],
+)
+def test_who_stops_in_the_middle_is_hung_up_on(extender: Running, sent: bytes, limit: str) -> None:
+    before = limited(extender, limit)
+    with connected(extender) as connection:
+        connection.sendall(sent)
+
+        assert seconds_until_closed(connection) < 4.0
+    assert limited(extender, limit) == before + 1
+
+
+def test_who_sends_a_byte_now_and_then_is_hung_up_on_too(extender: Running) -> None:
+    with connected(extender) as connection:
+        connection.settimeout(0.05)
+        started = time.monotonic()
+        closed = False
+        while not closed and time.monotonic() - started < 5:
+            try:
+                connection.sendall(b"P")
+                closed = connection.recv(10) == b""
+            except TimeoutError:
+                continue
+            except OSError:
+                closed = True
+
+    assert closed
+
+
+def test_a_connection_that_has_sent_nothing_may_wait(extender: Running) -> None:
+    with connected(extender) as connection:
+        time.sleep(2.0)
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+
+        assert b"200 OK" in connection.recv(1000)
+
+
+def test_half_closed_is_answered(extender: Running) -> None:
+    with connected(extender) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+
+        assert b"200 OK" in connection.recv(1000)
+
+
+def test_who_does_not_read_the_answer_is_hung_up_on(extender: Running) -> None:
+    before = limited(extender, "answer_timeout")
+    body = orjson.dumps(args_of(pod_of(), *(f"node-{i:0100d}" for i in range(80_000))))
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", int(extender.plain.rsplit(":", 1)[1])))
+        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        until(lambda: limited(extender, "answer_timeout") > before, 10)
+
+
+def test_pipelining_is_refused(extender: Running) -> None:
+    before = limited(extender, "pipelining")
+    with connected(extender) as connection:
+        connection.sendall(b"GET /v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+        seconds_until_closed(connection)
+
+    assert limited(extender, "pipelining") > before
+
+
+def send_quietly(connection: socket.socket, data: bytes) -> None:
+    try:
+        connection.sendall(data)
+    except OSError:
+        return
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"X-Long: " + b"a" * MAX_HEAD_BYTES,
+        b"".join(b"X-%d: a\r\n" % i for i in range(MAX_HEAD_BYTES // 8)),
+        b"X-" + b"a" * MAX_HEAD_BYTES,
+    ],
+)
+def test_heads_are_bounded(extender: Running, head: bytes) -> None:
+    with connected(extender) as connection:
+        send_quietly(connection, HEAD + head)
+
+        assert b"400 Bad Request" in connection.recv(1000)
+
+
+def test_trailers_and_chunk_sizes_are_bounded(extender: Running) -> None:
+    before = limited(extender, "head")
+    with connected(extender) as connection:
+        send_quietly(connection, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * (MAX_HEAD_BYTES // 4))
+        seconds_until_closed(connection)
+
+    assert limited(extender, "head") == before + 1
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\x00 HTTP/1.1\r\n\r\n",
+        b"\r\n" * 100 + b"NONSENSE",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        HEAD + b"Content-Length: -1\r\n\r\n",
+        HEAD + b"Content-Length: 99999999999999999999\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n",
+    ],
+)
+def test_what_is_no_http_ends_the_connection_and_nothing_else(extender: Running, request_bytes: bytes) -> None:
+    with connected(extender) as connection:
+        send_quietly(connection, request_bytes)
+        connection.shutdown(socket.SHUT_WR)
+        seconds_until_closed(connection)
+
+    assert extender.call("GET", "/livez").status_code == 200
+
+
+def test_a_new_connection_finds_room_and_the_scheduler_keeps_its_own(extender: Running) -> None:
+    """Loopback connections are kept: here all are, so the newest are let in beyond the bound rather than old ones cut."""
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connected(extender)) for _ in range(MAX_CONNECTIONS + 4)]
+        for connection in connections:
+            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"200 OK" in connection.recv(1000)
+
+
+def test_bodies_together_are_bounded(extender: Running) -> None:
+    half = b" " * 7_000_000
+    with connected(extender) as first:
+        first.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % (len(half) + 1) + half)
+        until(lambda: extender.call("POST", "/scheduler/filter", content=half).json()["Error"].find("too many") >= 0)
+    until(lambda: "too many" not in extender.call("POST", "/scheduler/filter", content=half).json()["Error"])
