@@ -12,6 +12,7 @@ from extender.settings import Settings
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
+    """Somebody on another machine, who shows nothing."""
     with TestClient(make_app(make_service(Settings()))) as client:
         yield client
 
@@ -53,9 +54,15 @@ def test_files_are_asked_for_again_and_not_sent_again(client: TestClient) -> Non
     assert (again.status_code, again.content) == (304, b"")
 
 
-@pytest.mark.parametrize("path", ["nothing.js", "__init__.py", "../api/page.py", "..%2fapi%2fpage.py", "css", "css/"])
+def test_the_page_is_for_everybody_and_what_it_shows_is_not(client: TestClient) -> None:
+    assert client.get("/").status_code == 200
+    assert client.get("/web/js/main.js").status_code == 200
+    assert client.get("/v1/nodes").status_code == 401
+
+
+@pytest.mark.parametrize("path", ["nothing.js", "__init__.py", "..%2fapi%2fpage.py", "css", "css/", "%2e%2e/app.py"])
 def test_nothing_else_can_be_read(client: TestClient, path: str) -> None:
     reply = client.get(f"/web/{path}")
 
-    assert reply.status_code == 404
+    assert reply.status_code in {401, 404}
     assert reply.headers["content-type"] == "application/problem+json"

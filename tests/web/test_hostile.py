@@ -1,5 +1,6 @@
 """Names are text, whatever they look like; and what the page does when the service does not do its part."""
 
+import httpx
 from playwright.sync_api import Page, Route, expect
 
 from tests.web.cluster import HOSTILE
@@ -49,6 +50,29 @@ def test_a_service_that_fails_is_told_about(page: Page, hostile: str) -> None:
     page.goto(hostile)
 
     expect(page.locator("#cluster")).to_have_text("The service answered 500.")
+
+
+def test_who_is_not_known_is_asked_for_a_token(page: Page, hostile: str) -> None:
+    shown: list[str | None] = []
+
+    def check(route: Route) -> None:
+        shown.append(route.request.headers.get("authorization"))
+        if shown[-1] == "Bearer s3cret":
+            route.fulfill(json=httpx.get(route.request.url, trust_env=False).json())
+        else:
+            route.fulfill(status=401, json={"status": 401, "title": "Unauthorized", "detail": "show a token"})
+
+    page.route("**/v1/**", check)
+    page.goto(hostile)
+    dialog = page.get_by_role("dialog", name="Who is asking?")
+    expect(dialog).to_contain_text("show a token")
+
+    dialog.get_by_label("Token of a service account").fill("s3cret")
+    page.keyboard.press("Enter")
+
+    expect(page.locator("#count")).to_have_text("2 nodes")
+    expect(dialog).not_to_be_visible()
+    assert shown[0] is None
 
 
 def test_a_service_that_is_gone_is_told_about(page: Page, hostile: str) -> None:
