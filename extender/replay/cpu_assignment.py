@@ -79,6 +79,13 @@ class Assignment:
             counts = f": requested={count}, available={free}" if self.error_counts else ""
             raise NotEnoughCPUsError(f"not enough cpus available to satisfy request{counts}", count, free)
 
+    def _take_or_nothing(self, available: int, count: int) -> int:
+        """A packed take whose failure the distribution swallows: only the sum at its end is checked."""
+        try:
+            return self._take_packed(available, count, uncore=False)
+        except NotEnoughCPUsError:
+            return 0
+
     def _take_distributed(self, available: int, count: int) -> int:
         group = self.machine.cpus_per_core if self.options.full_pcpus_only else 1
         if count % group:
@@ -98,14 +105,14 @@ class Assignment:
         if plan is None:
             return self._take_packed(available, count, uncore=False)
         for numa in plan.nodes:
-            acc.claim(self._take_packed(acc.free & self.machine.numa_cpus[numa], plan.each, uncore=False))
+            acc.claim(self._take_or_nothing(acc.free & self.machine.numa_cpus[numa], plan.each))
         remainder = count - plan.each * len(plan.nodes)
         while remainder > 0:
             before = remainder
             for numa in plan.remainder_nodes:
                 free_there = acc.free & self.machine.numa_cpus[numa]
                 if remainder > 0 and free_there.bit_count() >= group:
-                    acc.claim(self._take_packed(free_there, group, uncore=False))
+                    acc.claim(self._take_or_nothing(free_there, group))
                     remainder -= group
             if remainder == before:
                 raise DistributionHangError
