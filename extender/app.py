@@ -3,7 +3,8 @@
 import gc
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from importlib.metadata import version
 from typing import Final
 
@@ -11,6 +12,9 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from extender.api import openapi, problems
+from extender.api.audit import audit_router
+from extender.api.barrier import Barrier
+from extender.api.binding import binding_router
 from extender.api.capacity import capacity_router
 from extender.api.decisions import decisions_router
 from extender.api.nodes import nodes_router
@@ -21,12 +25,18 @@ from extender.api.reports import reports_router
 from extender.api.scheduling import scheduling_router
 from extender.api.service import Service
 from extender.api.what_if import what_if_router
+from extender.cluster.in_flight import Patience, Settled
+from extender.cluster.pods import KnownPods
 from extender.cluster.state import ClusterState
 from extender.hosting import guard, make_server
+from extender.kube.running import WatchedPods
+from extender.live import connected
 from extender.metrics import Metrics
 from extender.settings import Settings
+from extender.verbs.audit import Audit
 from extender.verbs.judge import make_judge
 from extender.verbs.memo import VerdictMemo
+from extender.verbs.running_pods import UNWATCHED
 from extender.verbs.strategies import make_strategy
 from extender.verbs.weights import Weights
 
@@ -36,18 +46,41 @@ __all__ = ["make_app", "make_server", "make_service", "set_up_collector", "set_u
 
 def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic) -> Service:
     """One extender, empty."""
+    metrics = Metrics()
+    audit = Audit(clock=clock, window=settings.audit_window, distrust_after=settings.distrust_after)
+    patience = Patience(assume=settings.assume_seconds, finish=settings.finish_seconds)
+
+    def settle(settled: Settled) -> None:
+        kind = audit.take(settled)
+        metrics.predictions.labels(*kind).inc()
+
     return Service(
         settings=settings,
-        cluster=ClusterState(stale_after_seconds=settings.stale_after_seconds, max_nodes=settings.max_nodes),
+        cluster=ClusterState(
+            stale_after_seconds=settings.stale_after_seconds,
+            max_nodes=settings.max_nodes,
+            patience=patience,
+            settled=settle,
+        ),
         memo=VerdictMemo(settings.max_remembered_judgements),
         judge=make_judge(make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.doubts),
-        metrics=Metrics(),
+        metrics=metrics,
         clock=clock,
+        pods=KnownPods(settings.max_remembered_pods),
+        audit=audit,
+        barrier=Barrier(settings.barrier_seconds, clock),
+        running=WatchedPods() if settings.watches else UNWATCHED,
     )
 
 
 def make_app(service: Service) -> FastAPI:
     """The HTTP face of a service. `/docs` brings its own scripts, so that it works with no internet."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with connected(service) if service.settings.watches else nullcontext():
+            yield
+
     app = FastAPIOffline(
         title=DISTRIBUTION,
         version=version(DISTRIBUTION),
@@ -56,16 +89,19 @@ def make_app(service: Service) -> FastAPI:
         redoc_url=None,
         static_url="/docs/assets",
         redirect_slashes=False,
+        lifespan=lifespan,
         generate_unique_id_function=lambda route: route.name.strip("_"),
     )
     for make_router in (
         scheduling_router,
+        binding_router,
         preempting_router,
         reports_router,
         nodes_router,
         what_if_router,
         capacity_router,
         decisions_router,
+        audit_router,
         ops_router,
     ):
         app.include_router(make_router(service))

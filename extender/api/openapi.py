@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 from extender.api.capacity_models import CapacityRequest, PlanEnd, PlannedPod, PlanRequest
 from extender.api.problems import ProblemDetails
 from extender.api.what_if_models import WhatIfRequest
+from extender.wire.binding import BINDING_ARGS
 from extender.wire.preemption import ExtenderPreemptionArgs
 from extender.wire.reports import HEARTBEAT, REPORT
 from extender.wire.scheduler import EXAMPLE_POD, ExtenderArgs
@@ -35,6 +36,7 @@ BODIES: Final[dict[str, TypeAdapter[Any]]] = {
     "NodeReport": REPORT,
     "Heartbeat": HEARTBEAT,
     "ExtenderArgs": TypeAdapter(ExtenderArgs),
+    "ExtenderBindingArgs": BINDING_ARGS,
     "ExtenderPreemptionArgs": TypeAdapter(ExtenderPreemptionArgs),
     "WhatIfRequest": TypeAdapter(WhatIfRequest),
     "CapacityRequest": TypeAdapter(CapacityRequest),

@@ -31,9 +31,14 @@ def ops_router(service: Service) -> APIRouter:
 
     @router.get("/readyz", summary="Requests are answered", responses=documented(HTTPStatus.SERVICE_UNAVAILABLE))
     async def readyz() -> Ready:
-        """Ready from the start: nodes that did not report yet are unknown, and treated as set. 503: it is ending."""
+        """Ready once pods and nodes are listed, or from the start where nobody watches; 503 until then and at the end.
+
+        Nodes that did not report yet are unknown, and treated as set.
+        """
         if service.lifecycle.draining:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the service is ending")
+        if service.link.trouble:
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, service.link.trouble)
         return Ready(nodes=len(service.cluster), classes=service.cluster.class_count)
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
@@ -44,6 +49,8 @@ def ops_router(service: Service) -> APIRouter:
         for certainty in (Certainty.EXACT, Certainty.STALE, Certainty.UNKNOWN):
             service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
         _silence(service)
+        service.metrics.assumed.set(service.cluster.pods_in_flight)
+        service.metrics.distrusted.set(service.cluster.distrusted_count)
         service.metrics.classes.set(service.cluster.class_count)
         service.metrics.remembered.set(len(service.memo))
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)

@@ -62,7 +62,9 @@ def reports_router(service: Service) -> APIRouter:
             body = await read_body(request, limit)
             report = read_report(body, cluster.version_of)
             _check_name(report.node_name, name)
-            record = cluster.observe(_observation(report, body), service.clock())
+            now = service.clock()
+            cluster.observe(_observation(report, body), now)
+            record = cluster.set_distrusted(name, now, distrusted=service.audit.is_distrusted(name))
         return _accepted(record)
 
     @router.post(

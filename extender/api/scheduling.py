@@ -3,9 +3,9 @@
 Laws of this file
 - Every answer has status 200: kube-scheduler throws other bodies away. What went wrong is in `Error`.
 - The event loop takes the picture of the cluster, another thread replays what was never replayed before.
+- Filter has a deadline of its own, so that the scheduler always hears the reason; what was judged until then is kept.
 """
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -21,6 +21,7 @@ from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
 from extender.verbs.candidates import Candidates
 from extender.verbs.filter import Filtered, filter_nodes
+from extender.verbs.judge import Judgement
 from extender.verbs.memo import Judgements, judge_all
 from extender.verbs.prioritize import MAX_SCORE, prioritize_nodes
 from extender.wire.errors import WireError
@@ -35,6 +36,7 @@ from extender.wire.scheduler import (
 )
 
 LOG: Final = logging.getLogger(__name__)
+NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
 NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 """Stand in for kubelets that nothing is known of."""
 
@@ -82,6 +84,10 @@ async def _answer(
         outcome = "invalid"
         LOG.warning("request not understood verb=%s reason=%r", verb, str(error))
         reply = error_reply(f"numa-extender: {error}")
+    except UnreadyError as error:
+        outcome = "unready"
+        LOG.warning("request not answered verb=%s reason=%r", verb, str(error))
+        reply = error_reply(f"numa-extender: {error}")
     except Exception:  # the scheduler would throw a 500's body away
         outcome = "failed"
         LOG.exception("defect verb=%s", verb)
@@ -90,10 +96,20 @@ async def _answer(
     return Response(reply, media_type="application/json")
 
 
+class UnreadyError(Exception):
+    """The call cannot be answered now."""
+
+
 async def _filter(service: Service, args: SchedulerArgs) -> bytes:
-    judged = await _judge(service, args)
+    if service.link.trouble:
+        raise UnreadyError(service.link.trouble)
+    service.pods.remember(args.pod)
+    await service.barrier.wait(args.pod.uid)
+    judged = await _judge(service, args, deadline=service.clock() + service.settings.filter_seconds)
     filtered = Filtered(passed=args.names) if judged is None else filter_nodes(*judged)
     service.decisions.note("filter", args.pod, args.names, judged, service.clock())
+    if filtered.passed and judged is not None:
+        service.barrier.offered(args.pod.uid)
     _count(service, filtered, judged)
     if service.settings.failed_nodes_resolvable:
         now = {name: refusal.text for name, refusal in filtered.refused.items() if not refusal.never}
@@ -109,17 +125,34 @@ async def _prioritize(service: Service, args: SchedulerArgs) -> bytes:
     return prioritize_reply(args.names, scores)
 
 
-async def _judge(service: Service, args: SchedulerArgs) -> tuple[Candidates, Judgements] | None:
-    """The candidates, and the judgement of each of their classes; None for a pod that nothing aligns anywhere."""
+async def _judge(
+    service: Service, args: SchedulerArgs, *, deadline: float | None = None
+) -> tuple[Candidates, Judgements] | None:
+    """The candidates, and the judgement of each of their classes; None for a pod that nothing aligns anywhere.
+
+    Raises:
+        UnreadyError: it took until *deadline*, and nodes that are not judged are not to be passed.
+    """
     memo = service.memo.shape(args.pod)
     if not memo.shape.is_aligned_anywhere((NEWEST_RULES, *service.cluster.rules)):
         return None
     candidates = Candidates.of(args.names, service.cluster.classes_of(args.names, service.clock()))
     missing = memo.missing(candidates.distinct)
-    if missing:
-        service.metrics.judgements.labels("replayed").inc(len(missing))
-        service.memo.store(memo, await asyncio.to_thread(judge_all, service.judge, memo.shape, missing))
-    return candidates, memo.judgements
+    if not missing:
+        return candidates, memo.judgements
+
+    def out_of_time() -> bool:
+        return deadline is not None and service.clock() > deadline
+
+    judged = await service.offload(judge_all, service.judge, memo.shape, missing, out_of_time)
+    service.metrics.judgements.labels("replayed").inc(len(judged))
+    service.memo.store(memo, judged)
+    left = [each for each in missing if each.id not in judged]
+    if not left:
+        return candidates, memo.judgements
+    if service.settings.late_nodes == "error":
+        raise UnreadyError(f"out of time with {len(left)} of {len(candidates.distinct)} kinds of nodes to judge")
+    return candidates, {**memo.judgements, **dict.fromkeys((each.id for each in left), NOT_JUDGED)}
 
 
 def _count(service: Service, filtered: Filtered, judged: tuple[Candidates, Judgements] | None) -> None:

@@ -1,18 +1,45 @@
 """What the routes work with, made once by the composition root."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
+from extender.api.barrier import Barrier
+from extender.cluster.pods import KnownPods
 from extender.cluster.state import ClusterState
 from extender.identity import Authority, NoAuthority
 from extender.lifecycle import Lifecycle
 from extender.metrics import Metrics
 from extender.settings import Settings
+from extender.verbs.audit import Audit
+from extender.verbs.bind import Binds
 from extender.verbs.decisions import DecisionLog
 from extender.verbs.judge import Judge
 from extender.verbs.memo import VerdictMemo
 from extender.verbs.running_pods import UNWATCHED, RunningPods
 from extender.verbs.surroundings import LookUp, nothing_known
+
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Runs what takes long, so that the event loop goes on."""
+
+    def __call__(self, work: Callable[..., T], /, *args: Any) -> Awaitable[T]:
+        """Run `work(*args)` elsewhere."""
+
+
+@dataclass(slots=True)
+class Link:
+    """The connection with the API server, as it is now.
+
+    `binder` None: no bindings are written here. `trouble`: why the picture of the cluster is not whole; empty while it
+    is, or where nobody watches.
+    """
+
+    binder: Binds | None = None
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +47,7 @@ class Service:
     """One extender. `clock` gives seconds of a monotonic clock; `running` knows the pods on nodes, for preemption.
 
     `surroundings` tells what is known of a live node beside its managers, `decisions` what the last calls answered.
+    `pods`: what the scheduler said of pods, and where they are. `offload` takes work off the event loop.
     """
 
     settings: Settings
@@ -28,6 +56,11 @@ class Service:
     judge: Judge
     metrics: Metrics
     clock: Callable[[], float]
+    pods: KnownPods
+    audit: Audit
+    barrier: Barrier
+    link: Link = field(default_factory=Link)
+    offload: Offload = asyncio.to_thread
     running: RunningPods = UNWATCHED
     authority: Authority = field(default_factory=NoAuthority)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)

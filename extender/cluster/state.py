@@ -244,12 +244,18 @@ class ClusterState:
         for name in list(self._nodes):
             self._again(name, now)
 
-    def set_distrusted(self, name: str, now: float, *, distrusted: bool) -> None:
-        """Whether the node's verdicts only rank, because its kubelet did other than foretold too often."""
-        if (name in self._distrusted) is distrusted:
-            return
-        (self._distrusted.add if distrusted else self._distrusted.discard)(name)
-        self._again(name, now)
+    def set_distrusted(self, name: str, now: float, *, distrusted: bool) -> NodeRecord:
+        """Whether the node's verdicts only rank, because its kubelet did other than foretold too often.
+
+        Raises:
+            UnknownNodeError: no report of the node is held.
+        """
+        if name not in self._nodes:
+            raise UnknownNodeError(name)
+        if (name in self._distrusted) is not distrusted:
+            (self._distrusted.add if distrusted else self._distrusted.discard)(name)
+            self._again(name, now)
+        return self._nodes[name]
 
     def expire(self, now: float) -> None:
         """Take note of what time has changed. Cost: one step for each node for which it has."""

@@ -22,7 +22,7 @@ MAX_ATTEMPTS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to play. `gate`: the extender binds; otherwise the scheduler does. `restarts`: of extender and API server."""
+    """What to play. `gate`: the extender binds; otherwise the scheduler. `restarts`: of extender and API server."""
 
     pods: int = 1000
     nodes: int = 20

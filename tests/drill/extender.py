@@ -41,9 +41,7 @@ class SimExtender:
     def start(self) -> None:
         """Start a process: it knows nothing, lists pods, and is ready after that."""
         self.starts += 1
-        settings = Settings(
-            _env_file=None, unknown_nodes=Treatment.REFUSE, max_remembered_judgements=1_000_000, log_level="error"
-        )
+        settings = Settings(unknown_nodes=Treatment.REFUSE, max_remembered_judgements=1_000_000, log_level="error")
         service = replace(make_service(settings, self.timeline.clock), offload=_inline)
         service.link.binder = Binds(self.api)
         service.link.trouble = "not listed yet"
@@ -109,7 +107,7 @@ class SimExtender:
             "server": ("127.0.0.1", 9600),
             "state": {},
         }
-        await self.app(scope, receive, send)
+        await self.app(scope, receive, send)  # type: ignore[arg-type] # the callables of ASGI, with plain dicts
         return status, b"".join(parts)
 
     def _list(self, service: Service) -> None:

@@ -9,7 +9,7 @@ from tests.oracle.kubelet import NaiveKubelet
 Json = dict[str, Any]
 GIB = 1 << 30
 GPU, NIC = "gpu.example/gpu", "nic.example/vf"
-KINDS = (
+KINDS: tuple[tuple[str, str, str, dict[str, str], int], ...] = (
     ("1.36", "single-numa-node", "container", {}, 2),
     ("1.35", "single-numa-node", "pod", {"full-pcpus-only": "true"}, 2),
     ("1.33", "restricted", "container", {}, 4),
