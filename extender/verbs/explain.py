@@ -55,7 +55,7 @@ def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = T
 def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events: Iterable[TraceEvent]) -> str:
     """What broke it first, in one plain sentence."""
     if verdict.reason is not Reason.TOPOLOGY_AFFINITY:
-        return _in_allocation(verdict)
+        return _in_allocation(kubelet, state, verdict)
     merge = [event for event in events if isinstance(event, HintsOffered) and event.container == verdict.container]
     if verdict.provider is Provider.TOPOLOGY:
         return _nothing_in_common(verdict, merge)
@@ -63,11 +63,13 @@ def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events
     return _cannot_be_aligned(kubelet, state, verdict, offer)
 
 
-def _in_allocation(verdict: Rejected) -> str:
+def _in_allocation(kubelet: Kubelet, state: ManagerState, verdict: Rejected) -> str:
     """A manager could not give what the merge, or no merge, allowed."""
     if verdict.resource is None or verdict.wanted is None:
         return f"{_who(verdict)} is refused by the {verdict.provider} manager: {verdict.message}."
     sentence = f"{_who(verdict)} wants {_amount(verdict.resource, verdict.wanted)}"
+    if verdict.provider is Provider.MEMORY and (most := _most(kubelet, state, verdict.resource)):
+        return f"{sentence}, and the most that is free on one NUMA node is {most}."
     if verdict.had is not None:
         return f"{sentence}, and {_amount(verdict.resource, verdict.had)} can be had."
     return f"{sentence}: {verdict.message}."
@@ -95,13 +97,21 @@ def _cannot_be_aligned(kubelet: Kubelet, state: ManagerState, verdict: Rejected,
         return f"{_who(verdict)} wants {wanted}, more than any one NUMA node of this machine has."
     nodes = "one NUMA node" if single or width in (None, 1) else f"{width} NUMA nodes"
     sentence = f"{_who(verdict)} wants {wanted} from {nodes}"
-    rooms = _rooms(kubelet, state, resource)
-    if rooms and nodes == "one NUMA node":
-        numa, most = max(rooms.items(), key=lambda item: (item[1], -item[0]))
-        return f"{sentence}, and the most that is free on one is {_amount(resource, most)}, on NUMA {numa}."
+    most = _most(kubelet, state, resource)
+    if most and nodes == "one NUMA node":
+        return f"{sentence}, and the most that is free on one is {most}."
     if offer is not None and not offer.hints:
         return f"{sentence}, and no set of NUMA nodes has that much free."
     return f"{sentence}, and what is free is spread over more."
+
+
+def _most(kubelet: Kubelet, state: ManagerState, resource: str) -> str:
+    """The most of one resource that is free on one NUMA node, and on which; empty where it is not counted."""
+    rooms = _rooms(kubelet, state, resource)
+    if not rooms:
+        return ""
+    numa, most = max(rooms.items(), key=lambda item: (item[1], -item[0]))
+    return f"{_amount(resource, most)}, on NUMA {numa}"
 
 
 def _rooms(kubelet: Kubelet, state: ManagerState, resource: str) -> dict[int, int]:

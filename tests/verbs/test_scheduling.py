@@ -17,8 +17,11 @@ from extender.verbs.memo import VerdictMemo, judge_all
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.refusals import Refusal
 from extender.verbs.strategies import least_numa
+from extender.verbs.subjects import live
+from extender.verbs.surroundings import nothing_known
 from extender.verbs.what_if import what_if
 from extender.wire.pods import pod_from_json
+from extender.wire.workloads import workload_from_json
 from tests.reports import DUAL, pod_of, sample
 
 EMPTY = sample()
@@ -241,9 +244,9 @@ def test_what_if_names_the_devices_of_the_node_itself() -> None:
             ),
             0,
         )
-    pod = pod_from_json(pod_of(cpu=1, devices={gpu: 1}))
+    subjects = [live(record, nothing_known) for record in sorted(cluster, key=lambda r: r.name)]
 
-    answers = what_if(pod, sorted(cluster, key=lambda r: r.name), make_judge(least_numa, Doubts()))
+    answers = what_if(workload_from_json(pod_of(cpu=1, devices={gpu: 1})), subjects, make_judge(least_numa, Doubts()))
 
     assert cluster.class_count == 1
     placed = [a.verdict.placements["app"].devices[gpu] for a in answers if isinstance(a.verdict, Admitted)]

@@ -1,0 +1,37 @@
+"""Nodes of questions, for tests."""
+
+from collections.abc import Mapping
+
+from extender.cluster.classes import ClassTable
+from extender.demo.nodes import SampleNode
+from extender.verbs.judge import Doubts, Judge, make_judge
+from extender.verbs.strategies import make_strategy
+from extender.verbs.subjects import Subject
+from extender.verbs.surroundings import Surroundings
+from extender.verbs.totals import node_allocatable
+from extender.verbs.weights import Weights
+
+CLASSES = ClassTable()
+
+
+def judge() -> Judge:
+    """The judge of a service with the default settings."""
+    return make_judge(make_strategy("least-numa", Weights.parse("")), Doubts())
+
+
+def subject_of(node: SampleNode, *, requested_milli: Mapping[str, int] | None = None) -> Subject:
+    """The sample node as it stands."""
+    return Subject(
+        name=node.name,
+        node_class=CLASSES.hold(node.kubelet, node.state, frozenset(), stale=False),
+        states=(node.state,),
+        around=Surroundings(
+            allocatable_milli=node_allocatable(node.kubelet, node.state.devices), requested_milli=requested_milli
+        ),
+        facts={
+            "pods": [
+                {"uid": p["metadata"]["uid"], "namespace": p["metadata"]["namespace"], "name": p["metadata"]["name"]}
+                for p in node.pods
+            ]
+        },
+    )
