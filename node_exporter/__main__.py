@@ -1,5 +1,6 @@
 """Command line of the exporter: numa-node-exporter report | run."""
 
+import os
 import socket
 import sys
 import time
@@ -16,8 +17,9 @@ from node_exporter.sequence import next_sequence
 
 if TYPE_CHECKING:
     from node_exporter.kubelet_api import KubeletApi
+    from node_exporter.sinks.nrt import ApiServer
 
-SERVICE_ACCOUNT_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a path, no secret
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 FILE = click.Path(path_type=Path)
 
 
@@ -92,6 +94,25 @@ def report(
 @_node_options
 @click.option("--push", envvar="NUMA_PUSH_URL", help="The extender's address, such as https://numa-extender:8443.")
 @click.option(
+    "--nrt", is_flag=True, envvar="NUMA_NRT",
+    help="Publish a NodeResourceTopology object instead of pushing to an extender.",
+)  # fmt: skip
+@click.option(
+    "--api-url", envvar="NUMA_API_URL", help="The API server, for --nrt. [default: the one of this pod's cluster]"
+)
+@click.option(
+    "--api-token-file", type=FILE, envvar="NUMA_API_TOKEN_FILE", default=SERVICE_ACCOUNT / "token", show_default=True,
+    help="Token for the API server.",
+)  # fmt: skip
+@click.option(
+    "--api-ca-file", type=FILE, envvar="NUMA_API_CA_FILE", default=SERVICE_ACCOUNT / "ca.crt", show_default=True,
+    help="CA of the API server's certificate.",
+)  # fmt: skip
+@click.option(
+    "--nrt-refresh", type=click.FloatRange(min=1), default=600.0, show_default=True, envvar="NUMA_NRT_REFRESH",
+    help="Seconds after which the object is written again although nothing changed.",
+)  # fmt: skip
+@click.option(
     "--interval", type=click.FloatRange(min=0.1), default=30.0, show_default=True, envvar="NUMA_INTERVAL",
     help="Seconds between two messages while nothing changes.",
 )  # fmt: skip
@@ -111,8 +132,8 @@ def report(
     help="Ask the running kubelet for its configuration and version, such as https://127.0.0.1:10250.",
 )  # fmt: skip
 @click.option(
-    "--kubelet-token-file", type=FILE, envvar="KUBELET_TOKEN_FILE", default=SERVICE_ACCOUNT_TOKEN, show_default=True,
-    help="Token to show to the kubelet.",
+    "--kubelet-token-file", type=FILE, envvar="KUBELET_TOKEN_FILE", default=SERVICE_ACCOUNT / "token",
+    show_default=True, help="Token to show to the kubelet.",
 )  # fmt: skip
 @click.option("--kubelet-ca-file", type=FILE, envvar="KUBELET_CA_FILE", help="CA of the kubelet's certificate.")
 @click.option(
@@ -124,25 +145,31 @@ def run(
     *,
     root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
     rules: dict[str, bool],
-    push: str | None, interval: float, once: bool, dry_run: bool, listen: str, timeout: float,
+    push: str | None,
+    nrt: bool, api_url: str | None, api_token_file: Path, api_ca_file: Path, nrt_refresh: float,
+    interval: float, once: bool, dry_run: bool, listen: str, timeout: float,
     token_file: Path | None, ca_file: Path | None, cert_file: Path | None, key_file: Path | None,
     kubelet_url: str | None, kubelet_token_file: Path, kubelet_ca_file: Path | None, kubelet_pin_file: Path | None,
     log_level: str,
 ) -> None:  # fmt: skip
-    """Report to an extender at an interval and on change, until SIGTERM.
+    """Report to an extender, or to the API server, at an interval and on change, until SIGTERM.
 
     Token and certificates are read again when they are rotated.
     """
     from node_exporter import service  # noqa: PLC0415 - `report` does without what sends
     from node_exporter.agent import Cadence  # noqa: PLC0415
 
-    if not push and not dry_run:
-        raise click.UsageError("Say where to report to with --push URL, or --dry-run.")
+    if not dry_run and bool(push) == nrt:
+        raise click.UsageError("Say where to report to: either --push URL or --nrt; or --dry-run.")
     service.configure_logging(log_level)
-    target = service.Target(
-        url=push or "", timeout_seconds=timeout,
-        token_file=token_file, ca_file=ca_file, cert_file=cert_file, key_file=key_file,
-    )  # fmt: skip
+    target: service.Target | ApiServer | None = None
+    if nrt and not dry_run:
+        target = _api_server(api_url, api_token_file, api_ca_file, timeout, nrt_refresh)
+    elif push and not dry_run:
+        target = service.Target(
+            url=push, timeout_seconds=timeout,
+            token_file=token_file, ca_file=ca_file, cert_file=cert_file, key_file=key_file,
+        )  # fmt: skip
     settings = service.ServiceSettings(
         node=NodeSettings(
             root=root,
@@ -152,7 +179,7 @@ def run(
             kubelet_api=_kubelet_api(kubelet_url, kubelet_token_file, kubelet_ca_file, kubelet_pin_file),
             rules=rules,
         ),
-        target=None if dry_run else target,
+        target=target,
         cadence=Cadence(interval=interval),
         listen=_address(listen),
     )
@@ -170,6 +197,24 @@ def _kubelet_api(url: str | None, token_file: Path, ca_file: Path | None, pin_fi
         return KubeletApi(url=url, token_file=token_file, ca_file=ca_file, pin_file=pin_file)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _api_server(
+    url: str | None, token_file: Path, ca_file: Path, timeout_seconds: float, refresh_seconds: float
+) -> "ApiServer":
+    from node_exporter.sinks.connection import Credentials  # noqa: PLC0415 - loads an HTTP client
+    from node_exporter.sinks.nrt import ApiServer  # noqa: PLC0415
+
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not url and not host:
+        raise click.UsageError("Not in a pod: name the API server with --api-url.")
+    in_url = f"[{host}]" if ":" in host else host
+    return ApiServer(
+        url=url or f"https://{in_url}:{port}",
+        credentials=Credentials(token_file=token_file, ca_file=ca_file),
+        timeout_seconds=timeout_seconds,
+        refresh_seconds=refresh_seconds,
+    )
 
 
 def _address(text: str) -> tuple[str, int] | None:

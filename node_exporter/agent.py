@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import orjson
@@ -147,7 +148,7 @@ class Agent:
         report = replace(content, sequence=self._sequence, observed_at=time.time())
         body = orjson.dumps(report)
         before = self._held.report if self._held else None
-        reply = self._sent("report", self._sink.put_report, body)
+        reply = self._sent("report", partial(self._sink.put_report, report), body)
         if reply.outcome is Outcome.ACCEPTED:
             self._held = _Held(report, hashlib.sha256(body).hexdigest())
             self._metrics.sequence.set(report.sequence)

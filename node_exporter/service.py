@@ -5,6 +5,7 @@ import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from node_exporter.agent import Agent, Cadence
 from node_exporter.metrics import Metrics
@@ -13,6 +14,9 @@ from node_exporter.ops import OpsServer
 from node_exporter.sinks import Outcome, Sink
 from node_exporter.sinks.dry import DrySink
 from node_exporter.watch import StateWatcher
+
+if TYPE_CHECKING:
+    from node_exporter.sinks.nrt import ApiServer
 
 LOG = logging.getLogger(__name__)
 
@@ -34,10 +38,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """Everything that `run` is told. `target` None: print instead of send. `listen` None: no metrics and probes."""
+    """Everything that `run` is told.
+
+    `target`: an extender, or the API server; None: print instead of send. `listen` None: no metrics and probes.
+    """
 
     node: NodeSettings
-    target: Target | None
+    target: "Target | ApiServer | None"
     cadence: Cadence = field(default_factory=Cadence)
     listen: tuple[str, int] | None = None
 
@@ -84,9 +91,14 @@ def configure_logging(level: str) -> None:
 def _sink(settings: ServiceSettings) -> Sink:
     if settings.target is None:
         return DrySink(sys.stdout.buffer)
-    from node_exporter.sinks.http import Credentials, HttpSink  # noqa: PLC0415 - --dry-run does without it
+    from node_exporter.sinks.connection import Credentials  # noqa: PLC0415 - --dry-run does without an HTTP client
+    from node_exporter.sinks.http import HttpSink  # noqa: PLC0415
 
     target = settings.target
+    if not isinstance(target, Target):
+        from node_exporter.sinks.nrt import NrtSink  # noqa: PLC0415
+
+        return NrtSink(target, settings.node.node_name)
     credentials = Credentials(
         token_file=target.token_file, ca_file=target.ca_file, cert_file=target.cert_file, key_file=target.key_file
     )

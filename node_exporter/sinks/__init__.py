@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from node_exporter.report import NodeReport
+
 
 class Outcome(Enum):
     """What became of a message."""
@@ -33,8 +35,8 @@ class Reply:
 class Sink(Protocol):
     """A receiver of reports. Whatever happens to a message ends in a `Reply`."""
 
-    def put_report(self, body: bytes) -> Reply:
-        """Send a full report: the JSON of a `NodeReport`."""
+    def put_report(self, report: NodeReport, body: bytes) -> Reply:
+        """Send a full report; `body` is its JSON, whose digest heartbeats name."""
         ...
 
     def post_heartbeat(self, body: bytes) -> Reply:

@@ -2,6 +2,7 @@
 
 from typing import BinaryIO
 
+from node_exporter.report import NodeReport
 from node_exporter.sinks import Outcome, Reply
 
 
@@ -11,8 +12,9 @@ class DrySink:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
 
-    def put_report(self, body: bytes) -> Reply:
+    def put_report(self, report: NodeReport, body: bytes) -> Reply:
         """Write the report."""
+        del report
         return self._write(body)
 
     def post_heartbeat(self, body: bytes) -> Reply:

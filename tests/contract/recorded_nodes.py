@@ -37,7 +37,8 @@ from extender.wire.scenarios import Scenario, scenario_from_json
 from node_exporter._podresources import podresources_pb2 as pb
 from node_exporter.node import Node, NodeSettings
 from node_exporter.sinks import Outcome as SinkOutcome
-from node_exporter.sinks.http import Credentials, HttpSink
+from node_exporter.sinks.connection import Credentials
+from node_exporter.sinks.http import HttpSink
 from node_exporter.sysfs import parse_cpu_list
 from tests.node_exporter.fake_kubelet import FakeKubelet, pod
 from tests.node_exporter.scenario_devices import device_checkpoint, plugin_devices
@@ -259,8 +260,8 @@ def _publish(node: Recorded, root: Path, kubelet: FakeKubelet, name: str, url: s
         }
         exporter.look(is_tick=True)
         kubelet.devices = plugin_devices(document)
-    report = exporter.look(is_tick=True)
-    reply = sink.put_report(orjson.dumps(replace(report, sequence=1, observed_at=time.time())))
+    report = replace(exporter.look(is_tick=True), sequence=1, observed_at=time.time())
+    reply = sink.put_report(report, orjson.dumps(report))
     sink.close()
     return "" if reply.outcome is SinkOutcome.ACCEPTED else reply.detail
 

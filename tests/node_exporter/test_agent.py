@@ -18,9 +18,11 @@ import trustme
 from node_exporter.agent import Agent, Cadence
 from node_exporter.metrics import Metrics
 from node_exporter.node import Node, NodeSettings
+from node_exporter.report import KubeletState, Machine, NodeReport
 from node_exporter.sequence import next_sequence
 from node_exporter.sinks import Outcome
-from node_exporter.sinks.http import Credentials, HttpSink
+from node_exporter.sinks.connection import Credentials
+from node_exporter.sinks.http import HttpSink
 from node_exporter.watch import StateWatcher
 from tests.node_exporter.fake_extender import Answer, FakeExtender, Message
 from tests.node_exporter.fake_kubelet import FakeKubelet, pod
@@ -30,6 +32,10 @@ from tests.node_exporter.trees import KUBELET_DIR, write_scenario, write_state
 QUICK = Cadence(interval=0.3, spacing=0.02, longest_backoff=0.2)
 PATIENT = Cadence(interval=60.0, spacing=0.02, longest_backoff=0.2)
 EMPTY = {"cpu_manager_state": cpu_state(), "memory_manager_state": memory_state()}
+REPORT = NodeReport(
+    node_name="n1", boot_id="b", sequence=1, observed_at=1.0, kubelet_version=None,
+    machine=Machine(cpus=(), numa=(), num_sockets=0), kubelet=None, devices=None, state=KubeletState(), pods=None,
+)  # fmt: skip
 HELD = {"cpu_manager_state": cpu_state({"u1": {"c0": "1,5"}}, "0,2-4,6-7")}
 
 
@@ -309,11 +315,11 @@ def test_rotated_token_is_used_at_once(extender: FakeExtender, tmp_path: Path) -
     token = tmp_path / "token"
     sink = HttpSink(extender.url, "n 1/x", timeout_seconds=2, credentials=Credentials(token_file=token))
 
-    assert "No such file" in sink.put_report(b"{}").detail
+    assert "No such file" in sink.put_report(REPORT, b"{}").detail
     token.write_text("one\n")
-    sink.put_report(b"{}")
+    sink.put_report(REPORT, b"{}")
     token.write_text("two")
-    sink.put_report(b"{}")
+    sink.put_report(REPORT, b"{}")
 
     assert [message.headers["authorization"] for message in extender.messages] == ["Bearer one", "Bearer two"]
     assert extender.messages[0].path == "/v1/nodes/n%201%2Fx/report"
@@ -324,11 +330,11 @@ def test_endless_answer_is_cut_off(extender: FakeExtender) -> None:
     extender.answer = lambda _message: Answer(status=500, body=b"x" * (8 << 20))
     sink = HttpSink(extender.url, "n1", timeout_seconds=2, credentials=Credentials())
 
-    reply = sink.put_report(b"{}")
+    reply = sink.put_report(REPORT, b"{}")
 
     assert reply.outcome is Outcome.UNAVAILABLE
     assert len(reply.detail) < 1000
-    assert sink.put_report(b"{}").outcome is Outcome.UNAVAILABLE, "the connection is not left in the middle"
+    assert sink.put_report(REPORT, b"{}").outcome is Outcome.UNAVAILABLE, "the connection is not left in the middle"
     sink.close()
 
 
@@ -355,10 +361,12 @@ def test_both_sides_prove_who_they_are_and_rotated_certificates_are_read(tmp_pat
     credentials = Credentials(ca_file=ca, cert_file=certificate, key_file=key)
     sink = HttpSink(secure.url, "n1", timeout_seconds=2, credentials=credentials)
 
-    distrusted = sink.put_report(b"{}")
+    distrusted = sink.put_report(REPORT, b"{}")
     authority.cert_pem.write_to_path(str(ca))
-    trusted = sink.put_report(b"{}")
-    anonymous = HttpSink(secure.url, "n1", timeout_seconds=2, credentials=Credentials(ca_file=ca)).put_report(b"{}")
+    trusted = sink.put_report(REPORT, b"{}")
+    anonymous = HttpSink(secure.url, "n1", timeout_seconds=2, credentials=Credentials(ca_file=ca)).put_report(
+        REPORT, b"{}"
+    )
     sink.close()
     secure.close()
 

@@ -1,0 +1,218 @@
+"""Publish through the API server: one NodeResourceTopology object, by server-side apply.
+
+Laws of this file
+- Written when the report changed, and otherwise once in `refresh_seconds`, so that readers can tell a silent node from
+  one on which nothing happens. Nothing is read but once at the start.
+- The object is ours alone: where another field manager has written zones or attributes, nothing is written, and the
+  reply says who it was. Two publishers in one object would give readers a node that never was.
+- The object belongs to its Node, so that it goes with it. The Node's UID is in our own token (Kubernetes 1.30 and
+  later); else the Node is asked for, and without the right to do so the object has no owner.
+"""
+
+import base64
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import orjson
+
+from node_exporter.report import NodeReport
+from node_exporter.sinks import Outcome, Reply
+from node_exporter.sinks.connection import Answer, Connection, Credentials
+from node_exporter.sinks.http import no_answer, refused
+from node_exporter.topology_object import API_VERSION, LEFT_OUT, REPORT, to_nrt
+
+LOG = logging.getLogger(__name__)
+
+FIELD_MANAGER = "numa-node-exporter"
+CONFIRMED_AT = "numa-extender/confirmed-at"
+"""Annotation: when the exporter last said that this is how the node is, by the node's clock."""
+REFRESH_SECONDS = "numa-extender/refresh-seconds"
+"""Annotation: how long after `CONFIRMED_AT` the next word is due, changes or not."""
+MAX_ANSWER_BYTES = 2 << 20
+METADATA_ONLY = {"accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
+CONTENT = frozenset({"f:zones", "f:attributes", "f:topologyPolicies"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiServer:
+    """Where the API server is and how both sides prove who they are; see `Credentials`."""
+
+    url: str
+    credentials: Credentials
+    timeout_seconds: float = 5.0
+    refresh_seconds: float = 600.0
+
+
+@dataclass(slots=True)
+class _Written:
+    """The object as it was last accepted, and when, by the monotonic clock."""
+
+    content: dict[str, Any]
+    at: float = field(default_factory=time.monotonic)
+
+
+class NrtSink:
+    """The object of one node. Not safe for several threads at once."""
+
+    def __init__(self, api: ApiServer, node_name: str) -> None:
+        self._api = api
+        self._node_name = node_name
+        self._path = f"/apis/{API_VERSION}/noderesourcetopologies/{quote(node_name, safe='')}"
+        self._connection = Connection(
+            api.url,
+            timeout_seconds=api.timeout_seconds,
+            credentials=api.credentials,
+            max_answer_bytes=MAX_ANSWER_BYTES,
+        )
+        self._node_uid: str | None = None
+        self._is_ours = False
+        self._written: _Written | None = None
+
+    def put_report(self, report: NodeReport, body: bytes) -> Reply:
+        """Write the object of the report."""
+        del body
+        try:
+            if self._node_uid is None:
+                self._node_uid = self._find_node_uid()
+            content = to_nrt(report, node_uid=self._node_uid or None)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            return no_answer(error)
+        self._warn_of_loss(content)
+        return self._write(content)
+
+    def post_heartbeat(self, body: bytes) -> Reply:
+        """Write the object again if it is due; otherwise there is nothing to say."""
+        del body
+        if self._written is None:
+            return Reply(outcome=Outcome.WANTS_REPORT)
+        if time.monotonic() - self._written.at < self._api.refresh_seconds:
+            return Reply(outcome=Outcome.ACCEPTED)
+        return self._write(self._written.content)
+
+    def close(self) -> None:
+        """Close idle connections; the sink can be used again."""
+        self._connection.close()
+
+    def _write(self, content: dict[str, Any]) -> Reply:
+        metadata = content["metadata"]
+        signed = {
+            CONFIRMED_AT: datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            REFRESH_SECONDS: f"{self._api.refresh_seconds:.0f}",
+        }
+        body = orjson.dumps({
+            **content,
+            "metadata": {**metadata, "annotations": metadata["annotations"] | signed},
+        })  # fmt: skip
+        try:
+            reply = self._own() or self._apply(body)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            return no_answer(error)
+        if reply.outcome is Outcome.ACCEPTED:
+            self._written = _Written(content)
+        return reply
+
+    def _own(self) -> Reply | None:
+        """None if the object is ours or is not there; asked once."""
+        if self._is_ours:
+            return None
+        answer = self._connection.send("GET", self._path, headers=METADATA_ONLY)
+        if answer.status != 404 and not _is_success(answer):
+            return _refused(answer)
+        strangers = _strangers(answer) if _is_success(answer) else set()
+        if strangers:
+            return _belongs_to(strangers)
+        self._is_ours = True
+        return None
+
+    def _apply(self, body: bytes) -> Reply:
+        answer = self._connection.send(
+            "PATCH",
+            f"{self._path}?fieldManager={FIELD_MANAGER}&force=false",
+            content=body,
+            headers={"content-type": "application/apply-patch+yaml", **METADATA_ONLY},
+        )
+        if not _is_success(answer):
+            self._is_ours = self._is_ours and answer.status != 409
+            return _refused(answer)
+        if strangers := _strangers(answer):
+            self._is_ours = False
+            return _belongs_to(strangers)
+        return Reply(outcome=Outcome.ACCEPTED, sent_bytes=len(body))
+
+    def _find_node_uid(self) -> str:
+        """The UID of our Node; empty if nobody may tell it."""
+        if uid := _uid_in_token(self._api.credentials.token_file, self._node_name):
+            return uid
+        answer = self._connection.send("GET", f"/api/v1/nodes/{quote(self._node_name, safe='')}", headers=METADATA_ONLY)
+        if answer.status in (401, 403, 404):
+            LOG.warning("the object will have no owner: node not readable status=%d", answer.status)
+            return ""
+        if not _is_success(answer):
+            raise ValueError(f"asked for the node: {_refused(answer).detail}")
+        found = _mapping(_mapping(orjson.loads(answer.content)).get("metadata")).get("uid")
+        return found if isinstance(found, str) else ""
+
+    def _warn_of_loss(self, content: dict[str, Any]) -> None:
+        annotations = content["metadata"]["annotations"]
+        if REPORT not in annotations:
+            LOG.warning("the report is too large for the object: readers know only counts by NUMA node")
+        elif LEFT_OUT in annotations:
+            LOG.info("the report is large for the object left_out=%s", annotations[LEFT_OUT])
+
+
+def _is_success(answer: Answer) -> bool:
+    return 200 <= answer.status < 300
+
+
+def _refused(answer: Answer) -> Reply:
+    if answer.status == 404:
+        detail = "404: the API server does not know NodeResourceTopology v1alpha2; is its CRD installed?"
+        return Reply(outcome=Outcome.UNAVAILABLE, detail=detail)
+    return refused(answer)
+
+
+def _belongs_to(strangers: set[str]) -> Reply:
+    names = ", ".join(sorted(strangers))
+    return Reply(outcome=Outcome.REFUSED, detail=f"the node's object is written by {names}: it is not shared")
+
+
+def _strangers(answer: Answer) -> set[str]:
+    """Other field managers that have written what readers go by."""
+    metadata = _mapping(_mapping(orjson.loads(answer.content)).get("metadata"))
+    return {
+        str(entry.get("manager"))
+        for entry in _objects(metadata.get("managedFields"))
+        if entry.get("manager") != FIELD_MANAGER and _has_content(entry)
+    }
+
+
+def _has_content(entry: dict[str, Any]) -> bool:
+    """Whether a managedFields entry names more than metadata; one that names nothing counts as if it did."""
+    fields = entry.get("fieldsV1")
+    return not isinstance(fields, dict) or bool(CONTENT & fields.keys())
+
+
+def _uid_in_token(path: Path | None, node_name: str) -> str:
+    """The Node's UID as our service-account token names it; empty if it names none, or another node."""
+    try:
+        payload = path.read_text().split(".")[1] if path else ""
+        claims = orjson.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (OSError, ValueError, IndexError):
+        return ""
+    node = _mapping(_mapping(_mapping(claims).get("kubernetes.io")).get("node"))
+    return str(node.get("uid") or "") if node.get("name") == node_name else ""
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: object) -> Iterator[dict[str, Any]]:
+    yield from (each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()

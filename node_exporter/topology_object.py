@@ -1,0 +1,106 @@
+"""NodeReport -> NodeResourceTopology v1alpha2. Pure: what to write, not how.
+
+Laws of this file
+- Whoever reads such objects of NFD or RTE reads ours: zones "node-N" sorted by id with capacity, allocatable and
+  available of each resource, distances, policies and scope of the Topology Manager, the fingerprint of the pods.
+- Attribute names are the kubelet's own option names in lowerCamelCase, sorted, none twice.
+- The whole report is carried in an annotation, packed. Annotations of an object have 256 KiB in all: what does not fit
+  is left out in steps, and `LEFT_OUT` names it. Without the report our extender, too, knows only counts per zone.
+- Equal reports give equal objects.
+"""
+
+import base64
+import gzip
+from dataclasses import replace
+
+import orjson
+
+from node_exporter.fingerprint import METHOD, exclusive_pods, fingerprint
+from node_exporter.report import Amount, KubeletConfig, NodeReport, Zone
+
+API_VERSION = "topology.node.k8s.io/v1alpha2"
+KIND = "NodeResourceTopology"
+REPORT = "numa-extender/report"
+"""Annotation: the NodeReport's JSON, gzip, base64."""
+LEFT_OUT = "numa-extender/report-left-out"
+"""Annotation: the parts of the report that did not fit: "zones,containers", or "all". Absent: nothing was left out."""
+MAX_CARRIED_CHARS = 224 << 10
+"""Of the 256 KiB; the rest is for the other annotations, ours and those of others."""
+GZIP_LEVEL = 9
+MAX_NUMA_OPTION = "max-allowable-numa-nodes"
+
+Json = dict[str, object]
+
+
+def to_nrt(report: NodeReport, *, node_uid: str | None = None, max_carried_chars: int = MAX_CARRIED_CHARS) -> Json:
+    """The object of a report. `node_uid` None: no owner, so that the object outlives its node."""
+    metadata: Json = {"name": report.node_name, "annotations": _carried(report, max_carried_chars)}
+    if node_uid:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": report.node_name, "uid": node_uid}
+        metadata["ownerReferences"] = [owner]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": metadata,
+        "attributes": [{"name": name, "value": value} for name, value in sorted(_attributes(report).items())],
+        "zones": [_zone(zone) for zone in report.zones],
+    }
+
+
+def _carried(report: NodeReport, most: int) -> dict[str, str]:
+    """The annotations with as much of the report as fits into `most` characters."""
+    pods = None if report.pods is None else tuple(replace(pod, containers=()) for pod in report.pods)
+    smaller = replace(report, zones=(), pods=pods)
+    for content, left_out in ((report, ""), (smaller, "zones,containers")):
+        packed = base64.b64encode(gzip.compress(orjson.dumps(content), GZIP_LEVEL, mtime=0)).decode()
+        if len(packed) <= most:
+            return {REPORT: packed} | ({LEFT_OUT: left_out} if left_out else {})
+    return {LEFT_OUT: "all"}
+
+
+def _attributes(report: NodeReport) -> dict[str, str]:
+    attributes = _policies(report.kubelet) if report.kubelet else {}
+    pods = exclusive_pods(report)
+    if pods is not None:
+        attributes["nodeTopologyPodsFingerprint"] = fingerprint(pods)
+        attributes["nodeTopologyPodsFingerprintMethod"] = METHOD
+    return attributes
+
+
+def _policies(kubelet: KubeletConfig) -> dict[str, str]:
+    attributes = {
+        "topologyManagerPolicy": kubelet.topologyManagerPolicy,
+        "topologyManagerScope": kubelet.topologyManagerScope,
+        "cpuManagerPolicy": kubelet.cpuManagerPolicy,
+        "memoryManagerPolicy": kubelet.memoryManagerPolicy,
+    }
+    for option, value in kubelet.topologyManagerPolicyOptions.items():
+        if option == MAX_NUMA_OPTION:
+            attributes["topologyManagerMaxNUMANodes"] = value
+        else:
+            attributes[f"topologyManagerOption{_camel_case(option)}"] = value
+    for option, value in kubelet.cpuManagerPolicyOptions.items():
+        attributes[f"cpuManagerPolicyOption{_camel_case(option)}"] = value
+    return attributes
+
+
+def _camel_case(option: str) -> str:
+    """As in "PreferClosestNumaNodes" for prefer-closest-numa-nodes."""
+    return "".join(word[:1].upper() + word[1:] for word in option.split("-"))
+
+
+def _zone(zone: Zone) -> Json:
+    content: Json = {"name": zone.name, "type": zone.type}
+    if zone.costs:
+        content["costs"] = [{"name": name, "value": value} for name, value in zone.costs.items()]
+    content["resources"] = [_resource(name, amount) for name, amount in zone.resources.items()]
+    return content
+
+
+def _resource(name: str, amount: Amount) -> Json:
+    return {
+        "name": name,
+        "capacity": str(amount.capacity),
+        "allocatable": str(amount.allocatable),
+        "available": str(amount.free),
+    }

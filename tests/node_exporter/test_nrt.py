@@ -1,0 +1,228 @@
+"""NodeResourceTopology: what consumers read, what is carried, and who may write the object."""
+
+import base64
+import gzip
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from node_exporter.fingerprint import exclusive_pods, fingerprint
+from node_exporter.node import Node, NodeSettings
+from node_exporter.report import Container, MemoryBlock, NodeReport, Pod
+from node_exporter.sinks import Outcome
+from node_exporter.sinks.connection import Credentials
+from node_exporter.sinks.nrt import ApiServer, NrtSink
+from node_exporter.topology_object import LEFT_OUT, REPORT, to_nrt
+from tests.fakes.apiserver import FakeApiServer
+from tests.node_exporter.nodes import SCENARIO, cpu_state, device_state, memory_state
+from tests.node_exporter.trees import write_scenario
+
+STATE = {
+    "cpu_manager_state": cpu_state({"u1": {"c0": "1,5"}}, "0,2-4,6-7"),
+    "memory_manager_state": memory_state({"u1": (0, 1 << 30)}),
+    "kubelet_internal_checkpoint": device_state(
+        {"x.example/gpu": ["g0", "g1"]}, [("u1", "x.example/gpu", {"1": ["g0"]})]
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> NodeReport:
+    root = write_scenario(tmp_path_factory.mktemp("n"), SCENARIO, STATE)
+    look = Node(NodeSettings(root=root, node_name="n1", kubelet_version="v1.36.2")).look(is_tick=True)
+    listed = Pod(namespace="d", name="a", uid="u1", counted=True, containers=(Container(name="c0", cpus=(1, 5)),))
+    return replace(look, sequence=7, observed_at=1.0, pods=(listed,))
+
+
+@pytest.fixture
+def server() -> Iterator[FakeApiServer]:
+    with FakeApiServer() as fake:
+        yield fake
+
+
+def sink_for(server: FakeApiServer, *, refresh: float = 600.0, token: Path | None = None) -> NrtSink:
+    api = ApiServer(url=server.url, credentials=Credentials(token_file=token), refresh_seconds=refresh)
+    return NrtSink(api, "n1")
+
+
+def attributes(content: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each["value"] for each in content["attributes"]}
+
+
+def test_fingerprints_are_those_that_consumers_compute() -> None:
+    assert fingerprint([]) == "pfp0v001ef46db3751d8e999"
+    assert fingerprint([("default", "a")]) == "pfp0v00173ac1f6debaedf3d"
+    assert fingerprint([("x", "b"), ("default", "a")]) == fingerprint([("default", "a"), ("x", "b")])
+    assert fingerprint([("x", "b"), ("x", "b")]) != fingerprint([("x", "b")])
+
+
+def test_pods_without_anything_exclusive_are_no_part_of_the_fingerprint(report: NodeReport) -> None:
+    def pod(name: str, **held: Any) -> Pod:
+        return Pod(namespace="d", name=name, uid=None, counted=None, containers=(Container(name="c", **held),))
+
+    pods = (
+        pod("cpus", cpus=(1,)),
+        pod("memory", memory=(MemoryBlock(type="memory", size=1, numa=(0,)),)),
+        pod("device", devices={"x.example/gpu": ["g0"]}),
+        pod("device nobody knows the place of", devices={"x.example/gpu": ["g1"]}),
+        pod("shared"),
+        replace(pod("gone", cpus=(2,)), counted=False),
+        Pod(namespace="", name="", uid="u9", counted=None),
+    )
+
+    assert exclusive_pods(replace(report, pods=pods)) == [("d", "cpus"), ("d", "memory"), ("d", "device")]
+    assert exclusive_pods(replace(report, pods=None)) is None
+
+
+def test_consumers_find_zones_policies_and_fingerprint(report: NodeReport) -> None:
+    content: dict[str, Any] = to_nrt(report, node_uid="node-uid")
+
+    assert content["metadata"]["name"] == "n1"
+    assert content["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"}
+    ]
+    assert attributes(content) == {
+        "cpuManagerPolicy": "static",
+        "memoryManagerPolicy": "Static",
+        "nodeTopologyPodsFingerprint": fingerprint([("d", "a")]),
+        "nodeTopologyPodsFingerprintMethod": "with-exclusive-resources",
+        "topologyManagerPolicy": "single-numa-node",
+        "topologyManagerScope": "container",
+    }
+    assert [zone["name"] for zone in content["zones"]] == ["node-0", "node-1"]
+    first = content["zones"][0]
+    assert first["type"] == "Node"
+    assert first["costs"] == [{"name": "node-0", "value": 10}, {"name": "node-1", "value": 21}]
+    assert first["resources"][0] == {"name": "cpu", "capacity": "4", "allocatable": "2", "available": "0"}
+    assert [resource["name"] for resource in first["resources"]] == ["cpu", "hugepages-2Mi", "memory"]
+    assert content == to_nrt(report, node_uid="node-uid")
+
+
+def test_options_have_the_names_that_consumers_look_for(report: NodeReport) -> None:
+    assert report.kubelet is not None
+    kubelet = replace(
+        report.kubelet,
+        topologyManagerPolicyOptions={"max-allowable-numa-nodes": "12", "prefer-closest-numa-nodes": "true"},
+        cpuManagerPolicyOptions={"full-pcpus-only": "true"},
+    )
+
+    found = attributes(to_nrt(replace(report, kubelet=kubelet)))
+
+    assert found["topologyManagerMaxNUMANodes"] == "12"
+    assert found["topologyManagerOptionPreferClosestNumaNodes"] == "true"
+    assert found["cpuManagerPolicyOptionFullPcpusOnly"] == "true"
+
+
+def test_the_report_is_carried_as_far_as_it_fits(report: NodeReport) -> None:
+    def carried(most: int) -> tuple[dict[str, Any] | None, str | None]:
+        annotations: dict[str, str] = to_nrt(report, max_carried_chars=most)["metadata"]["annotations"]  # type: ignore[index]
+        packed = annotations.get(REPORT)
+        content = orjson.loads(gzip.decompress(base64.b64decode(packed))) if packed else None
+        return content, annotations.get(LEFT_OUT)
+
+    whole, left_out = carried(1 << 18)
+    assert (whole, left_out) == (orjson.loads(orjson.dumps(report)), None)
+    size = len(to_nrt(report)["metadata"]["annotations"][REPORT])  # type: ignore[index]
+    smaller, left_out = carried(size - 1)
+    assert smaller is not None
+    assert (smaller["zones"], smaller["pods"][0]["containers"], left_out) == ([], [], "zones,containers")
+    assert smaller["state"] == whole["state"]  # type: ignore[index]
+    assert carried(100) == (None, "all")
+
+
+def test_the_object_is_written_once_for_each_change(report: NodeReport, server: FakeApiServer) -> None:
+    server.nodes.create({"metadata": {"name": "n1"}})
+    sink = sink_for(server)
+
+    assert sink.post_heartbeat(b"").outcome is Outcome.WANTS_REPORT
+    assert sink.put_report(report, b"").outcome is Outcome.ACCEPTED
+    first = server.topologies.get("n1")
+    assert sink.post_heartbeat(b"").outcome is Outcome.ACCEPTED
+    assert server.topologies.get("n1") == first
+    assert sink.put_report(replace(report, sequence=8, kubelet_version="v1.36.3"), b"").outcome is Outcome.ACCEPTED
+    sink.close()
+
+    second = server.topologies.get("n1")
+    node = server.nodes.get("n1")
+    assert first is not None
+    assert second is not None
+    assert node is not None
+    assert second["metadata"]["resourceVersion"] != first["metadata"]["resourceVersion"]
+    assert first["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
+    assert [entry["manager"] for entry in first["metadata"]["managedFields"]] == ["numa-node-exporter"]
+
+
+def test_a_silent_node_is_confirmed_when_it_is_due(report: NodeReport, server: FakeApiServer) -> None:
+    sink = sink_for(server, refresh=0.0)
+    sink.put_report(report, b"")
+    server.topologies.delete("n1")
+
+    assert sink.post_heartbeat(b"").outcome is Outcome.ACCEPTED
+    sink.close()
+    restored = server.topologies.get("n1")
+    assert restored is not None
+    assert restored["metadata"]["annotations"]["numa-extender/refresh-seconds"] == "0"
+
+
+def test_an_object_of_somebody_else_is_left_alone(report: NodeReport, server: FakeApiServer) -> None:
+    sink = sink_for(server)
+    theirs = {"metadata": {"name": "n1", "managedFields": [{"manager": "nfd-topology-updater"}]}, "zones": []}
+    before = server.topologies.create(theirs)
+
+    reply = sink.put_report(report, b"")
+
+    assert reply.outcome is Outcome.REFUSED
+    assert "nfd-topology-updater" in reply.detail
+    assert server.topologies.get("n1") == before
+    server.topologies.delete("n1")
+    assert sink.put_report(report, b"").outcome is Outcome.ACCEPTED, "the other publisher was removed"
+    sink.close()
+
+
+def test_another_writer_is_noticed_at_the_next_write(report: NodeReport, server: FakeApiServer) -> None:
+    sink = sink_for(server)
+    sink.put_report(report, b"")
+    server.topologies.patch("n1", {"metadata": {"managedFields": [{"manager": "rte"}]}})
+    intruder = sink_for(server)
+
+    assert "rte" in intruder.put_report(report, b"").detail
+    for each in (sink, intruder):
+        each.close()
+
+
+def test_labels_and_annotations_of_others_are_no_reason(report: NodeReport, server: FakeApiServer) -> None:
+    fields: dict[str, Any] = {"f:metadata": {"f:labels": {"f:team": {}}}}
+    theirs = {"metadata": {"name": "n1", "managedFields": [{"manager": "kubectl", "fieldsV1": fields}]}, "zones": []}
+    server.topologies.create(theirs)
+    sink = sink_for(server)
+
+    assert sink.put_report(report, b"").outcome is Outcome.ACCEPTED
+    sink.close()
+
+
+def test_the_owner_is_in_the_token(report: NodeReport, server: FakeApiServer, tmp_path: Path) -> None:
+    claims = {"kubernetes.io": {"node": {"name": "n1", "uid": "from-token"}}}
+    payload = base64.urlsafe_b64encode(orjson.dumps(claims)).decode().rstrip("=")
+    token = tmp_path / "token"
+    token.write_text(f"e30.{payload}.c2ln")
+    server.nodes.create({"metadata": {"name": "n1", "uid": "from-node"}})
+    sink = sink_for(server, token=token)
+
+    assert sink.put_report(report, b"").outcome is Outcome.ACCEPTED
+    sink.close()
+    stored = server.topologies.get("n1")
+    assert stored is not None
+    assert stored["metadata"]["ownerReferences"][0]["uid"] == "from-token"
+
+
+def test_an_api_server_in_trouble_is_a_reply(report: NodeReport) -> None:
+    gone = NrtSink(ApiServer(url="http://127.0.0.1:1", credentials=Credentials()), "n1")
+
+    reply = gone.put_report(report, b"")
+
+    assert reply.outcome is Outcome.UNAVAILABLE
+    assert "Connect" in reply.detail
