@@ -174,7 +174,6 @@ class _Question:
             return Veto.REFUSED
         candidates = self._candidates(pods)
         cost = costing([self.known[uid] for uid in self.proposal.victims], pods.allowances)
-
         bound = CPUBound(kubelet, self.base, self.preemptor.shape.request(kubelet.rules))
 
         def works(more: tuple[RunningPod, ...]) -> bool:
@@ -223,10 +222,12 @@ def _described(proposal: Proposal) -> dict[str, RunningPod]:
 
 
 def _released(states: States, uids: Iterable[str]) -> States:
-    """The states with these pods gone, each once as far as a later pod can tell."""
+    """The states with these pods gone.
+
+    None is left out even where two answer alike now: whoever goes next may hold different things in them.
+    """
     gone = list(uids)
-    released = [release_pods(state, gone) for state in states]
-    return tuple({state.key: state for state in released}.values()) if len(released) > 1 else tuple(released)
+    return tuple(release_pods(state, gone) for state in states)
 
 
 def _by_numa_node(kubelet: Kubelet, states: States, pods: list[RunningPod]) -> list[list[RunningPod]]:

@@ -8,6 +8,8 @@ import pytest
 
 from extender.cluster.classes import UNKNOWN, ClassTable
 from extender.demo.nodes import SampleNode, Workload
+from extender.replay.admission import admit, release_pods
+from extender.replay.pod import resolve
 from extender.verbs.judge import Doubts, PodShape, Treatment, make_judge
 from extender.verbs.preempt import MAX_TRIALS, Plan, Preemptor, Site, Trials, Veto, numa_nodes_of, plan_preemption
 from extender.verbs.running_pods import NodePods, RunningPod
@@ -251,6 +253,28 @@ def test_the_work_of_a_request_is_bounded_and_shared() -> None:
 
     assert set(answers.values()) == {Veto.UNDECIDED}
     assert trials.left == 0
+
+
+def test_where_a_node_can_be_in_several_states_the_victims_must_help_in_all() -> None:
+    """The same pods came in another order: who is on which NUMA node is not known, but for the first and the last."""
+    first, *middle, last = FULL.pods
+    state = FULL.state
+    other = release_pods(state, [pod["metadata"]["uid"] for pod in middle])
+    for pod in reversed(middle):
+        other = admit(FULL.kubelet, other, resolve(pod_from_json(pod), FULL.kubelet.rules)).state
+    assert other.key == state.key
+    pods = _pods({first["metadata"]["uid"]: {"priority": 10}, last["metadata"]["uid"]: {"priority": 10}})
+    node_class = TABLE.hold(FULL.kubelet, state, frozenset(), stale=False)
+    uids = [pod["metadata"]["uid"] for pod in middle]
+    one, both = (Site(node_class=node_class, states=states, pods=pods) for states in ((state,), (state, other)))
+
+    alone = _answer(one, cpu=9)
+    assert isinstance(alone, Plan)
+    assert alone.added == 1
+    together = _answer(both, cpu=9)
+    assert isinstance(together, Plan)
+    assert {*together.victims} == {*uids}
+    assert _answer(both, *uids, cpu=9) == Plan(victims=tuple(uids), violations=3)
 
 
 def test_what_too_few_cpus_rule_out_is_not_replayed() -> None:
