@@ -6,6 +6,8 @@ from typing import Final
 import click
 import orjson
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource, SettingsError
 
 from extender.app import make_app, make_service
 from extender.settings import Settings
@@ -38,15 +40,26 @@ def make_context(extender_program: click.Group, *, kube_minor: int, kubelet_vers
 
 
 def check_settings(values: Mapping[str, str]) -> Sequence[Fault]:
-    """Faults of settings, each looked at for itself, by environment variable."""
-    faults = []
-    for variable, value in values.items():
-        field = variable.removeprefix(PREFIX).lower()
-        try:
-            Settings(**{field: value})  # type: ignore[arg-type]
-        except ValidationError as error:
-            faults += [(variable, str(fault["msg"])) for fault in error.errors() if fault["loc"][:1] == (field,)]
-    return faults
+    """What the service would say to these environment variables together, by the variable to mend."""
+    source = EnvSettingsSource(Settings)
+    source.env_vars = {variable.lower(): value for variable, value in values.items()}
+    fields = {variable.removeprefix(PREFIX).lower(): variable for variable in values}
+    try:
+        Settings(**source())
+    except SettingsError as error:
+        named = [variable for field, variable in fields.items() if f'"{field}"' in str(error)]
+        return [(named[0], "not JSON")] if named else []
+    except ValidationError as error:
+        return [(_variable_of(fault, fields), str(fault["msg"])) for fault in error.errors() if fields]
+    return []
+
+
+def _variable_of(fault: ErrorDetails, fields: Mapping[str, str]) -> str:
+    """The variable to mend: the field's own, or for a contradiction between fields the first that the message names."""
+    if fault["loc"]:
+        return fields.get(str(fault["loc"][0]), next(iter(fields.values())))
+    named = [variable for field, variable in fields.items() if field in fault["msg"]]
+    return named[0] if named else next(iter(fields.values()))
 
 
 def check_arguments(group: click.Group, program: str, arguments: Sequence[str]) -> str | None:

@@ -32,7 +32,7 @@ def extender(**changes: object) -> Json:
             "bindVerb": "bind",
             "weight": 5,
             "nodeCacheCapable": True,
-            "httpTimeout": "5s",
+            "httpTimeout": "7s",
         },
         changes,
     )
@@ -87,14 +87,18 @@ def env(**variables: str) -> list[Json]:
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
+def tls_env(**variables: str) -> list[Json]:
+    return env(NUMA_EXTENDER_TLS_CERT_FILE="/tls.crt", NUMA_EXTENDER_TLS_KEY_FILE="/tls.key", **variables)
+
+
 def deployment(container: Json | None = None, pod: Json | None = None, **spec: object) -> str:
     """A Deployment of the extender."""
     base = {
         "image": "example.org/numa-extender:0.1.0",
         "args": ["serve"],
-        "env": env(NUMA_EXTENDER_HOST="0.0.0.0"),
-        "ports": [{"name": "http", "containerPort": 9600}],
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}},
+        "env": tls_env(),
+        "ports": [{"name": "https", "containerPort": 9643}],
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "https", "scheme": "HTTPS"}},
     }
     return _workload("Deployment", changed(base, container or {}), pod or {}, {"replicas": 1, **spec})
 
@@ -112,7 +116,7 @@ def daemonset(pod: Json | None = None, **container: object) -> str:
 
 def exporter_env(**changes: str | object) -> list[Json]:
     base = {
-        "NUMA_PUSH_URL": "http://numa-extender.numa-extender.svc:9600",
+        "NUMA_PUSH_URL": "https://numa-extender.numa-extender.svc:9643",
         "KUBELET_URL": "https://$(HOST_IP):10250",
         "KUBELET_CA_FILE": "/ca.crt",
     }

@@ -15,6 +15,7 @@ from tests.lint.building import (
     https,
     kubelet,
     scheduler,
+    tls_env,
 )
 
 SERVICE = extender(urlPrefix="http://numa-extender.numa-extender.svc:9600/scheduler")
@@ -31,6 +32,14 @@ class Case:
 
 def case(bad: str, good: str, **versions: int | str) -> Case:
     return Case((bad,), (good,), **versions)  # type: ignore[arg-type]
+
+
+def _ours(**variables: str) -> str:
+    return deployment({"env": tls_env(**variables)})
+
+
+def _probe(**http_get: object) -> str:
+    return deployment({"livenessProbe": {"httpGet": {"path": "/livez", "port": 9643, **http_get}}})
 
 
 FILES = {
@@ -131,9 +140,14 @@ EXTENDER = {
     ],
     "timeout-below-deadline": [
         Case(
-            (scheduler(extender(httpTimeout="800ms")), deployment({"env": env(NUMA_EXTENDER_DEADLINE_SECONDS="0.8")})),
-            (scheduler(extender(httpTimeout="2s")), deployment({"env": env(NUMA_EXTENDER_DEADLINE_SECONDS="0.8")})),
-        )
+            (scheduler(extender(httpTimeout="2s", bindVerb=GONE)), _ours(NUMA_EXTENDER_FILTER_SECONDS="2")),
+            (scheduler(extender(httpTimeout="2.1s", bindVerb=GONE)), _ours(NUMA_EXTENDER_FILTER_SECONDS="2")),
+        ),
+        Case((scheduler(extender(httpTimeout="2s")),), (scheduler(extender(httpTimeout="2s", bindVerb=GONE)),)),
+        Case(
+            (scheduler(extender(httpTimeout="5s")), _ours(NUMA_EXTENDER_BIND_SECONDS="2.5")),
+            (scheduler(extender(httpTimeout="5s")), _ours(NUMA_EXTENDER_BIND_SECONDS="2")),
+        ),
     ],
     "timeout-long": [case(scheduler(extender(httpTimeout="30s")), scheduler(extender(httpTimeout="10s")))],
     "weight-missing": [
@@ -306,17 +320,9 @@ KUBELET = {
 }
 
 
-def _ours(**variables: str) -> str:
-    return deployment({"env": env(NUMA_EXTENDER_HOST="0.0.0.0", **variables)})
-
-
-def _probe(**http_get: object) -> str:
-    return deployment({"livenessProbe": {"httpGet": {"path": "/livez", "port": 9600, **http_get}}})
-
-
 CONFIG_MAP = "kind: ConfigMap\ndata:\n  NUMA_EXTENDER_{}\n"
 ON_HOST = {"hostNetwork": True}
-LOOPBACK = {"env": [], "readinessProbe": {"httpGet": {"host": "127.0.0.1", "path": "/readyz", "port": 9600}}}
+LOOPBACK = {"readinessProbe": {"httpGet": {"host": "127.0.0.1", "path": "/readyz", "port": 9600}}}
 OURS = {
     "setting-unknown": [
         case(_ours(NUMA_EXTENDER_STRATEGIE="least-numa"), _ours(NUMA_EXTENDER_STRATEGY="least-numa")),
@@ -326,10 +332,14 @@ OURS = {
         case(_ours(NUMA_EXTENDER_PORT="http"), _ours(NUMA_EXTENDER_PORT="9600")),
         case(_ours(NUMA_EXTENDER_STRATEGY="best"), deployment()),
         case(CONFIG_MAP.format("UNKNOWN_NODES: replay"), CONFIG_MAP.format("UNKNOWN_NODES: refuse")),
+        case(_ours(NUMA_EXTENDER_LOOPBACK_SCOPES="schedule"), _ours(NUMA_EXTENDER_LOOPBACK_SCOPES='["schedule"]')),
+        case(_ours(NUMA_EXTENDER_HOST="0.0.0.0"), _ours(NUMA_EXTENDER_HOST="0.0.0.0", NUMA_EXTENDER_INSECURE="true")),
+        case(deployment({"env": env(NUMA_EXTENDER_TLS_KEY_FILE="/k")}), deployment()),
     ],
     "keep-alive-short": [
         case(_ours(NUMA_EXTENDER_KEEP_ALIVE_SECONDS="5"), _ours(NUMA_EXTENDER_KEEP_ALIVE_SECONDS="91")),
     ],
+    "insecure": [case(_ours(NUMA_EXTENDER_INSECURE="true"), _ours(NUMA_EXTENDER_INSECURE="false"))],
     "arguments-invalid": [
         case(deployment({"args": ["serve", "--prot", "1"]}), deployment({"args": ["serve", "--port", "9600"]})),
         case(deployment({"args": ["start"]}), deployment({"args": GONE})),
@@ -338,7 +348,7 @@ OURS = {
         case(daemonset(env=exporter_env(NUMA_PUSH_URL=GONE)), daemonset(args=["run", "--dry-run"])),
     ],
     "probe-unreachable": [
-        case(deployment({"env": []}), deployment()),
+        case(_probe(port=9600), _probe()),
         case(deployment(LOOPBACK), deployment(LOOPBACK, ON_HOST)),
         case(
             daemonset(readinessProbe={"httpGet": {"path": "/readyz", "port": 9473}}),
@@ -350,8 +360,9 @@ OURS = {
     ],
     "probe-port": [
         case(_probe(port=8080), _probe()),
-        case(_probe(port="metrics"), _probe(port="http")),
-        case(_ours(NUMA_EXTENDER_PORT="9700"), deployment()),
+        case(_probe(port="metrics"), _probe(port="https")),
+        case(_ours(NUMA_EXTENDER_TLS_PORT="9700"), deployment()),
+        case(deployment({"env": []}), deployment()),
     ],
     "probe-path": [case(_probe(path="/healthz"), _probe())],
     "grace-period-short": [
@@ -367,10 +378,11 @@ OURS = {
     ],
     "token-in-clear": [
         case(
+            daemonset(env=exporter_env(NUMA_TOKEN_FILE="/t", NUMA_PUSH_URL="http://a.example.org")),
             daemonset(env=exporter_env(NUMA_TOKEN_FILE="/t")),
-            daemonset(env=exporter_env(NUMA_TOKEN_FILE="/t", NUMA_PUSH_URL="https://a.example.org")),
         )
     ],
+    "push-in-clear": [case(daemonset(env=exporter_env(NUMA_PUSH_URL="http://a.example.org")), daemonset())],
     "push-to-loopback": [
         case(
             daemonset(env=exporter_env(NUMA_PUSH_URL="http://127.0.0.1:9600")),

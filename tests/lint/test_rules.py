@@ -21,8 +21,7 @@ ALL_ROUTES = frozenset(f"/scheduler/{verb}" for verb in ("filter", "prioritize",
 def context() -> Context:
     """With every verb that the protocol has, whatever the service has by now."""
     made = make_context(main, kube_minor=36, kubelet_version="v1.36.0")
-    deadline = {**made.defaults, "NUMA_EXTENDER_DEADLINE_SECONDS": None}
-    return dataclasses.replace(made, routes=ALL_ROUTES, defaults=deadline)
+    return dataclasses.replace(made, routes=ALL_ROUTES)
 
 
 def _lint(texts: tuple[str, ...], context: Context) -> tuple[Finding, ...]:

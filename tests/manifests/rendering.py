@@ -23,6 +23,8 @@ TARGETS: Final = (
 )
 STATIC_POD: Final = "overlays/control-plane/static-pod.yaml"
 COMPONENTS: Final = tuple(sorted(path.parent.name for path in MANIFESTS.glob("components/*/kustomization.yaml")))
+INCLUDED: Final = frozenset({"api-access", "kubelet-ca"})
+"""Components that every recipe has already."""
 _KNOWN: Final = frozenset({
     "apiVersion", "kind", "resources", "components", "patches", "images", "configMapGenerator",
 })  # fmt: skip
@@ -57,7 +59,7 @@ def everything() -> tuple[Json, ...]:
     """Every object of every target with every component that fits it, and the static pod."""
     found: list[Json] = []
     for target in TARGETS:
-        on_top = [c for c in COMPONENTS if c not in ("kubelet-ca", "kubelet-pin")] if target != "crd" else []
+        on_top = [c for c in COMPONENTS if c not in INCLUDED] if target != "crd" else []
         found += rendered(target, *on_top)
     return (*found, *documents(MANIFESTS / STATIC_POD))
 

@@ -36,6 +36,7 @@ SCHEDULERS: Final = tuple(sorted(MANIFESTS.glob("overlays/*/scheduler-config.yam
 OVERLAYS: Final = tuple(path.parent.name for path in SCHEDULERS)
 PROGRAMS: Final = {"numa-extender": main, "numa-node-exporter": exporter}
 VERBS: Final = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt", "bindVerb": "bind"}
+PRE_STOP_SECONDS: Final = 5
 SCRAPED: Final = frozenset({"up"})
 """Made by Prometheus itself."""
 RELABELLED: Final = frozenset({"job", "node"})
@@ -75,12 +76,13 @@ def test_probes_ask_where_the_program_listens(where: str, program: str, pod: Jso
     ports = {p["name"]: p["containerPort"] for p in container["ports"]}
     variables = {e["name"]: e.get("value") for e in container["env"]}
     if program == "numa-extender":
-        listens = int(variables["NUMA_EXTENDER_PORT"])
-        assert listens == Settings.model_fields["port"].default
+        listens = Settings.model_fields["tls_port"].default
+        assert variables["NUMA_EXTENDER_TLS_CERT_FILE"]
     else:
         listens = int(variables["NUMA_LISTEN"].rpartition(":")[2])
     for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
         get = container[kind]["httpGet"]
+        assert get.get("scheme", "HTTP") == ("HTTPS" if program == "numa-extender" else "HTTP")
         assert ports.get(get["port"], get["port"]) == listens
         assert get["path"] in (_paths() if program == "numa-extender" else {"/livez", "/readyz"})
 
@@ -92,8 +94,16 @@ def test_exporters_report_to_the_service_of_the_extender() -> None:
         (container,) = named(objects, "DaemonSet", "numa-node-exporter")["spec"]["template"]["spec"]["containers"]
         url = next(e["value"] for e in container["env"] if e["name"] == "NUMA_PUSH_URL")
         port = service["spec"]["ports"][0]["port"]
-        assert re.fullmatch(rf"https?://numa-extender\.numa-extender\.svc:{port}", url)
+        assert re.fullmatch(rf"https://numa-extender\.numa-extender\.svc:{port}", url)
     assert "/v1/nodes/{name}/report" in _paths()
+
+
+def test_files_of_certificates_are_mounted() -> None:
+    for _, program, pod, container in _ours():
+        volumes = {m["mountPath"]: m for m in container["volumeMounts"]}
+        for e in container["env"]:
+            if program == "numa-extender" and e["name"].endswith(("_FILE", "_KUBECONFIG")):
+                assert volumes[str(Path(e["value"]).parent)]["name"] in {v["name"] for v in pod["volumes"]}
 
 
 def test_services_and_policies_select_pods_that_exist() -> None:
@@ -125,7 +135,8 @@ def test_verbs_of_the_schedulers_are_routes(path: Path) -> None:
             url_path = "/" + f"{extender['urlPrefix']}/{extender[verb]}".split("/", 3)[3]
             assert "post" in _paths()[url_path]
             assert url_path == f"/scheduler/{name}"
-    assert {"filterVerb", "prioritizeVerb"} <= extender.keys()
+    assert VERBS.keys() <= extender.keys()
+    assert ("http://127.0.0.1:9600/" in extender["urlPrefix"]) != ("tlsConfig" in extender)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -136,8 +147,8 @@ def test_the_linter_has_no_error_for_our_own_recipes(overlay: str) -> None:
     located = [d for i, text in enumerate(texts) for d in read_documents(text.encode(), f"{i}")]
     findings = lint(located, context)
     assert [f for f in findings if f.severity is Severity.ERROR] == []
-    unsaid = {f.rule for f in findings} - {"plain-http", "ignorable-binder"}
-    assert unsaid <= {"preempt-missing", "bind-missing"}, "argue it in the manifest, and name it here"
+    unsaid = {f.rule for f in findings} - {"ca-read-once", "ignorable-binder"}
+    assert not unsaid, "argue it in the manifest, and name it here"
 
 
 def test_the_extender_is_warm_before_its_scheduler_starts() -> None:
@@ -153,7 +164,10 @@ def test_ends_are_given_time() -> None:
     settings = Settings()
     for where, pod in pod_specs():
         if "DaemonSet" not in where:
-            assert pod["terminationGracePeriodSeconds"] >= settings.shutdown_seconds + 5 + 5
+            assert (
+                pod["terminationGracePeriodSeconds"]
+                >= settings.drain_seconds + settings.shutdown_seconds + PRE_STOP_SECONDS
+            )
 
 
 def _families(registry: Any) -> dict[str, set[str]]:  # noqa: ANN401 - a registry of either program

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -9,9 +11,9 @@ import pytest
 import yaml
 
 from extender.__main__ import main
-from extender.cli.lint_knowledge import check_arguments
+from extender.cli.lint_knowledge import check_arguments, check_settings
 from extender.settings import Settings
-from tests.manifests.rendering import COMPONENTS, MANIFESTS, documents, named, rendered
+from tests.manifests.rendering import COMPONENTS, MANIFESTS, containers, documents, named, rendered
 
 ROOT: Final = MANIFESTS.parent
 INSTALL: Final = (ROOT / "docs/install.md").read_text()
@@ -90,14 +92,49 @@ def test_every_recipe_can_be_installed_and_removed() -> None:
 
 
 def test_the_overlay_of_ones_own_builds(tmp_path: Path) -> None:
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    (tmp_path / "numa").mkdir()
     (text,) = [b for b in re.findall(r"```yaml\n(.*?)```", INSTALL, re.DOTALL) if "Kustomization" in b]
     own = yaml.safe_load(text)
-    for name in (*own["resources"], *own["components"]):
-        assert (tmp_path / "numa" / name).resolve().relative_to(tmp_path)
-        assert (ROOT / name.removeprefix("../")).is_dir()
-    images = {image["name"] for image in own["images"]}
-    recipe = yaml.safe_load((MANIFESTS / "overlays/second-scheduler/kustomization.yaml").read_text())
-    assert images == {image["name"] for image in recipe["images"]}
+    (tmp_path / "numa/kustomization.yaml").write_text(text)
+    objects = rendered(str(tmp_path / "numa"))
+    pod = named(objects, "Deployment", "numa-extender")["spec"]["template"]["spec"]
+    assert all(container["image"].startswith("images.example.org/") for container in containers(pod))
+    audiences = next(e["value"] for e in pod["initContainers"][0]["env"] if e["name"].endswith("READ_AUDIENCES"))
+    assert not check_settings({"NUMA_EXTENDER_READ_AUDIENCES": audiences})
+    assert own["images"]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_the_certificate_made_by_hand_is_good(tmp_path: Path) -> None:
+    for words in _commands(INSTALL):
+        if words[0] == "openssl":
+            subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    verify = (
+        "openssl verify -x509_strict -purpose sslserver -CAfile ca.crt -verify_hostname numa-extender.numa-extender.svc"
+    )
+    subprocess.run([*verify.split(), "tls.crt"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_secrets_and_config_maps_that_pods_want_are_made() -> None:
+    made = {
+        (words[words.index("-n") + 1], words[words.index("create") + 1 :][0].lower(), name)
+        for words in _commands(INSTALL)
+        if "create" in words and "-n" in words
+        for name in words
+        if name.startswith("numa-extender-")
+    }
+    for overlay in sorted(path.name for path in (MANIFESTS / "overlays").iterdir()):
+        objects = rendered(f"overlays/{overlay}")
+        generated = {o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"}
+        for o in objects:
+            if o["kind"] in ("Deployment", "DaemonSet"):
+                for volume in o["spec"]["template"]["spec"]["volumes"]:
+                    namespace = o["metadata"]["namespace"]
+                    if "secret" in volume:
+                        assert (namespace, "secret", volume["secret"]["secretName"]) in made
+                    elif "configMap" in volume and volume["configMap"]["name"] not in generated:
+                        assert (namespace, "configmap", volume["configMap"]["name"]) in made
 
 
 def test_every_component_is_in_the_table() -> None:

@@ -87,4 +87,4 @@ def test_the_exporter_s_image_has_what_the_exporter_imports() -> None:
     third_party = {DISTRIBUTIONS.get(name, name) for name in imported - sys.stdlib_module_names - {"node_exporter"}}
     listed = re.search(r"--no-compile \\\n((?: {6}.*\\\n)+)", TEXTS["numa-node-exporter"])
     assert listed
-    assert set(listed[1].replace("\\", "").split()) == third_party
+    assert set(listed[1].replace("\\", "").split()) >= third_party

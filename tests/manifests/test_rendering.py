@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.manifests.rendering import COMPONENTS, MANIFESTS, TARGETS, rendered
+from tests.manifests.rendering import COMPONENTS, INCLUDED, MANIFESTS, TARGETS, rendered
 
 KUSTOMIZE = next(
     (words for words in (("kustomize", "build"), ("kubectl", "kustomize")) if shutil.which(words[0])), None
@@ -34,7 +34,7 @@ def test_targets(target: str) -> None:
 
 
 @needs_kustomize
-@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize("component", [c for c in COMPONENTS if c not in INCLUDED])
 def test_components_on_top(component: str, tmp_path: Path) -> None:
     """As docs/install.md tells to use them: from a kustomization of one's own."""
     shutil.copytree(MANIFESTS, tmp_path / "manifests")

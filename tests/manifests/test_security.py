@@ -1,9 +1,13 @@
 """Pod Security, rights and networks: as little as works, and each exception where it is argued."""
 
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from extender.identity import Scope
+from extender.kube.authority import GRANTS as SCOPES
+from extender.settings import Settings
 from tests.kube.test_rbac import GRANTS
 from tests.manifests.rendering import MANIFESTS, TARGETS, containers, documents, everything, named, pod_specs, rendered
 
@@ -11,6 +15,13 @@ EXPORTER: Final = "numa-node-exporter"
 EXTENDER: Final = "numa-extender"
 RESTRICTED: Final = [(name, pod) for name, pod in pod_specs() if "DaemonSet" not in name]
 EXPORTERS: Final = [(name, pod) for name, pod in pod_specs() if "DaemonSet" in name]
+NOT_YET: Final = {
+    ("patch", "nodes"),
+    ("get", "coordination.k8s.io/leases"),
+    ("create", "coordination.k8s.io/leases"),
+    ("update", "coordination.k8s.io/leases"),
+}
+"""What extender.kube can do and the service does not use yet: waking refused pods, leading."""
 Json = dict[str, Any]
 
 
@@ -36,7 +47,7 @@ def test_what_needs_no_file_of_the_node_is_restricted(name: str, pod: Json) -> N
     assert pod["securityContext"]["runAsUser"] >= 1000
     allowed = {"configMap", "emptyDir", "projected", "secret", "downwardAPI"}
     for volume in pod.get("volumes", []):
-        assert volume.keys() - {"name"} <= allowed
+        assert volume.keys() - {"name"} <= allowed or (name, volume["name"]) == ("static pod", "files")
 
 
 @pytest.mark.parametrize(("name", "pod"), EXPORTERS)
@@ -70,36 +81,79 @@ def _rules(objects: tuple[Json, ...] | list[Json]) -> list[Json]:
     return [rule for o in objects if o["kind"] in ("Role", "ClusterRole") for rule in o["rules"]]
 
 
+SUBJECTS: Final = {
+    ("ServiceAccount", EXTENDER),
+    ("ServiceAccount", EXPORTER),
+    ("ServiceAccount", "numa-extender-metrics"),
+    ("User", EXTENDER),
+}
+
+
 def test_no_right_is_given_by_a_wildcard_or_to_everybody() -> None:
     for rule in _rules(everything()):
-        assert "*" not in {*rule["verbs"], *rule["resources"], *rule["apiGroups"]}
-        assert "secrets" not in rule["resources"]
+        assert not {"*", "secrets"} & {v for values in rule.values() for v in values}
+        assert not any("*" in url for url in rule.get("nonResourceURLs", []))
     for o in everything():
         if o["kind"].endswith("RoleBinding"):
-            assert {s["kind"] for s in o["subjects"]} == {"ServiceAccount"}
+            assert {(s["kind"], s["name"]) for s in o["subjects"]} <= SUBJECTS
 
 
 def test_the_rights_of_the_extender_are_those_that_its_code_uses() -> None:
     granted = set()
     for rule in _rules(documents(MANIFESTS / "components/api-access/rbac.yaml")):
-        for group in rule["apiGroups"]:
+        for group in rule.get("apiGroups", []):
             for resource in rule["resources"]:
                 granted |= {(verb, f"{group}/{resource}" if group else resource) for verb in rule["verbs"]}
-    assert granted == GRANTS
+    assert granted == GRANTS - NOT_YET
+
+
+def test_who_may_come_through_the_gate() -> None:
+    """The URLs and verbs that the gate asks the API server about, and nothing else."""
+    given = {
+        (o["metadata"]["name"], verb, url)
+        for o in rendered("overlays/standalone", "prometheus")
+        if o["kind"] == "ClusterRole"
+        for rule in o["rules"]
+        for url in rule.get("nonResourceURLs", [])
+        for verb in rule["verbs"]
+    }
+    assert given == {
+        (EXPORTER, *SCOPES[Scope.REPORT]),
+        ("numa-extender-reader", *SCOPES[Scope.READ]),
+        ("numa-extender-metrics", *SCOPES[Scope.METRICS]),
+    }
+
+
+def test_the_exporter_s_token_is_for_the_extender_alone() -> None:
+    audience = Settings.model_fields["token_audience"].default
+    for _, pod in EXPORTERS:
+        (token,) = [s["serviceAccountToken"] for v in pod["volumes"] for s in v.get("projected", {}).get("sources", [])]
+        assert token["audience"] == audience
+        env = {e["name"]: e.get("value") for e in pod["containers"][0]["env"]}
+        mounts = {m["mountPath"] for m in pod["containers"][0]["volumeMounts"]}
+        for variable in ("NUMA_TOKEN_FILE", "NUMA_CA_FILE"):
+            assert str(Path(env[variable]).parent) in mounts
 
 
 def test_the_exporter_may_ask_its_kubelet_two_things() -> None:
-    objects = rendered("overlays/standalone")
-    assert {r for rule in _rules(objects) for r in rule["resources"]} == {"nodes/configz", "nodes/metrics"}
-    old = rendered("overlays/standalone", "kubelet-before-1-33")
-    assert {r for rule in _rules(old) for r in rule["resources"]} == {"nodes/configz", "nodes/metrics", "nodes/proxy"}
+    objects = rendered("base/exporter")
+    assert _resources(objects) == {"nodes/configz", "nodes/metrics"}
+    assert _resources(rendered("base/exporter", "kubelet-before-1-33")) == {
+        "nodes/configz",
+        "nodes/metrics",
+        "nodes/proxy",
+    }
+
+
+def _resources(objects: tuple[Json, ...]) -> set[str]:
+    return {r for rule in _rules(objects) for r in rule.get("resources", [])}
 
 
 def test_every_right_is_argued_in_a_comment() -> None:
     for path in MANIFESTS.rglob("rbac.yaml"):
         lines = path.read_text().splitlines()
         for number, line in enumerate(lines):
-            if line.strip().startswith("- apiGroups"):
+            if line.strip().startswith(("- apiGroups", "- nonResourceURLs")):
                 assert lines[number - 1].strip().startswith("#"), f"{path.name}:{number + 1}"
 
 
@@ -109,7 +163,7 @@ def test_tokens_are_mounted_only_where_they_are_used() -> None:
         "overlays/second-scheduler Deployment": True,
         "overlays/second-scheduler DaemonSet": True,
         "overlays/control-plane DaemonSet": True,
-        "overlays/standalone Deployment": False,
+        "overlays/standalone Deployment": True,
         "overlays/standalone DaemonSet": True,
         "static pod": False,
     }

@@ -17,8 +17,8 @@ class Surroundings:
     """Whether the scheduler's pod can resolve names of Services; None: no such pod was seen."""
     stale_after_seconds: float | None = None
     """Set by hand in some manifest."""
-    deadline_seconds: float | None = None
-    """The extender's own, below which kube-scheduler must not give up; None: it has none."""
+    deadlines: Mapping[str, float] = field(default_factory=dict)
+    """The longest that the extender takes for a verb (`filterVerb`…), below which kube-scheduler must not give up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

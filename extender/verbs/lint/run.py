@@ -13,6 +13,12 @@ from extender.verbs.lint.settings import lint_settings
 from extender.verbs.lint.workloads import WORKLOADS, containers_of, lint_workload, parts_of, pod_of
 from extender.wire.lint_documents import ENVIRONMENT, Located, nested
 
+DEADLINES: Final = {
+    "filterVerb": ("NUMA_EXTENDER_FILTER_SECONDS", 1),
+    "preemptVerb": ("NUMA_EXTENDER_PREEMPT_SECONDS", 1),
+    "bindVerb": ("NUMA_EXTENDER_BIND_SECONDS", 2),
+}
+"""Which setting bounds a verb, and how many times over: a binding may wait as long for another one to its node."""
 _ALERT: Final = re.compile(r"numa[-_]extender")
 _GONE: Final = re.compile(r"\b(absent|up)\b")
 
@@ -81,17 +87,22 @@ def _empty_files(documents: Iterable[Located], opened: Iterable[Located]) -> Ite
 
 def _survey(documents: Sequence[Located], context: Context) -> Surroundings:
     """What one document has to know of the others."""
-    deadline = context.defaults.get("NUMA_EXTENDER_DEADLINE_SECONDS")
+    deadlines = {name: context.defaults.get(name) for name, _ in DEADLINES.values()}
     stale = None
     for document in documents:
         if document.text("kind") in WORKLOADS:
             for part in parts_of(document):
-                deadline = _number(part.variables.get("NUMA_EXTENDER_DEADLINE_SECONDS")) or deadline
+                given = {name: _number(part.variables.get(name)) for name in deadlines}
+                deadlines |= {name: seconds for name, seconds in given.items() if seconds}
                 stale = _number(part.variables.get("NUMA_EXTENDER_STALE_AFTER_SECONDS")) or stale
     return Surroundings(
         has_alert=any(_alerts(document) for document in documents),
         resolves_services=_resolves_services(documents),
-        deadline_seconds=float(deadline) if isinstance(deadline, int | float) else None,
+        deadlines={
+            verb: float(seconds) * times
+            for verb, (name, times) in DEADLINES.items()
+            if isinstance(seconds := deadlines[name], int | float)
+        },
         stale_after_seconds=stale,
     )
 

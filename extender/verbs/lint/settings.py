@@ -9,6 +9,7 @@ from extender.verbs.lint.finding import Finding, found
 from extender.wire.lint_documents import Located
 
 PREFIX: Final = "NUMA_EXTENDER_"
+_TRUE: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 SCHEDULER_KEEPS_IDLE_SECONDS: Final = 90
 
 
@@ -24,6 +25,14 @@ def lint_settings(variables: Mapping[str, Located], context: Context) -> Iterato
                 f"{name} is no setting, and nothing complains about it",
                 f"write {near}" if near else "remove it; extender/settings.py has them all",
             )
+    insecure = ours.get(f"{PREFIX}INSECURE")
+    if insecure is not None and str(insecure.value).lower() in _TRUE:
+        yield found(
+            "insecure",
+            insecure,
+            "nobody has to prove anything, and nothing is encrypted",
+            "mount a certificate: NUMA_EXTENDER_TLS_CERT_FILE and NUMA_EXTENDER_TLS_KEY_FILE",
+        )
     known = {name: str(value.value) for name, value in ours.items() if name in context.defaults}
     for name, reason in context.check_settings(known):
         if name == f"{PREFIX}KEEP_ALIVE_SECONDS":

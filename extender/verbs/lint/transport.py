@@ -109,13 +109,16 @@ def _timeout(extender: Located, context: Context) -> Iterator[Finding]:
     if seconds is None or seconds < 0:
         yield found("timeout-invalid", place, f"httpTimeout is {value!r}", "write a duration with its unit, such as 5s")
         return
-    deadline = context.surroundings.deadline_seconds
-    if deadline is not None and seconds <= deadline:
+    deadlines = context.surroundings.deadlines.items()
+    verb, deadline = max(
+        ((v, d) for v, d in deadlines if extender.text(v)), key=lambda item: item[1], default=("", 0.0)
+    )
+    if verb and seconds <= deadline:
         yield found(
             "timeout-below-deadline",
             place,
-            f"kube-scheduler gives up after {seconds:g} s, the extender answers within {deadline:g} s",
-            f"set httpTimeout above {deadline:g}s, or lower the extender's deadline",
+            f"kube-scheduler gives up after {seconds:g} s, the extender may take {deadline:g} s for {verb}",
+            f"set httpTimeout above {deadline:g}s, or lower the extender's own limit",
         )
     if seconds > LONG_SECONDS:
         yield found(

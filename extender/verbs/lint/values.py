@@ -30,6 +30,11 @@ def _part_seconds(part: str) -> float:
     return float(part[: -len(unit)]) * _UNITS[unit]
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a plain number such as 30 or 0.5."""
+    return text.replace(".", "", 1).isdecimal()
+
+
 def split_url(text: str) -> SplitResult | None:
     """A http or https URL with a host, None for anything else."""
     try:

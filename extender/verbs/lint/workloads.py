@@ -7,7 +7,7 @@ from typing import Final
 from extender.verbs.lint.context import Context
 from extender.verbs.lint.finding import Finding, found
 from extender.verbs.lint.settings import lint_settings
-from extender.verbs.lint.values import environment, is_loopback, split_url, texts
+from extender.verbs.lint.values import environment, is_loopback, is_number, split_url, texts
 from extender.wire.lint_documents import Located
 
 WORKLOADS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "Pod"})
@@ -114,27 +114,32 @@ def _extender(part: Part, context: Context) -> Iterator[Finding]:
 def _grace(part: Part, context: Context) -> Iterator[Finding]:
     grace = part.pod.plain("terminationGracePeriodSeconds")
     seconds = grace if isinstance(grace, int) else GRACE_DEFAULT_SECONDS
-    shutdown = part.setting("NUMA_EXTENDER_SHUTDOWN_SECONDS", context)
-    if shutdown.isdecimal() and seconds <= int(shutdown):
+    names = ("NUMA_EXTENDER_DRAIN_SECONDS", "NUMA_EXTENDER_SHUTDOWN_SECONDS")
+    needed = sum(float(text) for text in (part.setting(name, context) for name in names) if is_number(text))
+    if seconds <= needed:
         yield found(
             "grace-period-short",
             part.pod.near("terminationGracePeriodSeconds"),
-            f"the kubelet kills after {seconds} s, requests under way are given {shutdown} s",
-            "set terminationGracePeriodSeconds above NUMA_EXTENDER_SHUTDOWN_SECONDS and the time of preStop",
+            f"the kubelet kills after {seconds} s, draining and requests under way are given {needed:g} s",
+            f"set terminationGracePeriodSeconds above {needed:g}, and the time of preStop",
         )
 
 
-def _listens(part: Part, context: Context) -> tuple[str, str]:
-    """Host and port on which the program listens."""
-    if part.program == "numa-extender":
-        host = part.option("--host", "NUMA_EXTENDER_HOST") or str(context.defaults["NUMA_EXTENDER_HOST"])
-        return host, part.option("--port", "NUMA_EXTENDER_PORT") or str(context.defaults["NUMA_EXTENDER_PORT"])
-    host, _, port = (part.option("--listen", "NUMA_LISTEN") or "127.0.0.1:9473").rpartition(":")
-    return host, port
+def _listeners(part: Part, context: Context) -> Mapping[str, str]:
+    """Address by port, of everything on which the program listens."""
+    if part.program == "numa-node-exporter":
+        host, _, port = (part.option("--listen", "NUMA_LISTEN") or "127.0.0.1:9473").rpartition(":")
+        return {port: host}
+    plain = part.option("--port", "NUMA_EXTENDER_PORT") or part.setting("NUMA_EXTENDER_PORT", context)
+    listeners = {plain: part.option("--host", "NUMA_EXTENDER_HOST") or part.setting("NUMA_EXTENDER_HOST", context)}
+    if part.variables.get("NUMA_EXTENDER_TLS_CERT_FILE"):
+        host = part.setting("NUMA_EXTENDER_TLS_HOST", context)
+        listeners[part.setting("NUMA_EXTENDER_TLS_PORT", context)] = host
+    return listeners
 
 
 def _probes(part: Part, context: Context) -> Iterator[Finding]:
-    host, port = _listens(part, context)
+    listeners = _listeners(part, context)
     names = {entry.text("name"): str(entry.plain("containerPort")) for entry in part.container.items("ports")}
     on_host = part.pod.plain("hostNetwork") is True
     for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -142,12 +147,21 @@ def _probes(part: Part, context: Context) -> Iterator[Finding]:
         if probe is None:
             continue
         asked = str(probe.plain("port"))
-        if names.get(asked, asked) != port:
+        port = names.get(asked, asked)
+        if port not in listeners:
+            ports = " and ".join(listeners)
             yield found(
                 "probe-port",
                 probe.near("port"),
-                f"{kind} asks {asked}, {part.program} listens on {port}",
-                f"ask {port}",
+                f"{kind} asks {asked}, {part.program} listens on {ports}",
+                f"ask {ports}",
+            )
+        elif is_loopback(listeners[port]) and not (on_host and is_loopback(probe.text("host"))):
+            yield found(
+                "probe-unreachable",
+                probe,
+                f"{part.program} listens on {listeners[port]}:{port}, the kubelet asks the pod's address",
+                "ask the port of TLS with scheme: HTTPS; for the exporter set NUMA_LISTEN to 0.0.0.0:9473",
             )
         if probe.text("path") not in context.probes[part.program]:
             yield found(
@@ -155,13 +169,6 @@ def _probes(part: Part, context: Context) -> Iterator[Finding]:
                 probe.near("path"),
                 f"{part.program} has no {probe.text('path') or '/'}",
                 f"ask {', '.join(sorted(context.probes[part.program]))}",
-            )
-        if is_loopback(host) and not (on_host and is_loopback(probe.text("host"))):
-            yield found(
-                "probe-unreachable",
-                probe,
-                f"{part.program} listens on {host}, the kubelet asks the pod's address",
-                "listen on 0.0.0.0, or on the host's network set httpGet.host: 127.0.0.1",
             )
 
 
@@ -178,7 +185,7 @@ def _exporter(part: Part, context: Context) -> Iterator[Finding]:
     yield from _kubelet_proof(part)
     stale = context.surroundings.stale_after_seconds or context.defaults.get("NUMA_EXTENDER_STALE_AFTER_SECONDS")
     interval = part.option("--interval", "NUMA_INTERVAL") or "30"
-    if isinstance(stale, int | float) and interval.replace(".", "", 1).isdecimal() and float(interval) * 1.1 >= stale:
+    if isinstance(stale, int | float) and is_number(interval) and float(interval) * 1.1 >= stale:
         yield found(
             "interval-makes-stale",
             part.container,
@@ -214,6 +221,13 @@ def _push(part: Part) -> Iterator[Finding]:
     place = part.variables.get("NUMA_PUSH_URL", part.container)
     if url is None:
         return
+    if url.scheme == "http" and not is_loopback(url.hostname or ""):
+        yield found(
+            "push-in-clear",
+            place,
+            f"reports to {url.hostname} are refused, unless it was started insecure",
+            "report to https://, with NUMA_CA_FILE and NUMA_TOKEN_FILE",
+        )
     if url.scheme == "http" and part.option("--token-file", "NUMA_TOKEN_FILE"):
         yield found(
             "token-in-clear",
