@@ -1,5 +1,6 @@
 """Documents for the linter, in few words: a sound one of each kind, with changes."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -131,3 +132,16 @@ def host_scheduler(dns_policy: str) -> str:
 
 def alert(expr: str) -> str:
     return yaml.safe_dump({"kind": "PrometheusRule", "spec": {"groups": [{"rules": [{"alert": "A", "expr": expr}]}]}})
+
+
+@dataclass(frozen=True)
+class Case:
+    bad: tuple[str, ...]
+    good: tuple[str, ...]
+    kube: int = 36
+    kubelet: str = "v1.36.0"
+    good_kube: int | None = None
+
+
+def case(bad: str, good: str, **versions: int | str) -> Case:
+    return Case((bad,), (good,), **versions)  # type: ignore[arg-type]

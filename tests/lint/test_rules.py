@@ -11,8 +11,8 @@ from extender.verbs.lint import RULES, Context, Finding, Severity, lint
 from extender.verbs.lint.finding import found
 from extender.wire.errors import WireError
 from extender.wire.lint_documents import Located, read_documents
-from tests.lint.building import daemonset, deployment, kubelet, scheduler
-from tests.lint.cases import CASES, Case
+from tests.lint.building import Case, daemonset, deployment, kubelet, scheduler
+from tests.lint.cases import CASES
 
 ALL_ROUTES = frozenset(f"/scheduler/{verb}" for verb in ("filter", "prioritize", "preempt", "bind"))
 
