@@ -1,6 +1,7 @@
 """Why the last scheduling calls answered as they did."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -13,6 +14,7 @@ from extender.api.service import Service
 from extender.replay.admission import admit
 from extender.replay.pod import resolve
 from extender.verbs.decisions import Call, certainties
+from extender.verbs.memo import NOBODY
 from extender.verbs.refusals import Refusal
 from extender.wire.verdicts import explained_to_json
 
@@ -123,6 +125,6 @@ def _node(calls: Sequence[Call], name: str) -> Json | None:
     if judgement.refusal is not None:
         told |= {"passed": False, "reason": judgement.refusal.text}
     if node_class.kubelet is not None and node_class.state is not None:
-        request = resolve(call.pod, node_class.kubelet.rules)
+        request = resolve(replace(call.pod, uid=NOBODY), node_class.kubelet.rules)
         told["verdict"] = explained_to_json(admit(node_class.kubelet, node_class.state, request).verdict)
     return told

@@ -6,7 +6,7 @@ Laws
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.replay.admission import admit
@@ -18,6 +18,7 @@ from extender.replay.state import ManagerState
 from extender.replay.trace import HintsOffered, Merged, RecordingTrace, TraceEvent
 from extender.replay.verdict import Provider, Reason, Rejected, Verdict
 from extender.verbs.free_room import numa_room
+from extender.verbs.memo import NOBODY
 from extender.verbs.nearest import Nearest, nearest
 from extender.verbs.totals import format_bytes
 
@@ -38,8 +39,9 @@ class Story:
 
 
 def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = True) -> Story:
-    """Tell the admission of *pod*; *search* as well for the nearest requests that would be admitted."""
+    """Tell the admission of *pod* as a new one; *search* as well for the nearest requests that would be admitted."""
     trace = RecordingTrace()
+    pod = replace(pod, uid=NOBODY)
     verdict = admit(kubelet, state, resolve(pod, kubelet.rules), trace, verdict_only=True).verdict
     events = tuple(trace.events)
     refused = isinstance(verdict, Rejected)

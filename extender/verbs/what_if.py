@@ -1,18 +1,20 @@
 """What-if: the full verdict of nodes on a pod, placements and reasons included. Never changes anything.
 
 Laws
-- The same code judges here and in filter, so that both always say the same.
+- The same code judges here and in filter, so that both always say the same. The pod is taken for a new one, even if a
+  node holds one of its UID: people paste what they copied from a cluster.
 - What kube-scheduler's own filters would say stands beside the verdict, never inside it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from extender.cluster.classes import NodeClass
 from extender.replay.admission import admit
 from extender.replay.verdict import Certainty, Verdict
 from extender.verbs.judge import Judge, Judgement, PodShape
+from extender.verbs.memo import NOBODY
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.scheduler_checks import SchedulerAnswer, check_node
 from extender.verbs.subjects import Subject, candidates_of
@@ -53,7 +55,7 @@ class Answer:
 
 def what_if(workload: Workload, subjects: Sequence[Subject], judge: Judge) -> list[Answer]:
     """The answer of each node, in order. Equal nodes are replayed once, unless the pod wants devices: see `_replay`."""
-    shape = PodShape(workload.pod)
+    shape = PodShape(replace(workload.pod, uid=NOBODY))
     wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
     candidates = candidates_of(subjects)
     judgements = {node_class.id: judge(shape, node_class) for node_class in candidates.distinct}
