@@ -1,0 +1,322 @@
+"""The ledger: whatever the order in which reports, bindings and the watch tell, the same truth follows."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.cluster.in_flight import Fate, Patience, Settled
+from extender.cluster.node import NodeRecord, Observation
+from extender.cluster.state import ClusterState, Watching
+from extender.demo.nodes import SampleNode
+from extender.replay.admission import admit, release_pods
+from extender.replay.pod import Pod, resolve
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Admitted
+from extender.wire.pods import pod_from_json
+from tests.reports import pod_of, sample
+
+GPU = "vendor.example/gpu"
+EMPTY = sample(devices={GPU: [0, 1]})
+PATIENCE = Patience(assume=60, finish=3, ghost=30, absence=120)
+
+
+class World:
+    """One node, its kubelet as the replay has it, and a cluster that is told of it."""
+
+    def __init__(self, node: SampleNode = EMPTY) -> None:
+        self.node = node
+        self.settled: list[Settled] = []
+        self.cluster = ClusterState(
+            stale_after_seconds=1000, max_nodes=10, patience=PATIENCE, settled=self.settled.append
+        )
+        self.truth = node.state
+        self.sequence = 0
+
+    def admits(self, pod: Pod) -> ManagerState:
+        """The kubelet admits the pod; returns its state after that."""
+        outcome = admit(self.node.kubelet, self.truth, resolve(pod, self.node.kubelet.rules))
+        assert isinstance(outcome.verdict, Admitted)
+        self.truth = outcome.state
+        return self.truth
+
+    def releases(self, pod: Pod) -> ManagerState:
+        self.truth = release_pods(self.truth, (pod.uid,))
+        return self.truth
+
+    def report(self, state: ManagerState, now: float, **known: Any) -> NodeRecord:
+        """An exporter's report of *state* arrives."""
+        self.sequence += 1
+        observation = Observation(
+            node_name="n",
+            boot_id="b",
+            sequence=self.sequence,
+            digest=str(self.sequence),
+            observed_at=0.0,
+            kubelet=self.node.kubelet,
+            state=state,
+        )
+        return self.cluster.observe(replace(observation, **known), now)
+
+    def states(self, now: float) -> set[object]:
+        """What the next pod can meet."""
+        (node_class,) = self.cluster.classes_of(["n"], now)
+        return {state.key for state in node_class.states}
+
+    @property
+    def fates(self) -> list[tuple[str, Fate]]:
+        return [(each.pod.uid, each.fate) for each in self.settled]
+
+
+def _pod(name: str = "p", cpu: int = 4, **more: Any) -> Pod:
+    return pod_from_json(pod_of(cpu, name=name, **more))
+
+
+def test_an_assumed_pod_takes_its_room_at_once_and_is_confirmed_by_its_uid() -> None:
+    world, pod = World(), _pod()
+    world.report(EMPTY.state, 0)
+    world.cluster.assume("n", pod, 1)
+    assert world.states(1) == {world.admits(pod).key}
+
+    world.report(world.truth, 2)
+
+    assert world.states(2) == {world.truth.key}
+    assert world.cluster.pods_in_flight == 0
+    assert world.fates == [(pod.uid, Fate.ADMITTED)]
+
+
+def test_a_report_from_before_the_binding_is_no_proof_of_absence() -> None:
+    world, pod = World(), _pod()
+    world.report(EMPTY.state, 0)
+    world.cluster.assume("n", pod, 1)
+    world.report(EMPTY.state, 2)
+    world.cluster.see_pod("n", pod, 3, started=True)
+    world.report(EMPTY.state, 4)
+
+    assert world.states(4) == {world.admits(pod).key}
+
+
+def test_a_pod_that_runs_and_holds_nothing_is_believed_in_the_end() -> None:
+    world, pod = World(), _pod()
+    world.report(EMPTY.state, 0)
+    world.cluster.see_pod("n", pod, 1, started=True)
+
+    world.report(EMPTY.state, 122)
+
+    assert world.states(122) == {EMPTY.state.key}
+
+
+def test_a_failed_binding_gives_the_room_back_unless_the_watch_has_shown_the_pod() -> None:
+    world, first, second = World(), _pod("a"), _pod("b")
+    world.report(EMPTY.state, 0)
+    for pod in (first, second):
+        world.cluster.assume("n", pod, 1)
+    world.cluster.see_pod("n", second, 2, started=False)
+    for pod in (first, second):
+        world.cluster.forget("n", pod.uid, 3)
+
+    assert world.states(3) == {world.admits(second).key}
+
+
+def test_an_assumption_that_nobody_confirms_expires() -> None:
+    world, pod = World(), _pod()
+    world.report(EMPTY.state, 0)
+    world.cluster.assume("n", pod, 1)
+
+    assert world.states(60) != {EMPTY.state.key}
+    assert world.states(61.5) == {EMPTY.state.key}
+    assert world.fates == [(pod.uid, Fate.LOST)]
+
+
+def test_the_order_of_the_watch_is_the_kubelets() -> None:
+    """We bound `ours` first, but another scheduler's pod was bound before it."""
+    world, ours, other = World(), _pod("ours", 6), _pod("other", 3)
+    world.report(EMPTY.state, 0)
+    world.cluster.assume("n", ours, 1)
+    world.cluster.see_pod("n", other, 2, started=False)
+    world.cluster.see_pod("n", ours, 3, started=False)
+
+    world.admits(other)
+    assert world.states(3) == {world.admits(ours).key}
+
+
+def test_a_pod_that_the_kubelet_refuses_is_not_charged() -> None:
+    world = World()
+    world.report(EMPTY.state, 0)
+    world.cluster.see_pod("n", _pod("huge", 17), 1, started=False)
+    assert world.states(1) == {EMPTY.state.key}
+
+    world.cluster.see_refusal("n", "uid-huge", "TopologyAffinityError", 2)
+
+    assert world.states(2) == {EMPTY.state.key}
+    assert world.fates == [("uid-huge", Fate.REFUSED)]
+    assert world.settled[0].reason == "TopologyAffinityError"
+
+
+def test_part_of_an_admission_is_replayed_whole() -> None:
+    world, pod = World(), _pod(devices={GPU: 1})
+    world.report(EMPTY.state, 0)
+    world.cluster.assume("n", pod, 1)
+    whole = world.admits(pod)
+    torn = replace(whole, cpu=EMPTY.state.cpu, memory=EMPTY.state.memory)
+
+    world.report(torn, 2)
+
+    assert world.states(2) == {whole.key}
+    assert world.cluster.pods_in_flight == 1
+
+
+def test_a_pod_that_left_before_its_report_leaves_nothing_behind() -> None:
+    world, pod = World(), _pod()
+    world.report(EMPTY.state, 0)
+    world.cluster.assume("n", pod, 1)
+    held = world.admits(pod)
+    world.cluster.see_end("n", pod.uid, 2)
+    assert world.states(2) == {EMPTY.state.key}
+
+    world.report(held, 3)
+    world.cluster.see_pod("n", pod, 4, started=True)
+
+    assert world.states(4) == {EMPTY.state.key}
+
+
+def test_a_finished_pod_may_hold_its_room_a_little_longer() -> None:
+    world, pod = World(), _pod()
+    held = world.admits(pod)
+    world.report(held, 0)
+    world.cluster.see_finish("n", pod.uid, 1)
+
+    assert world.states(2) == {held.key, EMPTY.state.key}
+    assert world.states(4.5) == {EMPTY.state.key}
+
+
+def test_a_pod_asked_to_leave_may_be_gone_at_any_moment() -> None:
+    world, leaving, coming = World(), _pod("leaving", 8), _pod("coming", 6)
+    held = world.admits(leaving)
+    world.report(held, 0)
+    world.cluster.see_pod("n", leaving, 1, started=True)
+    world.cluster.see_leaving("n", leaving.uid, 2)
+    world.cluster.assume("n", coming, 3)
+
+    stayed = world.admits(coming)
+    before = World()
+    assert {stayed.key, before.admits(coming).key} <= world.states(3)
+    world.cluster.see_pod("n", coming, 4, started=True)
+    world.cluster.see_end("n", leaving.uid, 4)
+    assert world.releases(leaving).key in world.states(4)
+    world.report(world.truth, 5)
+    assert world.states(5) == {world.truth.key}
+
+
+def test_what_a_report_shows_of_a_pod_that_nobody_knows_is_given_back_in_the_end() -> None:
+    world, pod = World(), _pod()
+    held = world.admits(pod)
+    world.cluster.set_watching(Watching.LIVE, 0)
+    world.report(held, 0)
+
+    assert world.states(29) == {held.key}
+    assert world.states(31) == {EMPTY.state.key}
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_pods_of_static_manifests_are_nobodys_ghosts(listed: bool) -> None:  # noqa: FBT001
+    world, pod = World(), _pod()
+    held = world.admits(pod)
+    world.cluster.set_watching(Watching.LIVE, 0)
+    world.report(held, 0, listed=frozenset({pod.uid}) if listed else frozenset())
+    if not listed:
+        world.cluster.see_pod("n", pod, 0, started=True)
+
+    assert world.states(100) == {held.key}
+
+
+def test_a_silent_watch_makes_every_node_stale() -> None:
+    world = World()
+    world.report(EMPTY.state, 0)
+    world.cluster.set_watching(Watching.SILENT, 1)
+    assert world.cluster.classes_of(["n"], 1)[0].stale
+
+    world.cluster.set_watching(Watching.LIVE, 2)
+    assert not world.cluster.classes_of(["n"], 2)[0].stale
+
+
+def test_a_deleted_node_takes_everything_with_it() -> None:
+    world = World()
+    world.report(EMPTY.state, 0)
+    world.cluster.assume("n", _pod(), 1)
+
+    world.cluster.drop_node("n")
+
+    assert world.cluster.get("n") is None
+    assert world.cluster.pods_in_flight == world.cluster.class_count == 0
+
+
+def test_only_the_node_that_a_pod_was_bound_to_gets_a_new_class() -> None:
+    world = World()
+    world.report(EMPTY.state, 0)
+    other = world.cluster.observe(replace(world.cluster.get("n").observation, node_name="other"), 0)  # type: ignore[union-attr]
+    world.cluster.assume("n", _pod(), 1)
+
+    mine, same = world.cluster.classes_of(["n", "other"], 1)
+
+    assert mine is not other.node_class
+    assert same is other.node_class
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32), pods=st.integers(1, 5))
+def test_any_order_of_reports_bindings_and_watch_settles_to_the_same_truth(seed: int, pods: int) -> None:
+    """A history of the kubelet; who tells of it is late, repeats itself and leaves out, each at random."""
+    random = Random(seed)
+    world = World()
+    told: list[list[tuple[str, Any]]] = [[], [], []]  # the reports, the binder, the watch: each in its own order
+    told[0].append(("report", EMPTY.state))
+    live: list[Pod] = []
+    for i in range(pods):
+        pod = _pod(f"p{i}", random.choice((1, 2, 3, 4)))
+        if random.random() < 0.7:
+            told[1].append(("assume", pod))
+        told[2].append(("see", pod))
+        live.append(pod)
+        told[0].append(("report", world.admits(pod)))
+        told[2].append(("started", pod))
+        if random.random() < 0.4:
+            gone = live.pop(random.randrange(len(live)))
+            told[2].append(("finish" if random.random() < 0.3 else "leaving", gone))
+            told[0].append(("report", world.releases(gone)))
+            told[2].append(("end", gone))
+    now = 0.0
+    while any(told):
+        now += 0.1
+        source = random.choice([each for each in told if each])
+        kind, value = source[0]
+        if random.random() < 0.8:  # else it is said again later
+            source.pop(0)
+        _tell(world, kind, value, now, is_last_report=source is told[0] and len(source) == 0)
+    world.report(world.truth, now + 1)
+
+    assert world.states(now + 200) == {world.truth.key}
+    assert world.cluster.pods_in_flight == 0
+    assert len(world.fates) == len({uid for uid, _ in world.fates})
+
+
+def _tell(world: World, kind: str, value: Any, now: float, *, is_last_report: bool) -> None:  # noqa: ANN401
+    cluster = world.cluster
+    match kind:
+        case "report":
+            if is_last_report or now % 3 < 2:  # some reports are lost
+                world.report(value, now)
+        case "assume":
+            if cluster.ledger("n").find(value.uid) is None:
+                cluster.assume("n", value, now)
+        case "see" | "started":
+            cluster.see_pod("n", value, now, started=kind == "started")
+        case "leaving":
+            cluster.see_leaving("n", value.uid, now)
+        case "finish":
+            cluster.see_finish("n", value.uid, now)
+        case "end":
+            cluster.see_end("n", value.uid, now)
