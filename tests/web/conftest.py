@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.web.cluster import demo_cluster, hostile_cluster, large_cluster
 
@@ -22,7 +22,6 @@ ARGUMENTS = (
 )
 PATIENCE_MS = 20_000
 """On a machine that runs other tests beside."""
-SIZE = {"width": 1440, "height": 900}
 LARGE = 5000
 
 
@@ -46,6 +45,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
         viewport={"width": 1440, "height": 900}, color_scheme="light", reduced_motion="reduce"
     )
     context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
     yield context
     context.close()
 

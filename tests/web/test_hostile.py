@@ -75,6 +75,22 @@ def test_who_is_not_known_is_asked_for_a_token(page: Page, hostile: str) -> None
     assert shown[0] is None
 
 
+def test_a_service_that_has_no_time_is_asked_again(page: Page, hostile: str) -> None:
+    answers = iter([429])
+
+    def busy(route: Route) -> None:
+        status = next(answers, None)
+        if status is None:
+            route.continue_()
+        else:
+            route.fulfill(status=status, headers={"Retry-After": "1"}, json={"status": status, "detail": "too often"})
+
+    page.route("**/v1/nodes?**", busy)
+    page.goto(hostile)
+
+    expect(page.locator("#count")).to_have_text("2 nodes")
+
+
 def test_a_service_that_is_gone_is_told_about(page: Page, hostile: str) -> None:
     page.goto(f"{hostile}/#/nodes/hostile")
     expect(page.get_by_role("heading", name="hostile", exact=True)).to_be_visible()

@@ -37,10 +37,9 @@ def test_five_thousand_nodes_load_filter_and_scroll(page: Page, large: str) -> N
     expect(page.locator("#count")).to_contain_text("of 5,000 nodes")
     page.get_by_role("button", name="Reset").click()
     page.locator("#list").evaluate("list => { list.scrollTop = list.scrollHeight; }")
-    expect(page.locator(".tile").last).to_be_visible()
+    expect(page.locator("li[aria-posinset='5000']")).to_be_in_viewport()
 
     assert page.locator(".tile").count() < 100
-    assert page.locator("li[aria-posinset='5000']").count() == 1
     median, worst = typed[len(typed) // 2], typed[-1]
     print(f"5,000 nodes: loaded in {loaded:.2f} s, filtered in {median:.1f} ms (median), {worst:.1f} ms (worst)")
     assert loaded < LOAD_SECONDS

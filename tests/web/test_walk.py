@@ -64,6 +64,8 @@ def test_from_pending_to_a_change_that_fits(page: Page, demo: str, screenshots: 
     expect(card).to_contain_text("The pod fits here")
     assert page.locator(".cpu.lands-here").all_inner_texts() == promised
     assert len(promised) == 112
+    for title in ("How the kubelet decides", "Try the node with other settings"):
+        page.get_by_text(title).click()
     page.locator("#side").evaluate("side => { side.scrollTop = 0; }")
     _shoot(page, screenshots / "fits-light.png")
     page.emulate_media(color_scheme="dark")
@@ -147,6 +149,6 @@ def _schedule(url: str) -> None:
 
 
 def _shoot(page: Page, path: Path) -> None:
-    page.wait_for_load_state("networkidle")
+    expect(page.locator("canvas:not([data-drawn])")).to_have_count(0)
     page.mouse.move(0, 0)
     page.screenshot(path=path, animations="disabled")

@@ -11,23 +11,40 @@ export class ApiError extends Error {
   }
 }
 
+const MAX_TRIES = 4; // of a question that the service takes for one too many
+
 /** @typedef {{method?: string, body?: string, type?: string, signal?: AbortSignal}} Options */
 
 /** @param {string} path @param {Options} [options] @returns {Promise<any>} */
-export async function call(path, { method = "GET", body, type, signal } = {}) {
-  let response;
+export async function call(path, options = {}) {
+  for (let tries = 1; ; tries++) {
+    const response = await send(path, options);
+    if (response.status === 429 && tries < MAX_TRIES) {
+      await pause(Number(response.headers.get("Retry-After")) || 1);
+      continue;
+    }
+    const document = await response.json().catch(() => null);
+    if (response.ok && document !== null) return document;
+    const detail = document?.detail ?? `The service answered ${response.status}.`;
+    if (response.status === 401) askForToken(detail);
+    throw new ApiError(detail, response.status, document?.field ?? null);
+  }
+}
+
+/** @param {string} path @param {Options} options */
+async function send(path, { method = "GET", body, type, signal }) {
   try {
     const headers = { Accept: "application/json", ...credentials(), ...(type ? { "Content-Type": type } : {}) };
-    response = await fetch(path, { method, body, headers, signal: signal ?? null });
+    return await fetch(path, { method, body, headers, signal: signal ?? null });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new ApiError("The service does not answer. Is it running?", 0, null);
   }
-  const document = await response.json().catch(() => null);
-  if (response.ok && document !== null) return document;
-  const detail = document?.detail ?? `The service answered ${response.status}.`;
-  if (response.status === 401) askForToken(detail);
-  throw new ApiError(detail, response.status, document?.field ?? null);
+}
+
+/** @param {number} seconds */
+function pause(seconds) {
+  return new Promise((resolve) => { setTimeout(resolve, seconds * 1000); });
 }
 
 const INDENT = 4;

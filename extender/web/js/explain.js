@@ -1,7 +1,7 @@
 // Why: what each manager offered, what the Topology Manager made of it, and what would change the answer.
 import { ApiError, ask } from "./api.js";
 import { fill, h, icon, table, tag } from "./dom.js";
-import { amount, numaNames } from "./units.js";
+import { amount, bytes, numaNames } from "./units.js";
 import { answerOf, verdictParts } from "./verdict.js";
 
 const POLICIES = ["none", "best-effort", "restricted", "single-numa-node"];
@@ -38,10 +38,15 @@ function offers(step) {
     left > 0 ? ` and ${left} more` : "");
 }
 
+/** Bytes as people say them. @param {string} text */
+function readable(text) {
+  return text.replaceAll(/\b(\d{4,}) bytes/g, (_, count) => bytes(Number(count)));
+}
+
 /** @param {any} step */
 function otherStep(step) {
   const subject = step.container ?? "the pod";
-  if (step.step === "allocation") return h("li", {}, tag("takes"), `${subject}: ${step.taken}`);
+  if (step.step === "allocation") return h("li", {}, tag("takes"), `${subject}: ${readable(step.taken)}`);
   const [word, kind] = step.admitted ? /** @type {const} */ (["chooses", "yes"]) : /** @type {const} */ (["refuses", "never"]);
   const what = step.admitted ? `${numaNames(step.affinity)}${step.preferred ? "" : ", not preferred"}: ` : "";
   return h("li", {}, tag(word, kind), `${subject}: ${step.policy}, ${what}${step.why}`);

@@ -54,6 +54,7 @@ function picker(key) {
       offered = offer;
     }
     select.value = value;
+    select.disabled = all.length === 0;
   };
 }
 

@@ -104,6 +104,8 @@ on("nodes", () => {
 on("filters", showList);
 on("answers", () => {
   showList();
+  byId("list").scrollTop = 0; // where the best are
+  if (state.route.view === "node") grid.reveal(state.route.name);
   detail?.ask();
 });
 document.addEventListener("themechange", showList);

@@ -8,8 +8,12 @@ const KEPT = 400;
 const NUMA_GAP = 4;
 const SOCKET_GAP = 9;
 
-/** What each CPU is, by node and report, for tiles seen lately. @type {Map<string, Promise<any>>} */
-const details = new Map();
+/**
+ * The whole of a node seen lately, by node and report, and the canvases that wait for it.
+ * @typedef {{detail: Promise<any>, canvases: Set<HTMLCanvasElement>}} Entry
+ * @type {Map<string, Entry>}
+ */
+const entries = new Map();
 /** @type {(() => void)[]} */
 const waiting = [];
 let running = 0;
@@ -20,36 +24,50 @@ let running = 0;
  * @param {import("./verdict.js").Answer | undefined} answer
  */
 export async function drawMini(canvas, node, answer) {
+  if (!canvas.isConnected) return; // drawn anew before it was ever seen
   const lands = new Set(answer?.cpus ?? []);
-  const key = `${node.name} ${node.boot_id} ${node.sequence}`;
-  const known = details.get(key);
-  if (!known) paint(canvas, node, estimate(node), lands);
-  const detail = await (known ?? remember(key, canvas, node.name));
-  if (detail && canvas.isConnected) paint(canvas, node, exact(detail), lands);
+  paint(canvas, node, estimate(node), lands);
+  const detail = await entryOf(canvas, node).detail;
+  if (!detail || !canvas.isConnected) return;
+  paint(canvas, node, exact(detail), lands);
+  canvas.dataset.drawn = "exact";
 }
 
-/** @param {string} key @param {HTMLCanvasElement} canvas @param {string} name */
-function remember(key, canvas, name) {
-  const loading = new Promise((resolve) => {
-    waiting.push(async () => {
-      running++;
-      try {
-        if (!canvas.isConnected) details.delete(key);
-        resolve(canvas.isConnected ? await loadNode(name) : null);
-      } catch {
-        details.delete(key); // the tile keeps its estimate
-        resolve(null);
-      } finally {
-        running--;
-        waiting.shift()?.();
-      }
-    });
-    if (running < AT_ONCE) waiting.shift()?.();
-  });
-  details.set(key, loading);
-  const oldest = details.keys().next().value;
-  if (details.size > KEPT && oldest !== undefined) details.delete(oldest);
-  return loading;
+/** @param {HTMLCanvasElement} canvas @param {import("./cluster.js").NodeSummary} node @returns {Entry} */
+function entryOf(canvas, node) {
+  const key = `${node.name} ${node.boot_id} ${node.sequence}`;
+  const known = entries.get(key);
+  if (known) {
+    known.canvases.add(canvas);
+    return known;
+  }
+  const canvases = new Set([canvas]);
+  const entry = { canvases, detail: queued(() => load(key, node.name, canvases)) };
+  entries.set(key, entry);
+  const oldest = entries.keys().next().value;
+  if (entries.size > KEPT && oldest !== undefined) entries.delete(oldest);
+  return entry;
+}
+
+/** Null if nobody looks any more, or the node cannot be had: the tile keeps its estimate. @param {string} key @param {string} name @param {Set<HTMLCanvasElement>} canvases */
+async function load(key, name, canvases) {
+  const isSeen = [...canvases].some((canvas) => canvas.isConnected);
+  const detail = isSeen ? await loadNode(name).catch(() => null) : null;
+  canvases.clear();
+  if (detail === null) entries.delete(key);
+  return detail;
+}
+
+/** A few at once, in order. @template T @param {() => Promise<T>} work @returns {Promise<T>} */
+async function queued(work) {
+  if (running >= AT_ONCE) await new Promise((resolve) => { waiting.push(() => resolve(undefined)); });
+  running++;
+  try {
+    return await work();
+  } finally {
+    running--;
+    waiting.shift()?.();
+  }
 }
 
 /** From counts alone, until the whole node is there. @param {import("./cluster.js").NodeSummary} node */
