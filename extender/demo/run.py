@@ -85,6 +85,7 @@ def _publish(console: Console, nodes: list[SampleNode], root: Path, url: str) ->
 def _stay(console: Console, url: str) -> None:
     console.print("The extender goes on serving. Look around:", highlight=False)
     for path, what in (
+        ("/", "the cluster as NUMA maps, and where a pod would land"),
         ("/docs", "the API, to try out"),
         ("/v1/nodes", "the nodes"),
         ("/v1/nodes/xeon-b", "the fragmented one in full"),
