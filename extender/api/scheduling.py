@@ -7,7 +7,6 @@ Laws of this file
 """
 
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -20,10 +19,11 @@ from extender.api.service import Service
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
 from extender.verbs.candidates import Candidates
-from extender.verbs.filter import Filtered, filter_nodes
+from extender.verbs.filter import PASSED, Filtered, count_answers, filter_nodes
 from extender.verbs.judge import Judgement
 from extender.verbs.memo import Judgements, judge_all
 from extender.verbs.prioritize import MAX_SCORE, prioritize_nodes
+from extender.verbs.refusals import NEVER_TEXTS
 from extender.wire.errors import WireError
 from extender.wire.scheduler import (
     ExtenderFilterResult,
@@ -111,11 +111,11 @@ async def _filter(service: Service, args: SchedulerArgs) -> bytes:
     if filtered.passed and judged is not None:
         service.barrier.offered(args.pod.uid)
     _count(service, filtered, judged)
-    if service.settings.failed_nodes_resolvable:
-        now = {name: refusal.text for name, refusal in filtered.refused.items() if not refusal.never}
-        never = {name: refusal.text for name, refusal in filtered.refused.items() if refusal.never}
-        return filter_reply(args, filtered.passed, now, never)
-    return filter_reply(args, filtered.passed, {}, {name: r.text for name, r in filtered.refused.items()})
+    if not service.settings.failed_nodes_resolvable:
+        return filter_reply(args, filtered.passed, {}, filtered.refused)
+    now = {name: text for name, text in filtered.refused.items() if text not in NEVER_TEXTS}
+    never = {name: text for name, text in filtered.refused.items() if text in NEVER_TEXTS}
+    return filter_reply(args, filtered.passed, now, never)
 
 
 async def _prioritize(service: Service, args: SchedulerArgs) -> bytes:
@@ -158,10 +158,7 @@ async def _judge(
 def _count(service: Service, filtered: Filtered, judged: tuple[Candidates, Judgements] | None) -> None:
     families = service.metrics.candidates
     if judged is None:
-        families.labels("passed", Certainty.EXACT.value).inc(len(filtered.passed))
+        families.labels(PASSED, Certainty.EXACT.value).inc(len(filtered.passed))
         return
-    candidates, judgements = judged
-    for node_class, count in Counter(candidates.classes).items():
-        judgement = judgements[node_class.id]
-        result = "passed" if judgement.refusal is None else judgement.refusal.text
-        families.labels(result, judgement.certainty.value).inc(count)
+    for (result, certainty), count in count_answers(filtered, *judged).items():
+        families.labels(result, certainty.value).inc(count)

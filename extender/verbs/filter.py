@@ -4,33 +4,61 @@ Names keep their order, and every candidate is either passed or refused with a r
 for a node that a reply leaves out.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import not_
+from typing import Final
 
+from extender.replay.verdict import Certainty
 from extender.verbs.candidates import Candidates
 from extender.verbs.memo import Judgements
-from extender.verbs.refusals import Refusal
+
+PASSED: Final = "passed"
+"""What counts are filed under for nodes that are offered; refused ones under the text of their refusal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtered:
-    """`passed` in the order asked; the refused ones by name."""
+    """`passed` in the order asked; the texts of the refusals by name."""
 
     passed: Sequence[str]
-    refused: Mapping[str, Refusal] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 def filter_nodes(candidates: Candidates, judgements: Judgements) -> Filtered:
-    """Sort the candidates by the judgement of their class."""
-    refusals = {
-        node_class: refusal
-        for node_class in candidates.distinct
-        if (refusal := judgements[node_class.id].refusal) is not None
-    }
-    if not refusals:
+    """Sort the candidates by the judgement of their class.
+
+    Cost: one lookup a node, and where some are refused two walks in C.
+    """
+    texts = {c: None if (r := judgements[c.id].refusal) is None else r.text for c in candidates.distinct}
+    if not any(texts.values()):
         return Filtered(passed=candidates.names)
-    answers = list(map(refusals.get, candidates.classes))
+    names, answers = candidates.names, list(map(texts.__getitem__, candidates.classes))
     return Filtered(
-        passed=[name for name, refusal in zip(candidates.names, answers, strict=True) if refusal is None],
-        refused={name: refusal for name, refusal in zip(candidates.names, answers, strict=True) if refusal is not None},
+        passed=list(compress(names, map(not_, answers))),
+        refused=dict(zip(compress(names, answers), filter(None, answers), strict=True)),
     )
+
+
+def count_answers(
+    filtered: Filtered, candidates: Candidates, judgements: Judgements
+) -> Mapping[tuple[str, Certainty], int]:
+    """How many nodes got each answer, by (PASSED or the refusal's text, certainty)."""
+    kinds = {c: _kind(judgements, c.id) for c in candidates.distinct}
+    certainties = dict(kinds.values())
+    if len(certainties) == len(set(kinds.values())):  # one certainty for each answer: counting answers will do
+        results = Counter(filtered.refused.values())
+        if filtered.passed:
+            results[PASSED] = len(filtered.passed)
+        return {(result, certainties[result]): count for result, count in results.items()}
+    counts: Counter[tuple[str, Certainty]] = Counter()
+    for node_class, count in Counter(candidates.classes).items():
+        counts[kinds[node_class]] += count
+    return counts
+
+
+def _kind(judgements: Judgements, class_id: int) -> tuple[str, Certainty]:
+    judgement = judgements[class_id]
+    return PASSED if judgement.refusal is None else judgement.refusal.text, judgement.certainty

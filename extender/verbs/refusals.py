@@ -37,6 +37,9 @@ class Refusal(Enum):
     __hash__ = object.__hash__  # members are equal only to themselves; Enum's own hash is a call into Python
 
 
+NEVER_TEXTS: Final = frozenset(r.text for r in Refusal if r.never)
+"""The texts of the refusals that no waiting can change."""
+
 _BY_PROVIDER: Final = {
     Provider.TOPOLOGY: (Refusal.ALIGNMENT_NOW, Refusal.ALIGNMENT_NEVER),
     Provider.CPU: (Refusal.CPUS_NOW, Refusal.CPUS_NEVER),

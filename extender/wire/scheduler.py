@@ -80,7 +80,9 @@ def _node_name(item: object, i: int) -> str:
     return name
 
 
-def filter_reply(args: SchedulerArgs, passed: Sequence[str], failed: JsonObject, unresolvable: JsonObject) -> bytes:
+def filter_reply(
+    args: SchedulerArgs, passed: Sequence[str], failed: Mapping[str, str], unresolvable: Mapping[str, str]
+) -> bytes:
     """The reply to a filter request, in the form in which the nodes were asked: names, or whole Node objects.
 
     The list of that form is never null: two nulls mean "no node fits, and there is no reason".
