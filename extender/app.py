@@ -1,10 +1,9 @@
 """The composition root: the only place that knows everything, and reads the clock."""
 
 import gc
-import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Final
 
@@ -28,6 +27,7 @@ from extender.api.what_if import what_if_router
 from extender.cluster.in_flight import Patience, Settled
 from extender.cluster.pods import KnownPods
 from extender.cluster.state import ClusterState
+from extender.duties import on_duty
 from extender.hosting import guard, make_server
 from extender.kube.running import WatchedPods
 from extender.live import connected
@@ -38,10 +38,11 @@ from extender.verbs.judge import make_judge
 from extender.verbs.memo import VerdictMemo
 from extender.verbs.running_pods import UNWATCHED
 from extender.verbs.strategies import make_strategy
+from extender.verbs.waiting import WaitingPods
 from extender.verbs.weights import Weights
 
 DISTRIBUTION: Final = "numa-extender"
-__all__ = ["make_app", "make_server", "make_service", "set_up_collector", "set_up_logging"]
+__all__ = ["make_app", "make_server", "make_service", "set_up_collector"]
 
 
 def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic) -> Service:
@@ -70,6 +71,7 @@ def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic
         audit=audit,
         barrier=Barrier(settings.barrier_seconds, clock),
         running=WatchedPods() if settings.watches else UNWATCHED,
+        waiting=WaitingPods(settings.max_refused_pods, settings.refused_seconds),
     )
 
 
@@ -78,7 +80,10 @@ def make_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with connected(service) if service.settings.watches else nullcontext():
+        if not service.settings.watches:
+            yield
+            return
+        async with connected(service), on_duty(service):
             yield
 
     app = FastAPIOffline(
@@ -119,8 +124,3 @@ def set_up_collector() -> None:
     """
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
-
-
-def set_up_logging(level: str) -> None:
-    """One line an event, to stderr."""
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")

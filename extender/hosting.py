@@ -10,12 +10,14 @@ from fastapi import FastAPI
 
 from extender.api.gate import Gate
 from extender.api.limits import Limits
+from extender.api.observed import Observed
 from extender.api.service import Service
 from extender.kube.authority import TokenAuthority
 from extender.kube.client import Requester
 from extender.kube.reviews import Reviews, ReviewSettings
 from extender.metrics import Metrics
 from extender.settings import Settings
+from extender.tracing import trace
 from extender.transport.certificates import CertificateFiles, Certificates
 from extender.transport.protocol import Patience, make_protocol
 from extender.transport.server import Server, TLSListener
@@ -45,7 +47,11 @@ def make_authority(
 
 
 def guard(app: FastAPI, service: Service) -> None:
-    """Put the gate before every route of *app*."""
+    """Put the gate before every route of *app*, and the eyes before the gate.
+
+    Raises:
+        TracingError: tracing is on, and its libraries are not installed.
+    """
     settings = service.settings
     limits = Limits(settings, service.clock)
     app.add_middleware(
@@ -55,7 +61,11 @@ def guard(app: FastAPI, service: Service) -> None:
         limits=limits,
         metrics=service.metrics,
     )
+    app.add_middleware(Observed, metrics=service.metrics)
+    if settings.tracing == "otlp":
+        trace(app, app.version)
     service.metrics.insecure.set(settings.insecure)
+    service.metrics.leader.set(settings.lease == "off")
     app.state.service, app.state.limits = service, limits
 
 

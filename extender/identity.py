@@ -91,16 +91,25 @@ class Authority(Protocol):
         """
 
 
-class NoAuthority:
-    """Where there is nobody to ask: every token is refused."""
+class LateAuthority:
+    """Refuses every token until there is somebody to ask (`use`): the API server is found only when the loop runs."""
 
-    def known(self, _token: str, _scope: Scope) -> Principal | None:
-        """Nothing is."""
-        return None
+    def __init__(self) -> None:
+        self._authority: Authority | None = None
 
-    async def admit(self, _token: str, _scope: Scope) -> Principal:
-        """Refuses."""
-        raise UnauthenticatedError("tokens are not accepted here: no API server to ask about them", Means.TOKEN)
+    def use(self, authority: Authority) -> None:
+        """Ask *authority* from now on."""
+        self._authority = authority
+
+    def known(self, token: str, scope: Scope) -> Principal | None:
+        """See `Authority`."""
+        return None if self._authority is None else self._authority.known(token, scope)
+
+    async def admit(self, token: str, scope: Scope) -> Principal:
+        """See `Authority`."""
+        if self._authority is None:
+            raise UnauthenticatedError("tokens are not accepted here: no API server to ask about them", Means.TOKEN)
+        return await self._authority.admit(token, scope)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The knobs of identity, transport and limits: a part of `extender.settings.Settings`."""
+"""The knobs of identity, transport, limits and observation: a part of `extender.settings.Settings`."""
 
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings
@@ -84,6 +84,15 @@ class SecuritySettings(BaseSettings):
     )
     drain_seconds: float = Field(
         default=3.0, ge=0, description="After a SIGTERM readiness fails this long before connections are refused."
+    )
+
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="`key=value` for people, or one JSON object a line for collectors."
+    )
+    tracing: Literal["off", "otlp"] = Field(
+        default="off",
+        description="`otlp`: a span of each request, sent where `OTEL_EXPORTER_OTLP_ENDPOINT` says. Needs the extra "
+        "`tracing`.",
     )
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
+from extender.duty_settings import DutySettings
 from extender.live_settings import LiveSettings
 from extender.security_settings import SecuritySettings
 from extender.verbs.judge import Doubts, Treatment
@@ -17,7 +18,7 @@ from extender.verbs.weights import Weights
 MIB = 1 << 20
 
 
-class Settings(SecuritySettings, LiveSettings):
+class Settings(SecuritySettings, LiveSettings, DutySettings):
     """How one extender runs."""
 
     model_config = SettingsConfigDict(env_prefix="NUMA_EXTENDER_", frozen=True, extra="ignore")

@@ -39,6 +39,8 @@ def ops_router(service: Service) -> APIRouter:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the service is ending")
         if service.link.trouble:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, service.link.trouble)
+        if not service.settings.standby_ready and not service.lifecycle.leads():
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "another extender leads")
         return Ready(nodes=len(service.cluster), classes=service.cluster.class_count)
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=Response)

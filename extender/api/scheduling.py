@@ -110,6 +110,8 @@ async def _filter(service: Service, args: SchedulerArgs) -> bytes:
     service.decisions.note("filter", args.pod, args.names, judged, service.clock())
     if filtered.passed and judged is not None:
         service.barrier.offered(args.pod.uid)
+    if service.settings.wake_up:
+        service.waiting.note(args.pod, filtered, service.clock())
     _count(service, filtered, judged)
     if not service.settings.failed_nodes_resolvable:
         return filter_reply(args, filtered.passed, {}, filtered.refused)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from extender.api.barrier import Barrier
 from extender.cluster.pods import KnownPods
 from extender.cluster.state import ClusterState
-from extender.identity import Authority, NoAuthority
+from extender.identity import LateAuthority
 from extender.lifecycle import Lifecycle
 from extender.metrics import Metrics
 from extender.settings import Settings
@@ -19,6 +19,7 @@ from extender.verbs.judge import Judge
 from extender.verbs.memo import VerdictMemo
 from extender.verbs.running_pods import UNWATCHED, RunningPods
 from extender.verbs.surroundings import LookUp, nothing_known
+from extender.verbs.waiting import WaitingPods
 
 T = TypeVar("T")
 
@@ -47,7 +48,8 @@ class Service:
     """One extender. `clock` gives seconds of a monotonic clock; `running` knows the pods on nodes, for preemption.
 
     `surroundings` tells what is known of a live node beside its managers, `decisions` what the last calls answered.
-    `pods`: what the scheduler said of pods, and where they are. `offload` takes work off the event loop.
+    `pods`: what the scheduler said of pods, and where they are; `waiting`: those that no node takes now. `offload`
+    takes work off the event loop.
     """
 
     settings: Settings
@@ -62,7 +64,8 @@ class Service:
     link: Link = field(default_factory=Link)
     offload: Offload = asyncio.to_thread
     running: RunningPods = UNWATCHED
-    authority: Authority = field(default_factory=NoAuthority)
+    waiting: WaitingPods = field(default_factory=lambda: WaitingPods(10_000, 600.0))
+    authority: LateAuthority = field(default_factory=LateAuthority)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     surroundings: LookUp = nothing_known
     decisions: DecisionLog = field(default_factory=DecisionLog)

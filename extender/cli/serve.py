@@ -5,8 +5,10 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from extender.app import make_app, make_server, make_service, set_up_collector, set_up_logging
+from extender.app import make_app, make_server, make_service, set_up_collector
+from extender.logs import set_up_logging
 from extender.settings import Settings
+from extender.tracing import TracingError
 from extender.transport.certificates import CertificateError
 
 
@@ -25,10 +27,12 @@ def serve(**flags: str | int | None) -> None:
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors())
         raise click.ClickException(f"bad settings: {faults}") from None
-    set_up_logging(settings.log_level)
+    set_up_logging(settings.log_level, settings.log_format)
     set_up_collector()
     try:
         server = make_server(settings, make_app(make_service(settings)))
     except CertificateError as error:
         raise click.ClickException(f"certificates: {error}") from None
+    except TracingError as error:
+        raise click.ClickException(str(error)) from None
     server.run()

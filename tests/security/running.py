@@ -107,7 +107,7 @@ def running(settings: Settings, api_server: FakeApiServer | None = None, **chang
             stack.callback(client.close)
             authority = make_authority(client, settings, service.metrics, service.clock)
             stack.callback(authority.close)
-            service = replace(service, authority=authority)
+            service.authority.use(authority)
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         app = make_app(service)
         server = make_server(settings, app)

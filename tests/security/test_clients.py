@@ -1,4 +1,4 @@
-"""Slow, half-closed, greedy and rude clients, over real sockets: each costs what was allowed, and others are answered."""
+"""Slow, half-closed, greedy and rude clients, over real sockets: each costs what was allowed, no more."""
 
 import socket
 import time
@@ -178,7 +178,7 @@ def test_what_is_no_http_ends_the_connection_and_nothing_else(extender: Running,
 
 
 def test_a_new_connection_finds_room_and_the_scheduler_keeps_its_own(extender: Running) -> None:
-    """Loopback connections are kept: here all are, so the newest are let in beyond the bound rather than old ones cut."""
+    """Loopback connections are kept: here all are, so new ones are let in beyond the bound rather than old ones cut."""
     with ExitStack() as stack:
         connections = [stack.enter_context(connected(extender)) for _ in range(MAX_CONNECTIONS + 4)]
         for connection in connections:

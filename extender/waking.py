@@ -1,0 +1,116 @@
+"""Wakes pods that were refused "not now": when one of them would fit on a node that has changed, the node is touched.
+
+Laws of this file
+- Only the leader touches. A standby looks all the same, so that a takeover does not start with a look at every node.
+- Looks at nodes whose class has changed since the last look, and replays only what nobody has asked yet; what was
+  replayed is remembered, and the scheduler's next question is answered from it.
+- A look has an end: after `LOOK_SECONDS` it stops, and the next one goes on with the same nodes.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from extender.api.service import Service
+from extender.cluster.classes import NodeClass
+from extender.kube.node_annotations import Limited, NodeToucher, Touched
+from extender.replay.pod import Pod
+from extender.verbs.memo import judge_all
+
+LOG: Final = logging.getLogger(__name__)
+LOOK_SECONDS: Final = 0.25
+MAX_TRIES: Final = 8
+"""Nodes tried in one look when the first ones were touched only just now."""
+
+
+class Waker:
+    """The look and the touch, for one service. *can_write*: whether we lead; *wall*: Unix seconds, to annotate with."""
+
+    def __init__(
+        self,
+        service: Service,
+        toucher: NodeToucher,
+        can_write: Callable[[], bool],
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._service, self._toucher, self._can_write, self._wall = service, toucher, can_write, wall
+        self._looked_at: dict[str, int] = {}
+        """The class in which each node was looked at last, by its id."""
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            await asyncio.sleep(self._service.settings.wake_up_seconds)
+            try:
+                await self.look()
+            except Exception:  # the next look may succeed; nothing else depends on this one
+                LOG.exception("defect of a look")
+
+    async def look(self) -> str | None:
+        """One look; the node that was touched, or None."""
+        service = self._service
+        now = service.clock()
+        service.waiting.forget([pod.uid for pod in service.waiting.waiting(now) if service.pods.node_of(pod.uid)])
+        pods = service.waiting.waiting(now)
+        service.metrics.refused_pods.set(len(pods))
+        service.cluster.expire(now)
+        changed = {r.name: r.node_class for r in service.cluster if self._looked_at.get(r.name) != r.node_class.id}
+        if not pods:
+            self._done(changed)
+            return None
+        fitting, finished = await self._fitting(pods, frozenset(changed.values()), now + LOOK_SECONDS)
+        touched = None
+        if fitting is not None and self._can_write():
+            touched = await self._touch([name for name, node_class in changed.items() if node_class is fitting])
+        if touched is not None or (finished and fitting is None):
+            self._done(changed)
+        return touched
+
+    async def _fitting(
+        self, pods: list[Pod], classes: frozenset[NodeClass], deadline: float
+    ) -> tuple[NodeClass | None, bool]:
+        """The first class found that takes one of the pods; and whether all were asked."""
+        service = self._service
+        asked = set()
+        for pod in pods:
+            memo = service.memo.shape(pod)
+            if id(memo) in asked:
+                continue
+            asked.add(id(memo))
+            if missing := memo.missing(classes):
+                service.memo.store(memo, await service.offload(judge_all, service.judge, memo.shape, missing))
+            for node_class in classes:
+                judgement = memo.judgements.get(node_class.id)
+                if judgement is not None and judgement.refusal is None:
+                    return node_class, True
+            if service.clock() > deadline:
+                return None, False
+        return None, True
+
+    async def _touch(self, names: list[str]) -> str | None:
+        wake_ups = self._service.metrics.wake_ups
+        for name in names[:MAX_TRIES]:
+            value = f"{self._wall():.3f}"
+            outcome = await asyncio.to_thread(self._toucher.touch, name, value, self._service.clock())
+            match outcome:
+                case Touched():
+                    wake_ups.labels("touched").inc()
+                    LOG.info("woke refused pods node=%s", name)
+                    return name
+                case Limited():
+                    wake_ups.labels("limited").inc()
+                case _:
+                    wake_ups.labels("failed").inc()
+                    LOG.warning("could not touch node=%s reason=%r", name, outcome.reason)
+                    return None
+        return None
+
+    def _done(self, changed: dict[str, NodeClass]) -> None:
+        """These need no second look until they change again."""
+        self._looked_at.update((name, node_class.id) for name, node_class in changed.items())
+        if len(self._looked_at) > 2 * len(self._service.cluster) + 100:
+            held = {record.name for record in self._service.cluster}
+            self._looked_at = {name: at for name, at in self._looked_at.items() if name in held}
