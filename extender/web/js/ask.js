@@ -3,7 +3,7 @@ import { ApiError, ask as askService } from "./api.js";
 import { capacityCard } from "./capacity.js";
 import { byId, fill, h, icon } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
-import { emit, on, setFilters, state } from "./state.js";
+import { addressOf, emit, on, setFilters, state } from "./state.js";
 import { number, plural } from "./units.js";
 import { answerOf } from "./verdict.js";
 
@@ -149,6 +149,12 @@ function share(answers) {
     KIND_ORDER.filter(count).map((kind) => h("i", { class: kind, vars: { flex: String(count(kind)) } })));
 }
 
+/** On small screens the nodes are another view. @param {{verdict: string, why: string}} filters */
+function filterBy(filters) {
+  setFilters(filters);
+  if (byId("list").offsetParent === null) location.hash = addressOf("");
+}
+
 /** What the nodes say, counted; each line filters the map. @param {import("./verdict.js").Answer[]} answers */
 function reasons(answers) {
   /** @type {Map<string, {kind: import("./verdict.js").Answer["kind"], why: string, count: number}>} */
@@ -163,7 +169,7 @@ function reasons(answers) {
     const pressed = state.filters.verdict === kind && state.filters.why === why;
     return h("li", {}, h("button", {
       type: "button", class: kind, "aria-pressed": String(pressed), data: { reason: `${kind} ${why}` },
-      onclick: () => setFilters(pressed ? { verdict: "", why: "" } : { verdict: kind, why }),
+      onclick: () => filterBy(pressed ? { verdict: "", why: "" } : { verdict: kind, why }),
     }, icon(kind), h("span", {}, why || "takes the pod"), h("span", { class: "n" }, number(count))));
   }));
 }

@@ -1,7 +1,7 @@
 // The right pane: one node in full.
 import { ApiError, ask } from "./api.js";
 import { loadNode } from "./cluster.js";
-import { byId, fill, h, icon, table, tag } from "./dom.js";
+import { byId, fill, h, icon, ranges, table, tag } from "./dom.js";
 import { nearestRequests, story, tryChanges } from "./explain.js";
 import { landingOf, nodeMap, podName } from "./map.js";
 import { look, slotsOf } from "./palette.js";
@@ -49,6 +49,10 @@ export class Detail {
     } catch (error) {
       if (this.control.signal.aborted) return;
       if (!(error instanceof ApiError)) throw error;
+      if (this.node && error.status !== 404) {
+        fill(this.heard, icon("warning"), error.message); // what was known stays on the page
+        return;
+      }
       fill(this.pane, head(this.name, []), h("p", { class: "error", role: "alert" }, error.message));
       this.node = null;
     }
@@ -125,7 +129,7 @@ export class Detail {
       const who = h("span", { class: "who", onmouseenter: () => light(holder.pod_uid), onmouseleave: () => light(null) },
         h("span", { class: `swatch ${looks}`, vars, "aria-hidden": "true" }),
         h("span", { title: holder.pod_uid }, podName(holder), holder.container ? ` / ${holder.container}` : ""));
-      return [who, holder.cpus ? h("code", {}, holder.cpus) : "shared", held(holder), devices(holder)];
+      return [who, holder.cpus ? ranges(holder.cpus) : "shared", held(holder), devices(holder)];
     });
     if (!rows.length) return h("p", { class: "hint" }, "No pod holds CPUs, memory or devices for itself here.");
     return h("section", { class: "holders" }, h("h3", {}, "Who holds what"),

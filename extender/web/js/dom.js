@@ -86,6 +86,13 @@ export function tag(text, kind, title) {
   return h("span", { class: `tag ${kind ?? ""}`, title: title ?? null }, kind ? icon(kind) : null, text);
 }
 
+/** A Linux list that breaks between its ranges only. @param {string} text */
+export function ranges(text) {
+  const parts = text.split(",");
+  const last = parts.length - 1;
+  return h("code", { class: "ranges" }, parts.map((part, i) => h("span", {}, part, i < last ? [",", h("wbr")] : null)));
+}
+
 /**
  * A table with a caption for screen readers. Cells are children; `{num: …}` is set to the right.
  * @param {string} caption

@@ -40,6 +40,6 @@ function room(node) {
   if (node.cpus === 0) return [h("span", {}, "no map")];
   if (node.cpu_policy !== "static") return [h("span", {}, `${node.cpus} CPUs, all shared`)];
   const parts = [h("span", {}, h("strong", {}, node.free_cpus), ` of ${node.cpus} CPUs free`)];
-  if (node.numa.length > 1) parts.push(h("span", {}, "at most ", h("strong", {}, mostFree(node)), " on one NUMA"));
+  if (node.numa.length > 1) parts.push(h("span", {}, h("strong", {}, mostFree(node)), " on one NUMA"));
   return parts;
 }

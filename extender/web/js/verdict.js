@@ -1,5 +1,5 @@
 // What a node answers to the pod, in plain words.
-import { h, icon, table, tag } from "./dom.js";
+import { h, icon, ranges, table, tag } from "./dom.js";
 import { amount, bytes, numaNames, parseList } from "./units.js";
 
 /**
@@ -122,7 +122,7 @@ function placementRow(name, placement) {
     h("div", {}, h("span", { title: resource }, /** @type {string[]} */ (ids).join(", "))));
   return [
     name,
-    placement.cpus ? h("code", {}, placement.cpus) : "shared pool",
+    placement.cpus ? ranges(placement.cpus) : "shared pool",
     [numaNames(placement.affinity).replace("NUMA ", ""), placement.preferred ? null : ", not aligned"],
     memory.length ? memory : "anywhere",
     devices.length ? devices : "none",
