@@ -15,6 +15,7 @@ from typing import Final
 
 from extender.replay.pod import Pod
 from extender.verbs.filter import Filtered
+from extender.verbs.refusals import NEVER_TEXTS
 
 
 class WaitingPods:
@@ -34,7 +35,7 @@ class WaitingPods:
         if not pod.uid:
             return
         self._pods.pop(pod.uid, None)
-        if filtered.passed or all(refusal.never for refusal in filtered.refused.values()):
+        if filtered.passed or NEVER_TEXTS.issuperset(filtered.refused.values()):
             return
         self._pods[pod.uid] = (now, pod)
         if len(self._pods) > self._max:
