@@ -36,6 +36,9 @@ check: setup     ## ruff, mypy and import contracts only
 bench: setup     ## measure: replays a second, filter over HTTP
 	$(BIN)/python -m tests.bench
 
+drill: setup     ## a simulated cluster with restarts, with the bind gate and without; DRILL='--pods 100000 --nodes 500'
+	$(BIN)/python -m tests.drill $(DRILL)
+
 format: setup    ## let ruff lay out and mend what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .

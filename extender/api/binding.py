@@ -4,6 +4,7 @@ Laws of this file
 - Every answer has status 200: what went wrong is in `Error`, and then nothing has changed.
 - One binding at a time for each node, its API call included: the kubelet admits pods in the order in which the API
   server has bound them, so that order must be the one that was judged.
+- A pod whose binding to the node is in doubt has its room there already, and is not judged against itself.
 - The room is taken before the API is called, and given back only if the pod is certainly not bound.
 """
 
@@ -79,11 +80,12 @@ async def _bind_locked(service: Service, args: ExtenderBindingArgs) -> BindOutco
         return pod
     if not service.cluster.may_exist(args.Node):
         return Unbound(f"there is no node {args.Node}", "unknown_node")
-    refused = gate(await _judge(service, pod, args.Node))
-    if refused is not None:
-        LOG.info("bind refused pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, args.Node, refused.reason)
-        return refused
-    service.cluster.assume(args.Node, pod, service.clock())
+    if service.cluster.ledger(args.Node).find(pod.uid) is None:
+        refused = gate(await _judge(service, pod, args.Node))
+        if refused is not None:
+            LOG.info("bind refused pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, args.Node, refused.reason)
+            return refused
+        service.cluster.assume(args.Node, pod, service.clock())
     return await _write(service, pod, args.Node)
 
 
@@ -104,7 +106,7 @@ async def _judge(service: Service, pod: Pod, node_name: str) -> Judgement:
 
 async def _write(service: Service, pod: Pod, node_name: str) -> BindOutcome:
     """Make the binding; the pod is assumed on the node already."""
-    binder = service.link.binder
+    binder, before = service.link.binder, service.pods.unsure_node(pod.uid)
     assert binder is not None
     outcome: BindOutcome = Unsure("the call was given up")
     try:
@@ -112,7 +114,11 @@ async def _write(service: Service, pod: Pod, node_name: str) -> BindOutcome:
     finally:
         if isinstance(outcome, Bound):
             service.pods.bound(pod.uid, node_name)
-        elif isinstance(outcome, Unbound):
+            if before is not None and before != node_name:
+                service.cluster.forget(before, pod.uid, service.clock())
+        elif isinstance(outcome, Unsure):
+            service.pods.unsure(pod.uid, node_name)
+        elif before != node_name or outcome.kind != "failed":  # else the first try may still come through
             service.cluster.forget(node_name, pod.uid, service.clock())
         if not isinstance(outcome, Bound):
             LOG.warning("not bound pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, node_name, outcome.reason)

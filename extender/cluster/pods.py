@@ -18,6 +18,7 @@ class KnownPods:
         self._max: Final = max_pods
         self._asked: OrderedDict[str, Pod] = OrderedDict()
         self._bound: OrderedDict[str, str] = OrderedDict()
+        self._unsure: OrderedDict[str, str] = OrderedDict()
         self._watched: dict[str, str] = {}
 
     def remember(self, pod: Pod) -> None:
@@ -38,17 +39,29 @@ class KnownPods:
 
     def bound(self, uid: str, node_name: str) -> None:
         """We have bound the pod."""
+        self._unsure.pop(uid, None)
         self._bound[uid] = node_name
         if len(self._bound) > self._max:
             self._bound.popitem(last=False)
+
+    def unsure(self, uid: str, node_name: str) -> None:
+        """We have tried to bind the pod, and nobody knows what came of it."""
+        self._unsure[uid] = node_name
+        if len(self._unsure) > self._max:
+            self._unsure.popitem(last=False)
+
+    def unsure_node(self, uid: str) -> str | None:
+        """Where the pod may be bound; None if no binding of it is in doubt."""
+        return self._unsure.get(uid)
 
     def watched(self, uid: str, node_name: str) -> None:
         """The API server has the pod on the node."""
         self._watched[uid] = node_name
         self._asked.pop(uid, None)
         self._bound.pop(uid, None)
+        self._unsure.pop(uid, None)
 
     def gone(self, uid: str) -> None:
         """The pod no longer exists."""
-        for memory in (self._watched, self._bound, self._asked):
+        for memory in (self._watched, self._bound, self._unsure, self._asked):
             memory.pop(uid, None)

@@ -14,6 +14,8 @@ from tests.drill.workload import requested
 
 Json = dict[str, Any]
 PARALLEL_BINDS = 15
+SAMPLE = 100
+"""Nodes shown to the extender: kube-scheduler looks for no more than this many feasible ones in small clusters."""
 
 
 class Scheduler:
@@ -86,6 +88,7 @@ class Scheduler:
 
     async def _filter(self, pod: Json, names: list[str]) -> list[str] | None:
         self.timeline.random.shuffle(names)
+        names = names[:SAMPLE]
         answer = await self._ask("filter", {"Pod": pod, "Nodes": None, "NodeNames": names})
         if answer is None or answer["Error"]:
             return None
