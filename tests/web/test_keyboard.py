@@ -1,6 +1,10 @@
 """The whole page without a mouse."""
 
+import json
+
 from playwright.sync_api import Locator, Page, expect
+
+from tests.reports import pod_of
 
 
 def test_nodes_are_reached_moved_over_opened_and_left(page: Page, demo: str) -> None:
@@ -43,6 +47,28 @@ def test_filtering_and_going_back_need_no_mouse(page: Page, demo: str) -> None:
     expect(page.get_by_label("Search nodes by name")).to_be_focused()
 
 
+def test_a_pod_is_asked_about_and_its_answer_read(page: Page, demo: str) -> None:
+    page.goto(demo)
+    expect(page.locator("#count")).to_have_text("11 nodes")
+
+    page.get_by_label("Pod or workload").focus()
+    page.keyboard.insert_text(json.dumps(pod_of(24, "64Gi", devices={"vendor.example/gpu": 4})))
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_role("status").filter(has_text="Fits on")).to_have_text("Fits on 1 of 11 nodes")
+    _tab_to(page, "takes the pod")
+    page.keyboard.press("Enter")
+    expect(page.locator("#count")).to_have_text("1 of 11 nodes")
+    expect(_focused(page)).to_contain_text("takes the pod")
+    _tab_to(page, "gpu-a")
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("region", name="Node gpu-a")).to_be_focused()
+    expect(page.get_by_role("status").filter(has_text="gpu-a")).to_have_text("gpu-a: The pod fits here")
+    _tab_to(page, "How the kubelet decides")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("table", name="What each manager offers")).to_be_visible()
+
+
 def test_focus_is_always_seen(page: Page, demo: str) -> None:
     page.goto(f"{demo}/#/nodes/gpu-b")
     expect(page.get_by_role("heading", name="Who holds what")).to_be_visible()
@@ -58,6 +84,14 @@ def test_focus_is_always_seen(page: Page, demo: str) -> None:
         seen.add(name)
 
     assert {"A", "BUTTON", "INPUT", "SELECT", "TEXTAREA", "SUMMARY"} <= seen
+
+
+def _tab_to(page: Page, text: str) -> None:
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if text in _focused(page).inner_text():
+            return
+    raise AssertionError(f"{text} is not reached")
 
 
 def _focused(page: Page) -> Locator:
