@@ -25,6 +25,7 @@ from extender.kube.nodes import NodeRecord, watch_nodes
 from extender.kube.pdbs import DisruptionBudget, watch_budgets
 from extender.kube.pods import PodRecord, watch_pods
 from extender.kube.running import WatchedPods
+from extender.kube.topologies import TopologyFeed, watch_topologies
 from extender.kube.watch import Watch, WatchSettings
 from extender.verbs.bind import BindOutcome, Bound, Unbound, Unsure
 
@@ -70,6 +71,9 @@ class Live:
             "pods": watch_pods(client, self._handoff(self._take_pods), settings),
             "budgets": watch_budgets(client, self._handoff(self._take_budgets), settings),
         }
+        self._topologies = TopologyFeed(service.cluster, service.clock, max_bytes=service.settings.max_body_bytes)
+        if service.settings.topologies == "on":
+            self._watches["topologies"] = watch_topologies(client, self._handoff(self._topologies.apply), settings)
 
     def start(self) -> None:
         """Begin to watch."""
@@ -95,6 +99,9 @@ class Live:
         quiet = bool(broken) or silent > service.settings.watch_silent_seconds
         if not unsynced:
             service.cluster.set_watching(Watching.SILENT if quiet else Watching.LIVE, service.clock())
+        topologies = states.get("topologies")
+        if topologies and not topologies.broken and topologies.silent_seconds <= service.settings.watch_silent_seconds:
+            self._topologies.confirm()
         service.cluster.expire(service.clock())
 
     async def keep_checking(self) -> None:

@@ -16,6 +16,12 @@ class LiveSettings(BaseSettings):
         "our own pod, or with `kubeconfig`. Off: only reports tell of pods, and there is no bind verb.",
     )
     kubeconfig: Path | None = Field(default=None, description="Instead of the service account; implies `kubernetes`.")
+    topologies: Literal["off", "on"] = Field(
+        default="off",
+        description="`on`: read NodeResourceTopology objects too; needs `kubernetes`. Those of our exporters are whole "
+        "reports, so that any number of replicas share one truth; those of others are counts per NUMA node, see "
+        "`degraded_nodes`.",
+    )
     filter_seconds: float = Field(
         default=1.5, gt=0, description="Time for one filter call, below the scheduler's `httpTimeout` for us (2 s)."
     )

@@ -49,6 +49,11 @@ class Settings(SecuritySettings, LiveSettings, DutySettings):
         description="A node where the kubelet's random choice of devices decides. Refused, because an admission is "
         "promised only where it is certain.",
     )
+    degraded_nodes: Treatment = Field(
+        default=Treatment.REPLAY,
+        description="A node of which only counts per NUMA node are known (NodeResourceTopology objects of others). "
+        "`replay`: refused where the counts prove that its kubelet must refuse, offered at half the score elsewhere.",
+    )
     stale_after_seconds: float = Field(
         default=120.0, gt=0, description="Exporters are heard of every 30 s; three lost messages and jitter make 120 s."
     )
@@ -97,4 +102,9 @@ class Settings(SecuritySettings, LiveSettings, DutySettings):
     @property
     def doubts(self) -> Doubts:
         """How uncertain nodes are treated."""
-        return Doubts(unknown=self.unknown_nodes, stale=self.stale_nodes, possible=self.possible_nodes)
+        return Doubts(
+            unknown=self.unknown_nodes,
+            stale=self.stale_nodes,
+            possible=self.possible_nodes,
+            degraded=self.degraded_nodes,
+        )

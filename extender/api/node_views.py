@@ -20,6 +20,8 @@ _NO_POD: Final[tuple[None, None]] = (None, None)
 def certainty_of(record: NodeRecord) -> Certainty:
     """How sure verdicts on this node are, pods with random device choices aside."""
     if record.node_class.kubelet is None:
+        if record.node_class.counts is not None:
+            return Certainty.STALE if record.node_class.stale else Certainty.DEGRADED
         return Certainty.UNKNOWN
     return Certainty.STALE if record.node_class.stale else Certainty.EXACT
 

@@ -48,7 +48,7 @@ def ops_router(service: Service) -> APIRouter:
         """The Prometheus text format."""
         service.cluster.expire(service.clock())
         by_certainty = Counter(certainty_of(record) for record in service.cluster)
-        for certainty in (Certainty.EXACT, Certainty.STALE, Certainty.UNKNOWN):
+        for certainty in (Certainty.EXACT, Certainty.STALE, Certainty.DEGRADED, Certainty.UNKNOWN):
             service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
         _silence(service)
         service.metrics.assumed.set(service.cluster.pods_in_flight)

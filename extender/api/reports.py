@@ -1,6 +1,5 @@
 """What exporters send."""
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -14,11 +13,12 @@ from extender.api.node_views import certainty_of
 from extender.api.nodes import NodeName
 from extender.api.problems import documented
 from extender.api.service import Service
-from extender.cluster.node import NodeRecord, Observation
+from extender.cluster.node import NodeRecord
 from extender.cluster.state import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.replay.verdict import Certainty, Provider
+from extender.verbs.observing import observation_of
 from extender.wire.errors import WireError, shown
-from extender.wire.reports import ReadReport, read_heartbeat, read_report, report_facts
+from extender.wire.reports import read_heartbeat, read_report
 
 _OUTCOMES: Final[dict[type[Exception], str]] = {
     WireError: "invalid",
@@ -63,7 +63,7 @@ def reports_router(service: Service) -> APIRouter:
             report = read_report(body, cluster.version_of)
             _check_name(report.node_name, name)
             now = service.clock()
-            cluster.observe(_observation(report, body), now)
+            cluster.observe(observation_of(report, body), now)
             record = cluster.set_distrusted(name, now, distrusted=service.audit.is_distrusted(name))
         return _accepted(record)
 
@@ -111,25 +111,6 @@ def _counted(service: Service, kind: str) -> Iterator[None]:
 def _check_name(reported: str, name: str) -> None:
     if reported != name:
         raise WireError("node_name", f"the report is of {shown(reported)}, the path names {shown(name)}")
-
-
-def _observation(report: ReadReport, body: bytes) -> Observation:
-    pods = [(pod.uid, pod) for pod in report.pods or () if pod.uid is not None]
-    return Observation(
-        node_name=report.node_name,
-        boot_id=report.boot_id,
-        sequence=report.sequence,
-        digest=hashlib.sha256(body).hexdigest(),
-        observed_at=report.observed_at,
-        kubelet=report.kubelet,
-        state=report.state,
-        hidden=report.hidden,
-        pod_uids=None if report.pods is None else frozenset(uid for uid, _ in pods),
-        listed=frozenset(uid for uid, pod in pods if pod.name and pod.counted is not False),
-        left=frozenset(uid for uid, pod in pods if pod.counted is False),
-        version_from_node=report.version_from_node,
-        facts=report_facts(report),
-    )
 
 
 def _accepted(record: NodeRecord) -> Accepted:

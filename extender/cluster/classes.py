@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from extender.replay.counts import Counts
 from extender.replay.kubelet import Kubelet
 from extender.replay.rules import Rules
 from extender.replay.state import ManagerState
@@ -24,10 +25,11 @@ NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
 class NodeClass:
     """What nodes of one class have in common.
 
-    `kubelet` and `state` are both None where no verdict is possible. `others` are further states that the nodes can be
-    in; with `complete` False there are more. `hidden` names the managers whose part of the state is not known: a pod
-    that needs none of them still gets a sound verdict. `stale`: the last sign of life is old. `distrusted`: the kubelet
-    did other than foretold too often, so verdicts rank these nodes and refuse nothing.
+    `kubelet` and `state` are both None where no replay is possible; `counts` may then still prove something. `others`
+    are further states that the nodes can be in; with `complete` False there are more. `hidden` names the managers whose
+    part of the state is not known: a pod that needs none of them still gets a sound verdict. `stale`: the last sign of
+    life is old. `distrusted`: the kubelet did other than foretold too often, so verdicts rank these nodes and refuse
+    nothing.
     """
 
     id: int
@@ -38,11 +40,19 @@ class NodeClass:
     others: tuple[ManagerState, ...] = ()
     complete: bool = True
     distrusted: bool = False
+    counts: Counts | None = None
 
     @property
     def states(self) -> tuple[ManagerState, ...]:
         """Every state that is followed; empty where no verdict is possible."""
         return () if self.state is None else (self.state, *self.others)
+
+    @property
+    def rules(self) -> Rules | None:
+        """Those of the kubelet; None where nothing is known."""
+        if self.kubelet is not None:
+            return self.kubelet.rules
+        return None if self.counts is None else self.counts.rules
 
 
 UNKNOWN: Final = NodeClass(id=0)
@@ -77,10 +87,11 @@ class ClassTable:
         others: tuple[ManagerState, ...] = (),
         complete: bool = True,
         distrusted: bool = False,
+        counts: Counts | None = None,
     ) -> NodeClass:
         """The class of a node with these properties, for one more holder. Pair each call with a `drop`."""
         if kubelet is None or state is None:
-            return UNKNOWN
+            return UNKNOWN if counts is None else self._hold_counts(counts, stale=stale)
         several = frozenset((state.key, *(other.key for other in others))) if others else None
         key = (kubelet.identity, several or state.key, hidden, stale, complete, distrusted)
         found = self._classes.get(key)
@@ -96,23 +107,36 @@ class ClassTable:
                 complete=complete,
                 distrusted=distrusted,
             )
-            self._classes[key] = found
-            self._keys[found] = key
-            self._holders[found] = 0
-            self._rules[kubelet.rules] = self._rules.get(kubelet.rules, 0) + 1
+            self._add(key, found, kubelet.rules)
         self._holders[found] += 1
         return found
 
+    def _hold_counts(self, counts: Counts, *, stale: bool) -> NodeClass:
+        key = (counts, stale)
+        found = self._classes.get(key)
+        if found is None:
+            self._last_id += 1
+            found = NodeClass(id=self._last_id, stale=stale, counts=counts)
+            self._add(key, found, counts.rules)
+        self._holders[found] += 1
+        return found
+
+    def _add(self, key: object, node_class: NodeClass, rules: Rules) -> None:
+        self._classes[key] = node_class
+        self._keys[node_class] = key
+        self._holders[node_class] = 0
+        self._rules[rules] = self._rules.get(rules, 0) + 1
+
     def drop(self, node_class: NodeClass) -> None:
         """One holder less; the last one takes the class with it."""
-        if node_class.kubelet is None:
+        rules = node_class.rules
+        if rules is None:
             return
         self._holders[node_class] -= 1
         if self._holders[node_class]:
             return
         del self._holders[node_class]
         del self._classes[self._keys.pop(node_class)]
-        rules = node_class.kubelet.rules
         self._rules[rules] -= 1
         if not self._rules[rules]:
             del self._rules[rules]

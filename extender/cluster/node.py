@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from extender.cluster.classes import NOTHING_HIDDEN, NodeClass
+from extender.replay.counts import Counts
 from extender.replay.kubelet import Kubelet
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider
@@ -22,7 +23,8 @@ class Observation:
     state it does not tell. `pod_uids` are the pods that the report knows of; None if it could not list them.
     `listed` are those of them that the kubelet itself lists, `left` those that it counts no more.
     `version_from_node`: the kubelet version that the Node object named when the report came, "" if it was not known;
-    None where the report itself told it. `facts` are passed on unread, for people: a JSON object.
+    None where the report itself told it. `counts`: all that is known, instead of a report. `facts` are passed on
+    unread, for people: a JSON object.
     """
 
     node_name: str
@@ -37,6 +39,7 @@ class Observation:
     listed: frozenset[str] = frozenset()
     left: frozenset[str] = frozenset()
     version_from_node: str | None = None
+    counts: Counts | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 
 

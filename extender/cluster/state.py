@@ -19,6 +19,7 @@ from extender.cluster.classes import UNKNOWN, ClassTable, NodeClass
 from extender.cluster.in_flight import InFlight, Patience, Settled, ignore
 from extender.cluster.ledger import Ledger
 from extender.cluster.node import REMEMBERED_BOOTS, NodeRecord, Observation
+from extender.replay.counts import Counted
 from extender.replay.pod import Pod
 from extender.replay.rules import Rules
 
@@ -117,17 +118,47 @@ class ClusterState:
         """
         held = self._nodes.get(observation.node_name)
         if held is None:
-            if len(self._nodes) >= self._max_nodes:
-                raise ClusterFullError(f"reports of {self._max_nodes} nodes are held, and no more are allowed")
+            self._check_room()
             past_boots: tuple[str, ...] = ()
+        elif held.observation.counts is not None:
+            past_boots = held.past_boots
         else:
             if _is_same(held.observation, observation):
-                return self._touch(held, now)
+                if held.observation.version_from_node == observation.version_from_node:
+                    return self._touch(held, now)
+                return self._put(observation, held.past_boots, now)
             _check_newer(held, observation)
             past_boots = held.past_boots
             if observation.boot_id != held.observation.boot_id:
                 past_boots = (*past_boots, held.observation.boot_id)[-REMEMBERED_BOOTS:]
         return self._put(observation, past_boots, now)
+
+    def observe_counts(self, counted: Counted, now: float) -> NodeRecord:
+        """Take in all that is known of a node that does not report: nothing changes where a fresh report is held.
+
+        Raises:
+            ClusterFullError: the node is new and there is no room for it.
+        """
+        name = counted.node_name
+        held = self._nodes.get(name)
+        if held is None:
+            self._check_room()
+        elif held.observation.counts is None and name in self._fresh:
+            return held
+        elif held.observation.counts == counted.counts:
+            return self._touch(held, now)
+        observation = Observation(
+            node_name=name,
+            boot_id="",
+            sequence=0,
+            digest="",
+            observed_at=0.0,
+            kubelet=None,
+            state=None,
+            counts=counted.counts,
+            facts=counted.facts,
+        )
+        return self._put(observation, held.past_boots if held else (), now)
 
     def heartbeat(self, name: str, *, boot_id: str, sequence: int, digest: str, now: float) -> None:
         """Take note that the report held is still true.
@@ -273,6 +304,10 @@ class ClusterState:
         """Whether the node was not heard of for too long, as of the last `expire`."""
         return record.name not in self._fresh
 
+    def _check_room(self) -> None:
+        if len(self._nodes) >= self._max_nodes:
+            raise ClusterFullError(f"reports of {self._max_nodes} nodes are held, and no more are allowed")
+
     def _put(self, observation: Observation, past_boots: tuple[str, ...], now: float) -> NodeRecord:
         record = NodeRecord(
             observation=observation,
@@ -318,6 +353,7 @@ class ClusterState:
             others=() if following is None else following.states[1:],
             complete=following is None or following.complete,
             distrusted=name in self._distrusted,
+            counts=observation.counts,
         )
         before = self._class_of.get(name)
         if before is not None:

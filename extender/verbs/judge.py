@@ -14,9 +14,11 @@ from typing import NamedTuple
 from extender.cluster.classes import NodeClass
 from extender.replay.admission import MAX_OUTCOMES, is_indifferent
 from extender.replay.branches import admit_in_all
-from extender.replay.pod import Pod, PodRequest, resolve
+from extender.replay.counts import Counts
+from extender.replay.pod import Pod, PodRequest, has_pod_level_resources, resolve
 from extender.replay.rules import Rules
 from extender.replay.verdict import Admitted, Certainty, Provider, Rejected
+from extender.verbs.degraded import refusal_by_counts
 from extender.verbs.landing import Landing, Strategy
 from extender.verbs.refusals import Refusal, refusal_of
 
@@ -38,11 +40,13 @@ class Doubts:
 
     `unknown`: no report, or not enough in it (PASS or REFUSE). `stale`: not heard of for too long. `possible`: the
     kubelet's random choice of devices decides; REPLAY and REFUSE mean refused if any choice leads to a refusal.
+    `degraded`: only counts per NUMA node are known; REPLAY means refused where they prove that it must be.
     """
 
     unknown: Treatment = Treatment.PASS
     stale: Treatment = Treatment.REPLAY
     possible: Treatment = Treatment.REFUSE
+    degraded: Treatment = Treatment.REPLAY
 
 
 class Judgement(NamedTuple):
@@ -89,6 +93,8 @@ def make_judge(strategy: Strategy, doubts: Doubts) -> Judge:
 
     def judge(shape: PodShape, node_class: NodeClass) -> Judgement:
         kubelet, state = node_class.kubelet, node_class.state
+        if node_class.counts is not None:
+            return _by_counts(shape, node_class.counts, doubts, stale=node_class.stale)
         if kubelet is None or state is None:
             return _unknown(doubts)
         request = shape.request(kubelet.rules)
@@ -117,6 +123,19 @@ def make_judge(strategy: Strategy, doubts: Doubts) -> Judge:
         return Judgement(None, certainty, min(map(strategy, landings)))
 
     return judge
+
+
+def _by_counts(shape: PodShape, counts: Counts, doubts: Doubts, *, stale: bool) -> Judgement:
+    request = shape.request(counts.rules)
+    if not request.aligned:
+        return INDIFFERENT
+    if stale:
+        return Judgement(Refusal.STALE if doubts.stale is Treatment.REFUSE else None, Certainty.STALE)
+    if doubts.degraded is Treatment.REPLAY:
+        refusal = refusal_by_counts(counts, request, pod_level=has_pod_level_resources(shape.pod))
+    else:
+        refusal = Refusal.UNKNOWN if doubts.degraded is Treatment.REFUSE else None
+    return Judgement(refusal, Certainty.DEGRADED)
 
 
 def _unknown(doubts: Doubts) -> Judgement:

@@ -3,7 +3,8 @@
 Laws of this file
 - Scores are ints: kube-scheduler silently drops a whole reply that holds one float.
 - The merits of one request are stretched over the whole range: best 10, worst 0, all equal 10.
-- What is not certain ranks lower: a stale node gets half its score, an unknown or refused one 0.
+- What is not certain ranks lower: a stale node gets half its score, one of which only counts are known half of that of
+  a node whose merit nobody knows, an unknown or refused one 0.
 - A node that takes the pod without aligning it gets 0 where another one aligns it.
 """
 
@@ -36,7 +37,7 @@ def _score(judgement: Judgement, spread: tuple[int, int] | None) -> int:
         score = 0
     else:
         score = _stretch(judgement.merit, *spread)
-    return score // 2 if judgement.certainty is Certainty.STALE else score
+    return score // 2 if judgement.certainty in (Certainty.STALE, Certainty.DEGRADED) else score
 
 
 def _stretch(merit: int, worst: int, best: int) -> int:

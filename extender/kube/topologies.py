@@ -1,0 +1,149 @@
+"""NodeResourceTopology objects as a source of node reports: any number of replicas share one truth in the API server.
+
+Laws of this file
+- An object that carries our report is that report, ordered as if it had been pushed; another one is counts, and counts
+  never take the place of a report that is fresh.
+- An object is a sign of life when it changes, and stays one until its writer has missed `MISSED` of the words it
+  promised. Clocks of nodes decide nothing: what counts is when a change reached us.
+- What cannot be read is told (`trouble`) and changes nothing: the node grows stale on what was known of it.
+
+RBAC: `list`, `watch` on noderesourcetopologies (topology.node.k8s.io).
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from extender.cluster.node import NodeRecord
+from extender.cluster.state import ClusterFullError, ClusterState, OutdatedError, UnknownNodeError
+from extender.kube.changes import Batch, Gone
+from extender.kube.client import KubeClient
+from extender.kube.fields import mapping, text
+from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+from extender.verbs.observing import observation_of
+from extender.wire.errors import WireError
+from extender.wire.nrt import Published, counted, published_from_json, unpack_report
+from extender.wire.reports import read_report
+
+SOURCE: Final = Source(path="/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies")
+MISSED: Final = 3
+"""Words that a writer may miss; jitter and a restart cost one."""
+CONFIRM_SECONDS: Final = 20.0
+"""Between two rounds of keeping nodes fresh; far below the time after which a node is stale."""
+BATCH: Final = 50
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyRecord:
+    """One object: what it says, or why it cannot be read (`fault`, empty if it can)."""
+
+    name: str
+    published: Published | None
+    fault: str = ""
+
+
+def decode_topology(value: Mapping[str, Any]) -> tuple[str, TopologyRecord] | None:
+    """The record under the node's name; None without a name."""
+    name = text(mapping(value, "metadata"), "name")
+    if not name:
+        return None
+    try:
+        return name, TopologyRecord(name=name, published=published_from_json(value))
+    except WireError as error:
+        return name, TopologyRecord(name=name, published=None, fault=str(error))
+
+
+def watch_topologies(
+    client: KubeClient, deliver: Deliver[TopologyRecord], settings: WatchSettings | None = None
+) -> Watch[TopologyRecord]:
+    """The watch of all objects; not yet started. Small batches: each report takes a millisecond of the event loop."""
+    small = replace(settings or WatchSettings(), batch_size=BATCH)
+    return Watch(client, SOURCE, decode=decode_topology, deliver=deliver, settings=small)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What an object was taken for, and until when it is a sign of life."""
+
+    published: Published
+    record: NodeRecord
+    good_until: float
+
+
+class TopologyFeed:
+    """Applies batches to the cluster, on the event loop. *max_bytes*: the largest report that is unpacked."""
+
+    def __init__(self, cluster: ClusterState, clock: Callable[[], float], *, max_bytes: int) -> None:
+        self._cluster, self._clock, self._max_bytes = cluster, clock, max_bytes
+        self._sources: dict[str, _Source] = {}
+        self._confirmed_at = float("-inf")
+        self.trouble: dict[str, str] = {}
+        """Why objects were not taken, by node."""
+
+    def apply(self, batch: Batch[TopologyRecord]) -> None:
+        """Take in what the watch tells."""
+        for change in batch.changes:
+            name = change.value.name
+            if isinstance(change, Gone):
+                self._sources.pop(name, None)
+                self.trouble.pop(name, None)
+                continue
+            fault = change.value.fault or self._take(name, change.value.published)
+            if fault:
+                _log.warning("topology object not taken node=%s reason=%r", name, fault[:300])
+                self.trouble[name] = fault
+            else:
+                self.trouble.pop(name, None)
+
+    def confirm(self) -> None:
+        """Keep the nodes fresh whose writers are due later; to be called often, most calls do nothing."""
+        now = self._clock()
+        if now - self._confirmed_at < CONFIRM_SECONDS:
+            return
+        self._confirmed_at = now
+        for name, source in list(self._sources.items()):
+            if now <= source.good_until:
+                self._confirm(name, source, now)
+
+    def _take(self, name: str, published: Published | None) -> str:
+        """Take an object in; returns why not, empty if it was taken."""
+        assert published is not None
+        now = self._clock()
+        try:
+            record = self._observe(name, published, now)
+        except (WireError, OutdatedError, ClusterFullError) as error:
+            return str(error)
+        self._sources[name] = _Source(published, record, now + MISSED * published.refresh_seconds)
+        return ""
+
+    def _observe(self, name: str, published: Published, now: float) -> NodeRecord:
+        if not published.carried:
+            return self._cluster.observe_counts(counted(published, self._cluster.version_of), now)
+        body = unpack_report(published, self._max_bytes)
+        report = read_report(body, self._cluster.version_of)
+        if report.node_name != name:
+            raise WireError("node_name", f"the report is of {report.node_name!r}, the object of {name!r}")
+        return self._cluster.observe(observation_of(report, body), now)
+
+    def _confirm(self, name: str, source: _Source, now: float) -> None:
+        held = source.record.observation
+        try:
+            if held.counts is not None:
+                self._cluster.observe_counts(counted(source.published, self._cluster.version_of), now)
+            else:
+                self._cluster.heartbeat(name, boot_id=held.boot_id, sequence=held.sequence, digest=held.digest, now=now)
+        except (OutdatedError, UnknownNodeError):
+            self._again(name, source, now)
+        except (WireError, ClusterFullError) as error:
+            self.trouble[name] = str(error)
+
+    def _again(self, name: str, source: _Source, now: float) -> None:
+        """The node was made anew, its kubelet has another version, or it reported by another way since."""
+        try:
+            record = self._observe(name, source.published, now)
+        except (WireError, OutdatedError, ClusterFullError):
+            del self._sources[name]
+            return
+        self._sources[name] = _Source(source.published, record, source.good_until)

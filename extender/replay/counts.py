@@ -1,0 +1,66 @@
+"""A node of which only counts per NUMA node are known: what other publishers' NodeResourceTopology objects tell.
+
+Laws:
+- Counts never admit. All that they can do is prove that an admission must fail; see `extender.verbs.degraded`.
+- What is not told is None or missing, never 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from extender.replay.rules import Rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneCounts:
+    """What can still be had of one NUMA node, or of one group of nodes that has devices in common.
+
+    `cpus`: exclusive CPUs, None where not told. `devices`: by resource; one that is missing has none here.
+    """
+
+    numa: tuple[int, ...]
+    cpus: int | None = None
+    devices: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """All zones of a node, sorted by `numa`, and its policies as far as they are told.
+
+    `rules`: of its kubelet; where the version is not known, of the newest. `policy` and `scope` are the kubelet's
+    words, empty where not told. `cpu_static`: exclusive CPUs are known to be given out. `devices_current`: the
+    publisher is known to notice device plugins that register late, so that want of devices proves something.
+    """
+
+    rules: Rules
+    policy: str
+    scope: str
+    cpu_static: bool
+    devices_current: bool
+    zones: tuple[ZoneCounts, ...]
+    publisher: str = ""
+
+    def cpus_by_node(self) -> list[int] | None:
+        """Exclusive CPUs to be had of each NUMA node; None where some node's are not told, or none are given out."""
+        if not self.cpu_static:
+            return None
+        cpus = [zone.cpus for zone in self.zones if len(zone.numa) == 1]
+        known = [each for each in cpus if each is not None]
+        return known if known and len(known) == len(cpus) else None
+
+    def most_devices(self, resource: str) -> int | None:
+        """The most devices to be had that touch one NUMA node; None where no zone tells of the resource."""
+        by_zone = [(zone.numa, dict(zone.devices)) for zone in self.zones]
+        if not any(resource in devices for _, devices in by_zone):
+            return None
+        nodes = {node for numa, _ in by_zone for node in numa}
+        return max(sum(d.get(resource, 0) for numa, d in by_zone if node in numa) for node in nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """Counts as they were published. `facts`: for people, a JSON object."""
+
+    node_name: str
+    counts: Counts
+    facts: Mapping[str, object] = field(default_factory=dict)

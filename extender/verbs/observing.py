@@ -1,0 +1,26 @@
+"""From a report to what the cluster keeps of a node."""
+
+import hashlib
+
+from extender.cluster.node import Observation
+from extender.wire.reports import ReadReport, report_facts
+
+
+def observation_of(report: ReadReport, body: bytes) -> Observation:
+    """The observation that a report makes; *body* is the JSON it was read from."""
+    pods = [(pod.uid, pod) for pod in report.pods or () if pod.uid is not None]
+    return Observation(
+        node_name=report.node_name,
+        boot_id=report.boot_id,
+        sequence=report.sequence,
+        digest=hashlib.sha256(body).hexdigest(),
+        observed_at=report.observed_at,
+        kubelet=report.kubelet,
+        state=report.state,
+        hidden=report.hidden,
+        pod_uids=None if report.pods is None else frozenset(uid for uid, _ in pods),
+        listed=frozenset(uid for uid, pod in pods if pod.name and pod.counted is not False),
+        left=frozenset(uid for uid, pod in pods if pod.counted is False),
+        version_from_node=report.version_from_node,
+        facts=report_facts(report),
+    )

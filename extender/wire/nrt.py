@@ -1,0 +1,230 @@
+"""NodeResourceTopology v1alpha2 objects: ours carry a whole report, those of others tell counts per NUMA node.
+
+Laws of this file
+- What is carried is unpacked within a bound; the annotation is somebody else's input like any other.
+- Zones of type Node are NUMA nodes if they are called node-N; zones of type NodeGroup are ours (devices of several
+  nodes). Everything else in the list belongs to somebody else's model and is passed over.
+- A quantity that is not whole, or a zone told twice, is a fault: half an object is worse than none.
+"""
+
+import base64
+import binascii
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pydantic import Field, TypeAdapter
+
+from extender.replay.counts import Counted, Counts, ZoneCounts
+from extender.replay.rules import NEWEST_MINOR, Rules, UnknownVersionError
+from extender.replay.sets import MAX_NUMA_ID
+from extender.wire.errors import WireError, shown
+from extender.wire.quantity import parse_whole
+from extender.wire.validation import Document, parse_object
+
+REPORT: Final = "numa-extender/report"
+LEFT_OUT: Final = "numa-extender/report-left-out"
+CONFIRMED_AT: Final = "numa-extender/confirmed-at"
+REFRESH_SECONDS: Final = "numa-extender/refresh-seconds"
+OURS: Final = "numa-node-exporter"
+"""The field manager of our exporter, and what it is called as a publisher."""
+DEFAULT_REFRESH_SECONDS: Final = 600.0
+MAX_REFRESH_SECONDS: Final = 86_400.0
+_ZONE: Final = re.compile(r"node-(0|[1-9][0-9]{0,5})\Z", re.ASCII)
+_GROUP: Final = re.compile(r"node(-(0|[1-9][0-9]{0,5})){2,16}\Z", re.ASCII)
+_GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+class _Pair(Document):
+    name: str
+    value: str
+
+
+class _Resource(Document):
+    name: str
+    allocatable: str | int
+    available: str | int
+
+
+class _Zone(Document):
+    name: str
+    type: str
+    resources: list[_Resource] | None = None
+
+
+class _Object(Document):
+    attributes: list[_Pair] | None = None
+    zones: Annotated[list[_Zone], Field(max_length=4096)]
+
+
+_OBJECT: Final = TypeAdapter(_Object)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """One object, as far as it is kept.
+
+    `carried`: the packed report, empty if there is none. `confirmed_at` is the writer's word, for comparing only; the
+    next one is due within `refresh_seconds`. `zones` and `attributes`: of the object, for what carries no report.
+    """
+
+    node_name: str
+    publisher: str
+    carried: str
+    confirmed_at: str
+    refresh_seconds: float
+    zones: tuple[ZoneCounts, ...]
+    allocatable_cpus: int
+    attributes: tuple[tuple[str, str], ...]
+
+
+def published_from_json(value: Mapping[str, object]) -> Published:
+    """What an object says; raises WireError."""
+    metadata = value.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    annotations = metadata.get("annotations")
+    texts = {k: v for k, v in annotations.items() if isinstance(v, str)} if isinstance(annotations, dict) else {}
+    parsed = parse_object(_OBJECT, value, "")
+    carried = texts.get(REPORT, "")
+    zones = () if carried else tuple(sorted(_zones(parsed.zones), key=lambda zone: zone.numa))
+    return Published(
+        node_name=str(metadata.get("name") or ""),
+        publisher=_publisher(metadata.get("managedFields")),
+        carried=carried,
+        confirmed_at=texts.get(CONFIRMED_AT, ""),
+        refresh_seconds=_seconds(texts.get(REFRESH_SECONDS, "")),
+        zones=zones,
+        allocatable_cpus=0 if carried else _allocatable_cpus(parsed.zones),
+        attributes=() if carried else tuple((each.name, each.value) for each in parsed.attributes or ()),
+    )
+
+
+def unpack_report(published: Published, most: int) -> bytes:
+    """The JSON of the carried report, at most *most* bytes; raises WireError."""
+    field = f"metadata.annotations[{REPORT}]"
+    try:
+        packed = base64.b64decode(published.carried, validate=True)
+        unpacker = zlib.decompressobj(_GZIP)
+        body = unpacker.decompress(packed, most + 1)
+    except (binascii.Error, ValueError, zlib.error) as error:
+        raise WireError(field, f"not gzip in base64: {error}") from None
+    if len(body) > most:
+        raise WireError(field, f"unpacks to more than {most} bytes")
+    if not unpacker.eof or unpacker.unused_data:
+        raise WireError(field, "its gzip stream is cut off, or goes on")
+    return body
+
+
+def counted(published: Published, version_of: Callable[[str], str]) -> Counted:
+    """What an object without a report tells of its node. *version_of*: the kubelet version of a node, "" if unknown.
+
+    Raises:
+        WireError: no zone is a NUMA node, so that nothing is told.
+    """
+    if not any(len(zone.numa) == 1 for zone in published.zones):
+        raise WireError("zones", "none is a NUMA node (type Node, called node-N)")
+    told: dict[str, str] = {}
+    for name, value in published.attributes:
+        told.setdefault(name, value)
+    cpu_policy = told.get("cpuManagerPolicy")
+    version = version_of(published.node_name)
+    counts = Counts(
+        rules=_rules(version),
+        policy=told.get("topologyManagerPolicy", ""),
+        scope=told.get("topologyManagerScope", ""),
+        cpu_static=published.allocatable_cpus > 0 if cpu_policy is None else cpu_policy == "static",
+        devices_current=published.publisher == OURS,
+        zones=published.zones,
+        publisher=published.publisher,
+    )
+    return Counted(node_name=published.node_name, counts=counts, facts=_facts(published, told, version))
+
+
+def _facts(published: Published, told: Mapping[str, str], version: str) -> dict[str, object]:
+    """In the form of a report's facts."""
+    zones = [
+        {
+            "name": "node-" + "-".join(map(str, zone.numa)),
+            "numa": list(zone.numa),
+            "available": ({} if zone.cpus is None else {"cpu": zone.cpus}) | dict(zone.devices),
+        }
+        for zone in published.zones
+    ]
+    reason = f"only counts per NUMA node are known, published by {published.publisher or 'nobody named'}"
+    problem = {"source": "extender", "path": "NodeResourceTopology", "reason": reason, "severity": "warning"}
+    return {
+        "kubelet_version": version or None,
+        "pods": None,
+        "zones": [],
+        "counts": zones,
+        "attributes": dict(told),
+        "problems": [problem],
+    }
+
+
+def _rules(version: str) -> Rules:
+    try:
+        return Rules.of(version, {}, {})
+    except UnknownVersionError:
+        return Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
+
+
+def _publisher(managed: object) -> str:
+    """The field manager that applied or updated the object's content; the last one named, empty if nobody is."""
+    names = [
+        str(entry.get("manager") or "")
+        for entry in (managed if isinstance(managed, list) else ())
+        if isinstance(entry, dict) and _wrote_zones(entry)
+    ]
+    return names[-1] if names else ""
+
+
+def _wrote_zones(entry: Mapping[str, object]) -> bool:
+    fields = entry.get("fieldsV1")
+    return not isinstance(fields, dict) or "f:zones" in fields
+
+
+def _zones(zones: list[_Zone]) -> Iterator[ZoneCounts]:
+    seen: set[tuple[int, ...]] = set()
+    for i, zone in enumerate(zones):
+        numa = _numa(zone)
+        if numa is None:
+            continue
+        if numa in seen or max(numa) > MAX_NUMA_ID:
+            raise WireError(f"zones[{i}].name", f"{shown(zone.name)} is told twice, or above {MAX_NUMA_ID}")
+        seen.add(numa)
+        amounts = {
+            resource.name: parse_whole(resource.available, f"zones[{i}].resources.{resource.name}.available")
+            for resource in zone.resources or ()
+        }
+        yield ZoneCounts(
+            numa=numa,
+            cpus=amounts.get("cpu"),
+            devices=tuple(sorted((name, amount) for name, amount in amounts.items() if "/" in name)),
+        )
+
+
+def _numa(zone: _Zone) -> tuple[int, ...] | None:
+    """The NUMA nodes that a zone stands for; None for a zone of another model."""
+    pattern = {"Node": _ZONE, "NodeGroup": _GROUP}.get(zone.type)
+    if pattern is None or not pattern.match(zone.name):
+        return None
+    return tuple(int(text) for text in zone.name.split("-")[1:])
+
+
+def _allocatable_cpus(zones: list[_Zone]) -> int:
+    return sum(
+        parse_whole(resource.allocatable, f"zones[{i}].resources.cpu.allocatable")
+        for i, zone in enumerate(zones)
+        if _numa(zone) is not None
+        for resource in zone.resources or ()
+        if resource.name == "cpu"
+    )
+
+
+def _seconds(text: str) -> float:
+    """How long until the next word; anything odd means the default."""
+    whole = float(text) if text.isascii() and text.isdecimal() and len(text) < 9 else DEFAULT_REFRESH_SECONDS
+    return min(whole, MAX_REFRESH_SECONDS)
