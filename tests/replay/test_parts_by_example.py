@@ -375,6 +375,24 @@ def test_7_5_an_empty_request_finds_no_default() -> None:
         memory_manager.choose_mask(_memory_node(8).kubelet, _nodes((8, 0, 1)), {}, {}, None, preferred=False)
 
 
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [
+        ("none", "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"),
+        ("restricted", "preferred hint violates NUMA node allocation"),
+    ],
+)
+def test_7_5_a_container_that_lives_on_the_budget_of_its_pod_asks_for_nothing_and_is_refused(
+    policy: str, code: str
+) -> None:
+    gates = {"PodLevelResources": True, "PodLevelResourceManagers": True}
+    node = _memory_node(10, 10, topologyManagerPolicy=policy, featureGates=gates)
+
+    message = node.memory(pod("a", container(0.5), {"resources": {}}, resources={"cpu": "1500m", "memory": "4Gi"}))
+
+    assert message == _refused(code)
+
+
 def test_7_5_an_affinity_with_just_enough_stays_as_it_is() -> None:
     """Up to 1.31 there is no check of groups: both nodes are in use singly, and have 4 free each."""
     node = _memory_node(10, 10, version="1.31", topologyManagerPolicy="best-effort")
@@ -538,6 +556,7 @@ def test_families_of_two_ids() -> None:
     assert space.touching(1 << 3) == 0b1010
     assert space.containing(1 << 3 | 1 << 5) == 0b1000
     assert space.containing(1 << 3 | 1 << 4) == 0
+    assert space.containing(1 << 4) == 0
     assert at_least((1, 2), 2) == 0b1100
 
 
