@@ -19,6 +19,9 @@ from extender.verbs.refusals import Refusal
 from extender.wire.verdicts import explained_to_json
 
 MAX_SHOWN: Final = 10
+_FIRST_POD: Final = {
+    "pod": {"operationId": "get_decision", "parameters": {"uid": "$response.body#/decisions/0/pod/uid"}},
+}
 Json = dict[str, object]
 
 
@@ -30,7 +33,7 @@ def decisions_router(service: Service) -> APIRouter:
         "/decisions",
         response_class=Response,
         summary="What the last scheduling calls answered",
-        responses={200: {"model": DecisionIndex}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
+        responses={200: {"model": DecisionIndex, "links": _FIRST_POD}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
     )
     async def list_decisions(
         limit: Annotated[int, Query(ge=1, le=500, description="Pods at most.")] = 50,

@@ -20,6 +20,10 @@ from extender.verbs.free_room import free_cpus
 NodeName = Annotated[str, Path(description="The node's name in the cluster.", min_length=1, max_length=253)]
 PAGE: Final = 500
 MAX_PAGE: Final = 5000
+_FIRST_NODE: Final = {
+    "node": {"operationId": "get_node", "parameters": {"name": "$response.body#/nodes/0/name"}},
+    "rest": {"operationId": "list_nodes", "parameters": {"after": "$response.body#/next"}},
+}
 
 
 def nodes_router(service: Service) -> APIRouter:
@@ -31,7 +35,10 @@ def nodes_router(service: Service) -> APIRouter:
         "",
         summary="Nodes, page by page",
         response_class=Response,
-        responses={200: {"model": NodeIndex}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
+        responses={
+            200: {"model": NodeIndex, "links": _FIRST_NODE},
+            **documented(HTTPStatus.UNPROCESSABLE_ENTITY),
+        },
     )
     async def list_nodes(
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Nodes a page.")] = PAGE,

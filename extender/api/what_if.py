@@ -73,7 +73,7 @@ def what_if_router(service: Service) -> APIRouter:
 
         return Response(await asyncio.to_thread(answer), media_type="application/json")
 
-    @router.get("/machines", response_class=Response, summary="Machines to ask about by name")
+    @router.get("/machines", summary="Machines to ask about by name")
     async def list_machines() -> MachineIndex:
         """The catalogue of machine shapes that `hypothetical[].machine` can name."""
         return MachineIndex.model_validate({"machines": [_machine(name) for name in CATALOGUE]})

@@ -55,7 +55,7 @@ def client(service: Service) -> Iterator[TestClient]:
         yield client
 
 
-def _checked(model: type[BaseModel], reply: httpx.Response) -> Any:  # noqa: ANN401 - JSON
+def _checked(model: type[BaseModel], reply: Any) -> Any:  # noqa: ANN401 - JSON
     """The reply, which has exactly the fields and types of *model*."""
     assert reply.status_code == 200, reply.text
     model.model_validate_json(reply.content, strict=True, extra="forbid")
