@@ -68,7 +68,9 @@ def _hostile(node: SampleNode) -> Mapping[str, Any]:
 
 
 def _bare(node: SampleNode) -> Mapping[str, Any]:
-    return {**report_of(node), "kubelet_version": None}
+    cpus = {"capacity": 16, "allocatable": 15, "free": 7}
+    zone = {"name": "node-0", "type": "Node", "numa": [0], "costs": {"node-0": 10}, "resources": {"cpu": cpus}}
+    return {**report_of(node), "kubelet_version": None, "zones": [zone]}
 
 
 def _service() -> Service:

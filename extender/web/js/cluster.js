@@ -39,7 +39,7 @@ export async function loadNodes() {
 
 /** What the answer leaves out of a node that too little is known of. */
 const NOTHING = {
-  sockets: [], topology: [], holders: [], problem_list: [], pod_list: null, device_list: {},
+  sockets: [], topology: [], zones: [], holders: [], problem_list: [], pod_list: null, device_list: {},
   reserved_cpus: "", shared_cpus: "", cpu_options: {}, topology_options: {},
 };
 

@@ -6,7 +6,7 @@ import { nearestRequests, story, tryChanges } from "./explain.js";
 import { landingOf, nodeMap, podName } from "./map.js";
 import { look, slotsOf } from "./palette.js";
 import { addressOf, state } from "./state.js";
-import { ago, bytes, parseList, plural, shortResource } from "./units.js";
+import { ago, amount, bytes, parseList, plural, shortResource } from "./units.js";
 import { TITLES, answerOf, verdictParts } from "./verdict.js";
 
 const EVERY_MS = 5000;
@@ -86,6 +86,7 @@ export class Detail {
       this.said,
       this.verdict,
       known ? this.mapPlace : h("p", { class: "hint" }, "Without a usable report there is no map."),
+      known ? null : zoneTable(node),
       known ? roomTable(node) : null,
       known ? this.holdersTable() : null,
       otherPods(node),
@@ -211,6 +212,18 @@ function otherPods(node) {
   if (!others.length) return null;
   return h("details", {}, h("summary", {}, `${plural(others.length, "pod")} in the shared pool`),
     h("ul", { class: "plain" }, others.map((/** @type {any} */ pod) => h("li", {}, `${pod.namespace}/${pod.name}`))));
+}
+
+/** What the node itself says of its NUMA nodes, where no more is known. @param {any} node */
+function zoneTable(node) {
+  if (!node.zones.length) return null;
+  const resources = [...new Set(node.zones.flatMap((/** @type {any} */ zone) => Object.keys(zone.resources)))];
+  const rows = node.zones.map((/** @type {any} */ zone) => [zone.name, ...resources.map((resource) => {
+    const told = zone.resources[resource];
+    return { num: told ? `${amount(resource, told.free)} of ${amount(resource, told.allocatable)}` : "–" };
+  })]);
+  return h("section", {}, h("h3", {}, "Free, as the node reports"),
+    table("Free, as the node reports", ["Zone", ...resources.map((name) => ({ num: shortResource(name) }))], rows));
 }
 
 /** @param {any} holder */

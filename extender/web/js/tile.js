@@ -6,6 +6,9 @@ import { plural } from "./units.js";
 
 export const TILE = { height: 138, minWidth: 262 };
 
+/** @type {Record<string, string>} */
+const UNKNOWN = { degraded: "only amounts per NUMA node are known", unknown: "nothing usable reported yet" };
+
 /**
  * @param {import("./cluster.js").NodeSummary} node
  * @param {import("./verdict.js").Answer | undefined} answer
@@ -22,7 +25,7 @@ export function tile(node, answer, { href, current }) {
         node.problems ? h("span", { class: "tag now", title: plural(node.problems, "problem") }, icon("warning"),
           node.problems, h("span", { class: "sr" }, node.problems === 1 ? " problem" : " problems")) : null,
         answer ? tag(answer.label, answer.kind) : null)),
-    h("span", { class: "tile-config" }, known ? configuration(node) : "nothing usable reported yet"),
+    h("span", { class: "tile-config" }, known ? configuration(node) : UNKNOWN[node.certainty] ?? UNKNOWN.unknown),
     canvas,
     h("span", { class: "tile-foot" }, ...room(node)));
   if (known) requestAnimationFrame(() => drawMini(/** @type {HTMLCanvasElement} */ (canvas), node, answer));

@@ -30,6 +30,7 @@ export function answerOf(node) {
 /** @param {any} node @returns {Answer["kind"]} */
 function kindOf(node) {
   if (node.outcome === "fits") return "yes";
+  if (node.verdict === null && node.certainty === "degraded" && !node.passes) return "now"; // counts prove it
   if (node.outcome === "unknown" || node.verdict === null) return "unsure";
   if (node.outcome === "scheduler") return "now";
   if (node.verdict.admit || node.verdict.certainty === "possible") return "unsure";
