@@ -18,17 +18,6 @@ export function parseList(text) {
   return ids;
 }
 
-/** @param {number[]} ids ascending @returns {string} */
-export function formatList(ids) {
-  const parts = [];
-  for (let i = 0; i < ids.length; i++) {
-    const first = i;
-    while (ids[i + 1] === ids[i] + 1) i++;
-    parts.push(i > first ? `${ids[first]}-${ids[i]}` : `${ids[i]}`);
-  }
-  return parts.join(",");
-}
-
 /** @param {number} amount */
 export function bytes(amount) {
   let value = amount;
