@@ -10,6 +10,7 @@ BODIES = {
     ("/scheduler/filter", "post"): "ExtenderArgs",
     ("/scheduler/prioritize", "post"): "ExtenderArgs",
     ("/scheduler/preempt", "post"): "ExtenderPreemptionArgs",
+    ("/scheduler/bind", "post"): "ExtenderBindingArgs",
     ("/v1/nodes/{name}/report", "put"): "NodeReport",
     ("/v1/nodes/{name}/heartbeat", "post"): "Heartbeat",
     ("/v1/what-if", "post"): "WhatIfRequest",

@@ -1,0 +1,174 @@
+"""Filter's deadline and barrier, the audit's demotion, locks: by a clock and a link of the test's own."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from starlette.testclient import TestClient
+
+from extender.api.barrier import Barrier
+from extender.api.locks import NodeLocks
+from extender.api.service import Service
+from extender.app import make_app, make_service
+from extender.demo.nodes import Workload
+from extender.settings import Settings
+from extender.verbs.bind import BindOutcome, Bound, Unbound
+from tests.api.conftest import Clock
+from tests.reports import args_of, pod_of, report_of, sample
+
+FULL = [Workload(name="w", resources={"cpu": 14, "memory": "1Gi"})]
+
+
+class Answers:
+    """`Binds` that says what the test wants to hear."""
+
+    def __init__(self, outcome: BindOutcome) -> None:
+        self.outcome = outcome
+        self.calls = 0
+
+    async def bind(self, _namespace: str, _name: str, _uid: str, _node_name: str) -> BindOutcome:
+        self.calls += 1
+        return self.outcome
+
+
+def _client(service: Service) -> TestClient:
+    return TestClient(make_app(service), client=("127.0.0.1", 50_000))
+
+
+def _report(client: TestClient, **report: Any) -> None:
+    document = report_of(sample(**report))
+    assert client.put("/v1/nodes/node-a/report", content=orjson.dumps(document)).status_code == 200
+
+
+def _bind(client: TestClient, name: str) -> str:
+    args = {"PodName": name, "PodNamespace": "default", "PodUID": f"uid-{name}", "Node": "node-a"}
+    return str(client.post("/scheduler/bind", json=args).json()["Error"])
+
+
+@pytest.mark.parametrize(("late", "passed"), [("error", None), ("pass", ["node-a", "node-b"])])
+def test_filter_answers_in_time_and_goes_on_where_it_stopped(clock: Clock, late: Any, passed: Any) -> None:  # noqa: ANN401
+    async def slow(work: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+        clock.now += 1
+        return work(*args)
+
+    service = replace(make_service(Settings(filter_seconds=0.5, late_nodes=late), clock), offload=slow)
+    with _client(service) as client:
+        _report(client)
+        args = args_of(pod_of(name="p"), "node-a", "node-b")
+        reply = client.post("/scheduler/filter", json=args).json()
+
+    assert reply["NodeNames"] == passed
+    assert ("out of time" in reply["Error"]) is (late == "error")
+
+
+def test_an_api_server_that_refuses_leaves_the_room_free(clock: Clock) -> None:
+    service = make_service(Settings(), clock)
+    service.link.binder = refusing = Answers(Unbound("forbidden"))
+    with _client(service) as client:
+        _report(client)
+        client.post("/scheduler/filter", json=args_of(pod_of(16, name="p"), "node-a"))
+        assert "forbidden" in _bind(client, "p")
+        assert service.cluster.pods_in_flight == 0
+
+        service.link.binder = Answers(Bound())
+        assert _bind(client, "p") == ""
+    assert refusing.calls == 1
+    assert service.cluster.pods_in_flight == 1
+
+
+def test_a_pod_that_nothing_aligns_is_bound_whatever_is_known(clock: Clock) -> None:
+    service = make_service(Settings(unknown_nodes="refuse"), clock)
+    service.link.binder = Answers(Bound())
+    pod = pod_of(name="p")
+    pod["status"]["qosClass"] = "Burstable"
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    with _client(service) as client:
+        assert client.post("/scheduler/filter", json=args_of(pod, "node-a")).json()["NodeNames"] == ["node-a"]
+        assert _bind(client, "p") == ""
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"PodName": "p"}', b'{"PodName": 1}', b"\xff"])
+def test_a_bind_that_is_not_understood_is_an_error(service: Service, body: bytes) -> None:
+    service.link.binder = Answers(Bound())
+    with _client(service) as client:
+        reply = client.post("/scheduler/bind", content=body)
+
+    assert reply.status_code == 200
+    assert reply.json()["Error"].startswith("numa-extender: ")
+
+
+def test_a_node_that_keeps_disagreeing_is_shown_and_then_only_ranks(clock: Clock) -> None:
+    service = make_service(Settings(distrust_after=2), clock)
+    service.link.binder = Answers(Bound())
+    with _client(service) as client:
+        _report(client, workloads=FULL)
+        assert client.post("/scheduler/filter", json=args_of(pod_of(17), "node-a")).json()["NodeNames"] == []
+        for name in ("a", "b"):
+            client.post("/scheduler/filter", json=args_of(pod_of(2, name=name), "node-a"))
+            assert _bind(client, name) == ""
+            service.cluster.see_refusal("node-a", f"uid-{name}", "TopologyAffinityError", clock.now)
+        _report(client, workloads=FULL)
+        document = {**report_of(sample(workloads=FULL)), "sequence": 2}
+        client.put("/v1/nodes/node-a/report", content=orjson.dumps(document))
+
+        nodes = client.get("/v1/audit").json()["nodes"]
+        assert client.post("/scheduler/filter", json=args_of(pod_of(17), "node-a")).json()["NodeNames"] == ["node-a"]
+        metrics = client.get("/metrics").text
+
+    assert nodes == [{"name": "node-a", "disagreements": 2, "results": 2, "distrusted": True}]
+    assert "numa_extender_distrusted_nodes 1.0" in metrics
+    assert 'outcome="false_admit",policy="single-numa-node",scope="container"} 2.0' in metrics
+
+
+def test_the_barrier_waits_for_the_pods_offered_before_and_for_each_only_once() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        barrier = Barrier(0.05, loop.time)
+        barrier.offered("a")
+        loop.call_later(0.01, barrier.seen, "a")
+        started = loop.time()
+        await barrier.wait("b")
+        assert loop.time() - started < 0.045
+
+        barrier.offered("b")
+        started = loop.time()
+        await barrier.wait("c")
+        assert loop.time() - started >= 0.045
+        started = loop.time()
+        await barrier.wait("d")
+        assert loop.time() - started < 0.02
+
+    asyncio.run(story())
+
+
+def test_a_barrier_of_nothing_is_none() -> None:
+    async def story() -> None:
+        barrier = Barrier(0.0, lambda: 0.0)
+        barrier.offered("a")
+        await asyncio.wait_for(barrier.wait("b"), 0.01)
+
+    asyncio.run(story())
+
+
+def test_one_at_a_time_for_each_node_and_no_lock_is_left_behind() -> None:
+    async def story() -> None:
+        locks = NodeLocks()
+        order: list[str] = []
+
+        async def work(name: str, what: str) -> None:
+            async with locks.hold(name, 1.0):
+                order.append(f"{what}+")
+                await asyncio.sleep(0)
+                order.append(f"{what}-")
+
+        await asyncio.gather(work("n", "a"), work("n", "b"), work("m", "c"))
+        assert [o for o in order if o[0] in "ab"] == ["a+", "a-", "b+", "b-"]
+        async with locks.hold("n", 1.0):
+            with pytest.raises(TimeoutError):
+                await locks.hold("n", 0.01).__aenter__()
+        assert len(locks) == 0
+
+    asyncio.run(story())
