@@ -139,6 +139,7 @@ class ClusterState:
         Raises:
             ClusterFullError: the node is new and there is no room for it.
         """
+        self.expire(now)
         name = counted.node_name
         held = self._nodes.get(name)
         if held is None:

@@ -1,0 +1,224 @@
+"""Objects in the API server as the source of truth: of several services at once, of our exporters and of others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from pydantic import TypeAdapter
+
+from extender.api.service import Service
+from extender.app import make_service
+from extender.demo.nodes import SampleNode, Workload
+from extender.kube.access import plain
+from extender.kube.changes import Batch, Gone, Seen
+from extender.kube.topologies import TopologyFeed, TopologyRecord, decode_topology
+from extender.live import connected
+from extender.replay.verdict import Certainty
+from extender.settings import Settings
+from extender.verbs.judge import Judgement, PodShape
+from extender.verbs.refusals import Refusal
+from extender.wire.pods import pod_from_json
+from node_exporter.report import NodeReport
+from node_exporter.sinks import Outcome
+from node_exporter.sinks.connection import Credentials
+from node_exporter.sinks.nrt import ApiServer, NrtSink
+from node_exporter.topology_object import to_nrt
+from tests.fakes.apiserver import FakeApiServer
+from tests.kube.watching import QUICK
+from tests.reports import pod_of, report_of, sample
+
+EMPTY = sample("n1")
+FULL = sample("n1", workloads=[Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})])
+SETTINGS = Settings(kubernetes="on", topologies="on", port=0)
+
+
+def report(node: SampleNode, sequence: int = 1, **changes: Any) -> NodeReport:
+    found: NodeReport = TypeAdapter(NodeReport).validate_python(report_of(node, sequence=sequence))
+    return replace(found, **changes)
+
+
+def publish(server: FakeApiServer, content: NodeReport) -> Outcome:
+    """Write the object as the exporter does."""
+    sink = NrtSink(ApiServer(url=server.url, credentials=Credentials()), content.node_name)
+    try:
+        return sink.put_report(content, orjson.dumps(content)).outcome
+    finally:
+        sink.close()
+
+
+def answer(service: Service, cpus: int, name: str = "n1") -> Judgement:
+    (node_class,) = service.cluster.classes_of([name], service.clock())
+    return service.judge(PodShape(pod_from_json(pod_of(cpus))), node_class)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - what is waited for knows no events
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def replica(server: FakeApiServer) -> AsyncIterator[Service]:
+    """A service that watches the API server."""
+    service = make_service(SETTINGS)
+    async with connected(service, plain(server.url), QUICK):
+        yield service
+
+
+def test_replicas_share_one_truth_through_the_api_server(server: FakeApiServer) -> None:
+    async def story() -> None:
+        server.nodes.create({"metadata": {"name": "n1"}})
+        assert publish(server, report(EMPTY)) is Outcome.ACCEPTED
+        async with replica(server) as first, replica(server) as second:
+            both = (first, second)
+            await until(lambda: all(answer(each, 14).certainty is Certainty.EXACT for each in both))
+            assert [answer(each, 14).refusal for each in both] == [None, None]
+
+            assert publish(server, report(FULL, sequence=2)) is Outcome.ACCEPTED
+            await until(lambda: all(answer(each, 14).refusal is Refusal.ALIGNMENT_NOW for each in both))
+            keys = [record.state.key for each in both if (record := each.cluster.get("n1")) and record.state]
+            assert keys == [FULL.state.key] * 2
+
+        async with replica(server) as third:
+            await until(lambda: answer(third, 14).refusal is Refusal.ALIGNMENT_NOW)
+
+    asyncio.run(story())
+
+
+def test_an_object_of_another_publisher_is_degraded_until_a_report_comes(server: FakeApiServer) -> None:
+    async def story() -> None:
+        server.nodes.create({"metadata": {"name": "n1"}})
+        server.topologies.create(_of_nfd(available=3))
+        async with replica(server) as service:
+            await until(lambda: answer(service, 3).certainty is Certainty.DEGRADED)
+            assert answer(service, 3).refusal is None
+            assert answer(service, 4).refusal is Refusal.ALIGNMENT_NOW
+            server.topologies.delete("n1")
+            assert publish(server, report(EMPTY)) is Outcome.ACCEPTED
+            await until(lambda: answer(service, 4) == answer(service, 3))
+            assert answer(service, 4).certainty is Certainty.EXACT
+
+    asyncio.run(story())
+
+
+def _of_nfd(available: int) -> dict[str, Any]:
+    resource = {"name": "cpu", "capacity": "16", "allocatable": "15", "available": str(available)}
+    return {
+        "metadata": {"name": "n1", "managedFields": [{"manager": "nfd-master"}]},
+        "attributes": [
+            {"name": "topologyManagerPolicy", "value": "single-numa-node"},
+            {"name": "topologyManagerScope", "value": "container"},
+        ],
+        "zones": [{"name": f"node-{i}", "type": "Node", "resources": [resource]} for i in range(2)],
+    }
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def service(clock: Clock) -> Service:
+    return make_service(SETTINGS, clock)
+
+
+@pytest.fixture
+def feed(service: Service, clock: Clock) -> TopologyFeed:
+    return TopologyFeed(service.cluster, clock, max_bytes=1 << 20)
+
+
+def tell(feed: TopologyFeed, content: dict[str, Any]) -> TopologyRecord:
+    decoded = decode_topology(content)
+    assert decoded is not None
+    feed.apply(Batch((Seen(decoded[1]),)))
+    return decoded[1]
+
+
+def ours(node: SampleNode, sequence: int = 1, *, refresh: int = 600, **changes: Any) -> dict[str, Any]:
+    content: dict[str, Any] = to_nrt(report(node, sequence, **changes))
+    content["metadata"]["annotations"]["numa-extender/refresh-seconds"] = str(refresh)
+    return content
+
+
+def test_a_node_is_fresh_until_its_writer_has_missed_three_words(
+    service: Service, feed: TopologyFeed, clock: Clock
+) -> None:
+    tell(feed, ours(EMPTY, refresh=600))
+    for _ in range(89):
+        clock.now += 20
+        feed.confirm()
+        assert answer(service, 2).certainty is Certainty.EXACT
+    for _ in range(8):
+        clock.now += 20
+        feed.confirm()
+
+    assert answer(service, 2).certainty is Certainty.STALE
+    tell(feed, ours(EMPTY, refresh=600))
+    assert answer(service, 2).certainty is Certainty.EXACT
+
+
+def test_a_deleted_object_is_no_sign_of_life(service: Service, feed: TopologyFeed, clock: Clock) -> None:
+    record = tell(feed, ours(EMPTY))
+    feed.apply(Batch((Gone(record),)))
+    clock.now += 130
+    feed.confirm()
+
+    assert answer(service, 2).certainty is Certainty.STALE
+
+
+def test_counts_never_replace_a_fresh_report(service: Service, feed: TopologyFeed, clock: Clock) -> None:
+    tell(feed, ours(EMPTY))
+    tell(feed, _of_nfd(available=0))
+    assert answer(service, 2) == Judgement(None, Certainty.EXACT, answer(service, 2).merit)
+
+    clock.now += 130
+    tell(feed, _of_nfd(available=0))
+    assert answer(service, 2).certainty is Certainty.DEGRADED
+    tell(feed, ours(EMPTY, sequence=2))
+    assert answer(service, 2).certainty is Certainty.EXACT
+
+
+def test_an_older_report_changes_nothing(service: Service, feed: TopologyFeed) -> None:
+    tell(feed, ours(FULL, sequence=2))
+    tell(feed, ours(EMPTY, sequence=1))
+
+    assert answer(service, 14).refusal is Refusal.ALIGNMENT_NOW
+    assert "older" in feed.trouble["n1"]
+
+
+def test_what_cannot_be_read_is_told_and_changes_nothing(service: Service, feed: TopologyFeed) -> None:
+    tell(feed, ours(FULL))
+    tell(feed, {"metadata": {"name": "n1"}, "zones": 3})
+    assert feed.trouble["n1"].startswith("zones")
+    foreign = ours(EMPTY, sequence=5)
+    foreign["metadata"]["name"] = "n2"
+    tell(feed, foreign)
+
+    assert answer(service, 14).refusal is Refusal.ALIGNMENT_NOW
+    assert feed.trouble["n2"] == "node_name: the report is of 'n1', the object of 'n2'"
+    assert decode_topology({"metadata": {}}) is None
+
+
+def test_a_version_that_only_the_node_object_knows_is_taken_when_it_comes(
+    service: Service, feed: TopologyFeed, clock: Clock
+) -> None:
+    tell(feed, ours(EMPTY, kubelet_version=None))
+    assert answer(service, 2).certainty is Certainty.UNKNOWN
+
+    service.cluster.see_version("n1", "v1.35.0")
+    clock.now += 20
+    feed.confirm()
+
+    assert answer(service, 2).certainty is Certainty.EXACT
