@@ -16,6 +16,7 @@ from extender.app import make_app, make_service
 from extender.demo.nodes import Workload
 from extender.settings import Settings
 from extender.verbs.bind import BindOutcome, Bound, Unbound
+from extender.verbs.judge import Treatment
 from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample
 
@@ -80,7 +81,7 @@ def test_an_api_server_that_refuses_leaves_the_room_free(clock: Clock) -> None:
 
 
 def test_a_pod_that_nothing_aligns_is_bound_whatever_is_known(clock: Clock) -> None:
-    service = make_service(Settings(unknown_nodes="refuse"), clock)
+    service = make_service(Settings(unknown_nodes=Treatment.REFUSE), clock)
     service.link.binder = Answers(Bound())
     pod = pod_of(name="p")
     pod["status"]["qosClass"] = "Burstable"

@@ -1,11 +1,11 @@
-"""Run the benchmarks named, or all: `python -m tests.bench [replay] [filter_http] [preempt]`."""
+"""Run the benchmarks named, or all: `python -m tests.bench [replay] [filter_http] [bind_http] …`."""
 
 import importlib
 import sys
 
 from rich.console import Console
 
-ALL = ("replay", "filter_http", "preempt", "capacity")
+ALL = ("replay", "filter_http", "bind_http", "preempt", "capacity")
 
 
 def main() -> None:

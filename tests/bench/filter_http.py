@@ -41,9 +41,9 @@ def run(console: Console) -> None:
     """Measure and print."""
     states = distinct_states()
     for nodes in CLUSTERS:
-        with _server() as port:
+        with server() as port:
             connection = http.client.HTTPConnection("127.0.0.1", port)
-            names = _load(connection, states, nodes, console)
+            names = load(connection, states, nodes, console)
             console.print(_measure(connection, names))
 
 
@@ -64,7 +64,8 @@ def distinct_states() -> list[SampleNode]:
 
 
 @contextmanager
-def _server() -> Iterator[int]:
+def server() -> Iterator[int]:
+    """A server in a process of its own; gives its port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     process = subprocess.Popen([sys.executable, "-m", "tests.bench.server", str(port)])
@@ -84,21 +85,21 @@ def _server() -> Iterator[int]:
         process.wait()
 
 
-def _load(connection: http.client.HTTPConnection, states: list[SampleNode], nodes: int, console: Console) -> list[str]:
+def load(connection: http.client.HTTPConnection, states: list[SampleNode], nodes: int, console: Console) -> list[str]:
     names = [f"ip-10-{i // 250}-{i % 250}-17.eu-central-1.compute.internal" for i in range(nodes)]
     documents = [report_of(state) for state in states]
     seconds = 0.0
     for i, name in enumerate(track(names, f"{nodes} nodes report", console=console, transient=True)):
         body = orjson.dumps({**documents[i % STATES], "node_name": name})
         started = time.perf_counter()
-        _call(connection, "PUT", f"/v1/nodes/{name}/report", body)
+        call(connection, "PUT", f"/v1/nodes/{name}/report", body)
         seconds += time.perf_counter() - started
     console.print(f"{nodes} reports of {len(body)} bytes taken in: {seconds / nodes * 1000:.2f} ms each")
     random.Random(1).shuffle(names)
     return names
 
 
-def _call(connection: http.client.HTTPConnection, method: str, path: str, body: bytes) -> bytes:
+def call(connection: http.client.HTTPConnection, method: str, path: str, body: bytes) -> bytes:
     connection.request(method, path, body, {"Content-Type": "application/json"})
     response = connection.getresponse()
     reply = response.read()
@@ -116,13 +117,13 @@ def _measure(connection: http.client.HTTPConnection, names: list[str]) -> Table:
         for pod in itertools.islice(pods, calls):
             body = orjson.dumps(args_of(pod, *names))
             started = time.perf_counter()
-            _call(connection, "POST", path, body)
+            call(connection, "POST", path, body)
             millis.append((time.perf_counter() - started) * 1000)
         return sorted(millis)
 
     def passing(cpus: int) -> int:
         body = orjson.dumps(args_of(pod_of(cpus, "16Gi"), *names))
-        return len(orjson.loads(_call(connection, "POST", "/scheduler/filter", body))["NodeNames"])
+        return len(orjson.loads(call(connection, "POST", "/scheduler/filter", body))["NodeNames"])
 
     small, large = passing(SMALL), passing(LARGE)
     new = _new_shapes()

@@ -1,0 +1,148 @@
+"""The bind verb over HTTP, with 5,000 nodes, next to an echo: three processes, the API server a fake one on loopback.
+
+`bind` is our call, the API server's binding in it; `binding alone` is the same write without us. `filter after a bind`:
+the next pod of the same shape, when one node of 5,000 is of a new class.
+"""
+
+import http.client
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+import yaml
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from tests.bench.filter_http import SERVER_START_SECONDS, call, distinct_states, load, server
+from tests.reports import args_of, pod_of
+
+NODES = 5000
+CALLS = 200
+WARM_UP_CALLS = 20
+CPUS = 2
+
+
+def run(console: Console) -> None:
+    """Measure and print."""
+    states = distinct_states()
+    with tempfile.TemporaryDirectory() as directory, _api_server() as api:
+        kubernetes = http.client.HTTPConnection(urlsplit(api).netloc)
+        names = [f"ip-10-{i // 250}-{i % 250}-17.eu-central-1.compute.internal" for i in range(NODES)]
+        for name in track(names, "nodes into the API server", console=console, transient=True):
+            _send(kubernetes, "POST", "/api/v1/nodes", {"metadata": {"name": name}})
+        os.environ["NUMA_EXTENDER_KUBECONFIG"] = str(_kubeconfig(Path(directory), api))
+        try:
+            with server() as port:
+                connection = http.client.HTTPConnection("127.0.0.1", port)
+                _wait_ready(connection)
+                console.print(_measure(connection, kubernetes, load(connection, states, NODES, console)))
+        finally:
+            del os.environ["NUMA_EXTENDER_KUBECONFIG"]
+
+
+@contextmanager
+def _api_server() -> Iterator[str]:
+    command = [sys.executable, "-m", "tests.fakes.apiserver"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+def _kubeconfig(directory: Path, url: str) -> Path:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path = directory / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def _wait_ready(connection: http.client.HTTPConnection) -> None:
+    deadline = time.monotonic() + SERVER_START_SECONDS
+    while True:
+        connection.request("GET", "/readyz")
+        response = connection.getresponse()
+        response.read()
+        if response.status == 200:
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError("the extender is not ready")
+        time.sleep(0.05)
+
+
+def _send(connection: http.client.HTTPConnection, method: str, path: str, document: object) -> None:
+    connection.request(method, path, orjson.dumps(document), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    said = response.read()
+    if response.status >= 300:
+        raise RuntimeError(said.decode())
+
+
+def _measure(connection: http.client.HTTPConnection, kubernetes: http.client.HTTPConnection, names: list[str]) -> Table:
+    dice = random.Random(1)
+    rows: dict[str, list[float]] = {"echo": [], "binding alone": [], "bind": [], "filter after a bind": []}
+
+    def timed(row: str, work: Callable[[], bytes | None]) -> bytes | None:
+        started = time.perf_counter()
+        reply = work()
+        rows[row].append((time.perf_counter() - started) * 1000)
+        return reply
+
+    for i in range(CALLS + WARM_UP_CALLS):
+        if i == WARM_UP_CALLS:
+            rows = {row: [] for row in rows}
+        ours, alone = _pod(f"ours-{i}"), _pod(f"alone-{i}")
+        for pod in (ours, alone):
+            _send(kubernetes, "POST", "/api/v1/namespaces/default/pods", pod)
+        body = orjson.dumps(args_of(ours, *names))
+        timed("echo", lambda body=body: call(connection, "POST", "/echo", body))  # type: ignore[misc]
+        reply = timed("filter after a bind", lambda body=body: call(connection, "POST", "/scheduler/filter", body))  # type: ignore[misc]
+        assert reply is not None
+        node = dice.choice(orjson.loads(reply)["NodeNames"])
+        bind = _bind_body(ours, node)
+        reply = timed("bind", lambda bind=bind: call(connection, "POST", "/scheduler/bind", bind))  # type: ignore[misc]
+        assert reply == b'{"Error":""}', reply
+        binding = {"metadata": {"name": f"alone-{i}"}, "target": {"name": node}}
+        path = f"/api/v1/namespaces/default/pods/alone-{i}/binding"
+        timed("binding alone", lambda binding=binding, path=path: _send(kubernetes, "POST", path, binding))  # type: ignore[misc]
+    return _table(rows, len(names))
+
+
+def _pod(name: str) -> dict[str, Any]:
+    return pod_of(CPUS, "1Gi", name=name)
+
+
+def _bind_body(pod: dict[str, Any], node: str) -> bytes:
+    metadata = pod["metadata"]
+    return orjson.dumps(
+        {"PodName": metadata["name"], "PodNamespace": "default", "PodUID": metadata["uid"], "Node": node}
+    )
+
+
+def _table(rows: dict[str, list[float]], nodes: int) -> Table:
+    table = Table(title=f"bind, {nodes} nodes")
+    for heading in ("request", "median ms", "p99 ms"):
+        table.add_column(heading, justify="left" if heading == "request" else "right")
+    for what, millis in rows.items():
+        millis.sort()
+        table.add_row(what, f"{statistics.median(millis):.2f}", f"{millis[int(len(millis) * 0.99)]:.2f}")
+    return table
