@@ -14,6 +14,16 @@ from extender.replay.verdict import Certainty
 from extender.verbs.free_room import free_cpus, free_devices, numa_room
 
 Json = dict[str, object]
+_NOTHING_KNOWN: Final[Mapping[str, object]] = {
+    "sockets": [],
+    "topology": [],
+    "shared_cpus": "",
+    "reserved_cpus": "",
+    "cpu_options": {},
+    "topology_options": {},
+    "device_list": {},
+    "holders": [],
+}
 _NO_POD: Final[tuple[None, None]] = (None, None)
 
 
@@ -114,7 +124,7 @@ def describe(record: NodeRecord, now: float) -> Json:
         "zones": facts.get("zones", []),
     }
     if state is None or kubelet is None:
-        return detail
+        return {**detail, **_NOTHING_KNOWN}
     return detail | {
         "sockets": _sockets(kubelet),
         "topology": _topology(kubelet, state),

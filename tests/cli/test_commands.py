@@ -1,0 +1,181 @@
+"""The commands for people: the same from a server as from files, in every form, and plain words when it goes wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+import pytest
+import yaml
+
+from extender.__main__ import COMMANDS, main
+from extender.cli.asking import complete_node
+from tests.cli.conftest import Run
+from tests.reports import args_of, pod_of, report_of, sample
+
+
+def _commands(manifest: str) -> dict[str, list[str]]:
+    return {
+        "what-if": ["what-if", "-f", manifest, "--explain"],
+        "hypothetical": ["what-if", "-f", manifest, "--copy", "node-a", "--empty", "--machine", "dual-64"],
+        "capacity": ["capacity", "-f", manifest, "-f", manifest],
+        "nodes": ["nodes"],
+        "map": ["map", "node-a"],
+    }
+
+
+def _steady(document: Any) -> Any:  # noqa: ANN401 - JSON
+    """Without what depends on when it was asked."""
+    if isinstance(document, dict):
+        return {key: _steady(value) for key, value in document.items() if key != "heard_seconds_ago"}
+    return [_steady(each) for each in document] if isinstance(document, list) else document
+
+
+@pytest.mark.parametrize("command", ["what-if", "hypothetical", "capacity", "nodes", "map"])
+def test_a_server_and_report_files_answer_alike_in_every_form(
+    run: Run, manifest: str, reports: list[str], server: str, command: str
+) -> None:
+    args = _commands(manifest)[command]
+
+    offline = json.loads(run(*args, *reports, "-o", "json").stdout)
+    remote = json.loads(run(*args, "--server", server, "-o", "json").stdout)
+    as_yaml = yaml.safe_load(run(*args, *reports, "-o", "yaml").stdout)
+    table = run(*args, *reports).stdout
+
+    assert _steady(offline) == _steady(remote) == _steady(as_yaml)
+    assert "node-a" in table
+    assert max(map(len, table.splitlines())) <= 110
+
+
+def test_what_if_says_where_and_why_not(run: Run, manifest: str, reports: list[str]) -> None:
+    output = run("what-if", "-f", manifest, "--explain", *reports).stdout
+
+    assert "Deployment default/solver (Guaranteed) asks for 12 cpu, 2Gi memory" in output
+    assert "✓ fits" in output
+    assert "would fit: 8 CPUs instead of 12 in container app" in output
+    assert "app: takes CPUs 1-6,17-22" in output
+    assert "of 2 nodes: 1 fit, 1 refused" in output
+
+
+def test_changes_of_a_copy_come_from_options(run: Run, manifest: str, reports: list[str], tmp_path: Path) -> None:
+    added = tmp_path / "added.json"
+    added.write_text(json.dumps(pod_of(8)))
+
+    def outcome(*args: str) -> str:
+        output = run("what-if", "-f", manifest, "--copy", "node-a", *args, *reports, "-o", "json").stdout
+        (node,) = json.loads(output)["nodes"]
+        return str(node["outcome"])
+
+    assert outcome() == "topology"
+    assert outcome("--set", "topologyManagerPolicy=best-effort") == "fits"
+    assert outcome("--remove-pod", "demo/w-0") == "fits"
+    assert outcome("--empty") == "fits"
+    assert outcome("--empty", "--add-pod", str(added), "--add-pod", str(added)) == "topology"
+    assert outcome("--set", "cpuManagerPolicyOptions.full-pcpus-only=true", "--kubelet-version", "1.30.0") == "topology"
+
+
+def test_a_manifest_can_come_from_standard_input(run: Run, reports: list[str]) -> None:
+    output = run("capacity", "-f", "-", *reports, stdin=json.dumps(pod_of(4))).stdout
+
+    assert "pods fit on 2 nodes" in output
+
+
+def test_explain_tells_the_last_calls_about_a_pod(run: Run, server: str) -> None:
+    for name in ("solver-0", "solver-1"):
+        httpx.post(
+            f"{server}/scheduler/filter", json=args_of(pod_of(12, name=name), "node-a", "node-b")
+        ).raise_for_status()
+
+    output = run("explain", "default/solver-1", "--node", "node-a", "--server", server).stdout
+
+    assert "filter, 0 s ago: 1 of 2 nodes pass" in output
+    assert "✗ 1: NUMA alignment is not possible on the node now (node-a)" in output
+    assert "node-a: NUMA alignment is not possible on the node now (TopologyAffinityError: " in output
+    assert run("explain", "uid-solver-0", "--server", server).stdout.startswith("default/solver-0")
+    assert (
+        "part of several: default/solver-0, default/solver-1"
+        in run("explain", "solver", "--server", server, code=1).output
+    )
+    assert "no call about 'x'" in run("explain", "x", "--server", server, code=1).output
+    assert "ask a server" in run("explain", "x", "--report", "r.json", code=2).output
+
+
+def test_the_map_shows_who_holds_what(run: Run, reports: list[str]) -> None:
+    output = run("map", "node-a", *reports).stdout
+
+    assert "node-a  v1.36.2  single-numa-node/container  14 of 32 CPUs free  exact" in output
+    assert "│      0 -aaaa···" in output
+    assert "│      8 bbbb····" in output
+    assert "31Gi free" in output
+    assert "b vendor.example/gpu: 0 of 1 free" in output
+    assert "a demo/w-0: app CPUs 1-4,17-20, 2Gi memory on NUMA 0, gpu-0" in output
+
+
+def test_the_map_of_a_node_that_is_not_known_says_what_is_missing(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps({**report_of(sample("node-x")), "kubelet_version": None}))
+
+    output = run("map", "node-x", "--report", str(file)).stdout
+
+    assert "too little is known" in output
+    assert "kubelet_version: not known" in output
+
+
+FAULTS: dict[str, tuple[list[str], str]] = {
+    "no file": (["what-if", "-f", "nowhere.yaml"], "nowhere.yaml: No such file"),
+    "no report": (["nodes", "--report", "nowhere.json"], "nowhere.json: No such file"),
+    "no server": (["nodes", "--server", "http://127.0.0.1:9"], "cannot ask http://127.0.0.1:9"),
+    "no URL": (["nodes", "--server", "127.0.0.1"], "cannot ask"),
+    "no token": (["nodes", "--token-file", "nowhere"], "nowhere: No such file"),
+    "no certificates": (["nodes", "--ca-file", "nowhere"], "nowhere: No such file"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_goes_wrong_is_said_in_plain_words(run: Run, fault: str) -> None:
+    args, words = FAULTS[fault]
+
+    output = run(*args, code=1).output
+
+    assert words in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        ("a: [", "not YAML"),
+        ("[]", "not a manifest"),
+        ("kind: Service", "kind: 'Service' is none of Pod"),
+        ("spec: {containers: [{name: a, resources: {limits: {cpu: x}}}]}", "containers[0].resources.limits.cpu: 'x'"),
+    ],
+)
+def test_a_bad_manifest_is_told_with_its_path(run: Run, reports: list[str], manifest: str, words: str) -> None:
+    assert words in run("what-if", "-f", "-", *reports, code=1, stdin=manifest).output
+
+
+def test_options_that_make_no_sense_are_told(run: Run, manifest: str, reports: list[str], tmp_path: Path) -> None:
+    no_report = tmp_path / "no.json"
+    no_report.write_text("{}")
+
+    assert "name one with --copy" in run("what-if", "-f", manifest, "--empty", *reports, code=2).output
+    assert "FIELD=VALUE" in run("what-if", "-f", manifest, "--copy", "node-a", "--set", "x", *reports, code=2).output
+    assert "not a node report" in run("nodes", "--report", str(no_report), code=1).output
+    assert "no report of node 'x'" in run("map", "x", *reports, code=1).output
+    assert "policy" in run("nodes", "--policy", "strict", *reports, code=1).output
+
+
+def test_every_command_has_help_and_completion(run: Run, server: str) -> None:
+    overview = run("--help").stdout
+
+    for name in COMMANDS:
+        assert name in overview
+        assert run(name, "--help").stdout.startswith("Usage: ")
+    assert isinstance(main, click.Group)
+    command = main.get_command(click.Context(main), "map")
+    assert command is not None
+    context = command.make_context("map", ["node-a", "--server", server], resilient_parsing=True)
+    assert complete_node(context, command.params[0], "node-") == ["node-a", "node-b"]
+    context.params["server"] = "http://127.0.0.1:9"
+    assert complete_node(context, command.params[0], "node-") == []
