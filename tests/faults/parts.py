@@ -1,0 +1,181 @@
+"""The parts of a cluster as processes that can be killed, and the parties that keep talking to them.
+
+The extender and the exporter are the real programs in processes of their own; kill means SIGKILL. The API server is the
+fake one of this process: its "death" is that it hangs up on everybody and its port stays closed. Exporters of nodes
+whose files do not matter are played by `Reporter`.
+"""
+
+import contextlib
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import orjson
+import yaml
+
+from extender.demo.nodes import SampleNode
+from tests.reports import report_of
+
+JSON = Any
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+def kubeconfig(directory: Path, url: str) -> Path:
+    path = directory / "kubeconfig"
+    document = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "s", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "s", "user": "u"}}],
+    }  # fmt: skip
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@dataclass
+class Process:
+    """A program that is started again and again. `kills`: how often it was killed."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    log: Path | None = None
+    kills: int = 0
+    peak_rss_bytes: int = 0
+    _running: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self.log or Path(os.devnull)).open("ab") as log:
+            self._running = subprocess.Popen(
+                [sys.executable, *self.command], env={**os.environ, **self.environment}, stderr=log, stdout=log
+            )
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> int:
+        """End the process; its exit code."""
+        assert self._running is not None
+        self.note_memory()
+        self._running.send_signal(how)
+        self.kills += how is signal.SIGKILL
+        return self._running.wait(30)
+
+    @property
+    def rss_bytes(self) -> int:
+        """Resident memory now; 0 when it does not run."""
+        if self._running is None:
+            return 0
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{self._running.pid}/status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) * 1024
+        return 0
+
+    def note_memory(self) -> int:
+        rss = self.rss_bytes
+        self.peak_rss_bytes = max(self.peak_rss_bytes, rss)
+        return rss
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._running is not None and self._running.poll() is None:
+            self._running.kill()
+            self._running.wait(30)
+
+
+class Extender(Process):
+    """`numa-extender serve` on a port of its own; `settings` as in the environment, without prefix."""
+
+    def __init__(self, log: Path, **settings: object) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        named = {f"NUMA_EXTENDER_{name.upper()}": str(value) for name, value in settings.items()}
+        environment = {"NUMA_EXTENDER_PORT": str(self.port), "NUMA_EXTENDER_DRAIN_SECONDS": "0", **named}
+        super().__init__(("-m", "extender", "serve", "--log-level", "warning"), environment, log)
+
+    def post(self, path: str, document: object, seconds: float = 8.0) -> JSON:
+        """The parsed reply; None if there was none, or not with status 200."""
+        try:
+            body = orjson.dumps(document)
+            reply = httpx.post(self.url + path, content=body, timeout=seconds, trust_env=False)
+        except httpx.TransportError:
+            return None
+        return reply.json() if reply.status_code == 200 else None
+
+    def get(self, path: str) -> httpx.Response | None:
+        try:
+            return httpx.get(self.url + path, timeout=5, trust_env=False)
+        except httpx.TransportError:
+            return None
+
+    def is_ready(self) -> bool:
+        reply = self.get("/readyz")
+        return reply is not None and reply.status_code == 200
+
+    def metric(self, sample: str) -> float:
+        """The value of one sample; 0 if there is none."""
+        reply = self.get("/metrics")
+        for line in reply.text.splitlines() if reply is not None else ():
+            if line.startswith(sample + " "):
+                return float(line.rsplit(" ", 1)[1])
+        return 0.0
+
+
+class Reporter:
+    """Exporters of *nodes*: a heartbeat to every extender each *interval* seconds, the report where it is asked for."""
+
+    def __init__(self, nodes: Sequence[SampleNode], urls: Sequence[str], interval: float = 0.2) -> None:
+        self._bodies = {node.name: orjson.dumps(report_of(node)) for node in nodes}
+        self._urls, self._interval = urls, interval
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.unexpected: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        with httpx.Client(trust_env=False, timeout=5) as client:
+            while not self._stop.wait(self._interval):
+                for url in self._urls:
+                    with contextlib.suppress(httpx.TransportError):
+                        self._tell(client, url)
+
+    def _tell(self, client: httpx.Client, url: str) -> None:
+        for name, body in self._bodies.items():
+            beat = {"boot_id": "boot-1", "sequence": 1, "digest": hashlib.sha256(body).hexdigest(), "observed_at": 1.0}
+            status = client.post(f"{url}/v1/nodes/{name}/heartbeat", content=orjson.dumps(beat)).status_code
+            if status in (404, 409):
+                status = client.put(f"{url}/v1/nodes/{name}/report", content=body).status_code
+            if status not in (200, 204):
+                self.unexpected.append(f"{name}: {status}")
+
+
+def until(condition: Callable[[], object], seconds: float = 30.0, what: str = "it") -> float:
+    """Wait for the condition; how many seconds it took."""
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < seconds, f"{what} did not happen within {seconds} s"
+        time.sleep(0.02)
+    return time.monotonic() - started

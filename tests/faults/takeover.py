@@ -1,0 +1,150 @@
+"""Two extenders behind one lease, pods coming in, and the leader killed at any moment.
+
+What must hold at the end, of the truth in the API server:
+- Every pod is on one node, or no node takes it; none was lost on the way.
+- Each node's kubelet, shown its pods in the order of their bindings, admits every one of them: nobody bound a pod onto
+  room that the other had given away.
+"""
+
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from extender.demo.nodes import SampleNode
+from extender.replay.admission import admit
+from extender.replay.pod import resolve
+from extender.replay.verdict import Admitted
+from extender.wire.pods import pod_from_json
+from tests.fakes.apiserver import FakeApiServer
+from tests.faults.parts import JSON, Extender, Reporter, kubeconfig, until
+from tests.reports import args_of, pod_of, sample
+
+LEASE_SECONDS = 3
+
+
+@dataclass
+class Story:
+    """What happened. `seconds_without_leader`: from each kill to the next binding."""
+
+    bound: int = 0
+    nowhere: int = 0
+    kills: int = 0
+    errors: int = 0
+    refused_at_bind: int = 0
+    seconds_without_leader: list[float] = field(default_factory=list)
+    false_admits: list[str] = field(default_factory=list)
+    peak_rss_bytes: int = 0
+
+
+def play(directory: Path, *, seed: int, kills: int, nodes: int = 4, pods: int = 60) -> Story:
+    """One story. The same seed kills at the same pods and phases, not at the same microseconds."""
+    chance = random.Random(seed)
+    cluster = [sample(f"node-{i}") for i in range(nodes)]
+    names = [node.name for node in cluster]
+    killing = sorted(chance.sample(range(5, pods - 2), kills))
+    story = Story()
+    with FakeApiServer() as server:
+        for name in names:
+            server.nodes.create({"metadata": {"name": name}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.2"}}})
+        settings = {
+            "kubeconfig": kubeconfig(directory, server.url), "lease": "on", "lease_seconds": LEASE_SECONDS,
+            "bind_seconds": 0.9, "unknown_nodes": "refuse", "read_rate": 1000,
+        }  # fmt: skip
+        extenders = [Extender(directory / f"extender-{i}.log", **settings) for i in range(2)]
+        with extenders[0], extenders[1], Reporter(cluster, [e.url for e in extenders]) as reporter:
+            until(lambda: all(knows(e) == nodes for e in extenders), 60, "warmth")
+            until(lambda: sum(leads(e) for e in extenders) == 1, 30, "a leader")
+            for index in range(pods):
+                cpu, memory = chance.choice((1, 2, 3, 4, 6)), f"{chance.choice((1, 2, 4))}Gi"
+                pod = server.pods.create(pod_of(cpu, memory, name=f"p{index}"))
+                if index in killing:
+                    kill_leader(extenders, server, names, pod, chance, story)
+                schedule(extenders, server, names, pod, story)
+            assert reporter.unexpected == []
+            story.peak_rss_bytes = max(e.note_memory() or e.peak_rss_bytes for e in extenders)
+        check(server, cluster, story)
+    return story
+
+
+def knows(extender: Extender) -> float:
+    return extender.metric('numa_extender_nodes{certainty="exact"}')
+
+
+def leads(extender: Extender) -> bool:
+    return extender.metric("numa_extender_leader") == 1.0
+
+
+def schedule(extenders: list[Extender], server: FakeApiServer, names: list[str], pod: JSON, story: Story) -> None:
+    """As kube-scheduler would: filter, choose, bind; begin again on an error, with either extender."""
+    deadline = time.monotonic() + 60
+    for attempt in range(10_000):
+        assert time.monotonic() < deadline, f"{pod['metadata']['name']} was not scheduled in a minute"
+        extender = extenders[attempt % 2]
+        answer = extender.post("/scheduler/filter", args_of(pod, *names))
+        if answer is None or answer["Error"]:
+            story.errors += 1
+            time.sleep(0.05)
+            continue
+        if not answer["NodeNames"]:
+            reasons = set(answer["FailedAndUnresolvableNodes"].values())
+            if any("not known" in reason or "stale" in reason for reason in reasons):
+                time.sleep(0.05)
+                continue
+            story.nowhere += 1
+            return
+        error = bind(extender, pod, answer["NodeNames"][0])
+        if error == "":
+            story.bound += 1
+            return
+        story.refused_at_bind += 1
+        if (server.pods.get(pod["metadata"]["name"]) or {})["spec"].get("nodeName"):
+            story.bound += 1  # the reply was lost; the scheduler sees the node name and drops the pod
+            return
+        time.sleep(0.02)
+
+
+def bind(extender: Extender, pod: JSON, node: str) -> str | None:
+    meta = pod["metadata"]
+    args = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
+    reply = extender.post("/scheduler/bind", args)
+    return None if reply is None else str(reply["Error"])
+
+
+def kill_leader(
+    extenders: list[Extender], server: FakeApiServer, names: list[str], pod: JSON, chance: random.Random, story: Story
+) -> None:
+    """Kill the leader, before, within or after the binding of *pod*; start it again later."""
+    leader = next((e for e in extenders if leads(e)), extenders[0])
+    passed = (leader.post("/scheduler/filter", args_of(pod, *names)) or {}).get("NodeNames") or names
+    server.faults.latency = chance.choice((0.0, 0.02, 0.1))
+    binding = threading.Thread(target=bind, args=(leader, pod, passed[0]))
+    binding.start()
+    time.sleep(chance.choice((0.0, 0.005, 0.02, 0.05, 0.15)))
+    leader.kill()
+    killed_at = time.monotonic()
+    binding.join()
+    server.faults.latency = 0.0
+    leader.start()
+    until(lambda: any(leads(e) for e in extenders), 30, "a takeover")
+    story.seconds_without_leader.append(time.monotonic() - killed_at)
+    story.kills += 1
+
+
+def check(server: FakeApiServer, cluster: list[SampleNode], story: Story) -> None:
+    """Show every node's kubelet its pods."""
+    pods = server.pods.list()
+    bound = [pod for pod in pods if pod["spec"].get("nodeName")]
+    assert len(bound) == story.bound, "a pod was lost, or bound behind the scheduler's back"
+    assert len(pods) == story.bound + story.nowhere
+    for node in cluster:
+        state = node.state
+        mine = [pod for pod in bound if pod["spec"]["nodeName"] == node.name]
+        for document in sorted(mine, key=lambda pod: int(pod["metadata"]["resourceVersion"])):
+            pod = pod_from_json(document, "pod")
+            outcome = admit(node.kubelet, state, resolve(pod, node.kubelet.rules))
+            if isinstance(outcome.verdict, Admitted):
+                state = outcome.state
+            else:
+                story.false_admits.append(f"{pod.name} on {node.name}: {outcome.verdict.message}")
