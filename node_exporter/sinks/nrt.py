@@ -7,6 +7,9 @@ Laws of this file
   reply says who it was. Two publishers in one object would give readers a node that never was.
 - The object belongs to its Node, so that it goes with it. The Node's UID is in our own token (Kubernetes 1.30 and
   later); else the Node is asked for, and without the right to do so the object has no owner.
+
+RBAC: `get`, `create`, `patch` on noderesourcetopologies (topology.node.k8s.io); `get` on nodes only before 1.30. RBAC
+cannot say "only of your own node"; an admission policy that compares name and token can.
 """
 
 import base64

@@ -15,7 +15,8 @@ from extender.app import make_service
 from extender.demo.nodes import SampleNode, Workload
 from extender.kube.access import plain
 from extender.kube.changes import Batch, Gone, Seen
-from extender.kube.topologies import TopologyFeed, TopologyRecord, decode_topology
+from extender.kube.client import KubeClient
+from extender.kube.topologies import TopologyFeed, TopologyRecord, decode_topology, watch_topologies
 from extender.live import connected
 from extender.replay.verdict import Certainty
 from extender.settings import Settings
@@ -53,6 +54,22 @@ def publish(server: FakeApiServer, content: NodeReport) -> Outcome:
 def answer(service: Service, cpus: int, name: str = "n1") -> Judgement:
     (node_class,) = service.cluster.classes_of([name], service.clock())
     return service.judge(PodShape(pod_from_json(pod_of(cpus))), node_class)
+
+
+def test_two_rights_are_enough(server: FakeApiServer) -> None:
+    resource = "topology.node.k8s.io/noderesourcetopologies"
+    server.access.grants = {"system:anonymous": {("list", resource), ("watch", resource)}}
+    server.topologies.create(_of_nfd(available=3))
+    told: list[Batch[TopologyRecord]] = []
+    client = KubeClient(plain(server.url))
+    watch = watch_topologies(client, told.append, QUICK)
+    watch.start()
+    assert watch.wait_synced(10)
+    assert watch.stop()
+    client.close()
+
+    assert [change.value.name for batch in told for change in batch.changes] == ["n1"]
+    assert server.access.used() == {("list", resource), ("watch", resource)}
 
 
 async def until(condition: Callable[[], bool]) -> None:

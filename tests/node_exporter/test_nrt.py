@@ -2,6 +2,9 @@
 
 import base64
 import gzip
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -217,6 +220,66 @@ def test_the_owner_is_in_the_token(report: NodeReport, server: FakeApiServer, tm
     stored = server.topologies.get("n1")
     assert stored is not None
     assert stored["metadata"]["ownerReferences"][0]["uid"] == "from-token"
+
+
+def test_three_rights_are_enough(report: NodeReport, server: FakeApiServer, tmp_path: Path) -> None:
+    claims = {"kubernetes.io": {"node": {"name": "n1", "uid": "u"}}}
+    text = f"e30.{base64.urlsafe_b64encode(orjson.dumps(claims)).decode()}.c2ln"
+    (tmp_path / "token").write_text(text)
+    topologies = "topology.node.k8s.io/noderesourcetopologies"
+    server.access.tokens = {text: "exporter"}
+    server.access.grants = {"exporter": {("get", topologies), ("patch", topologies)}}
+    sink = sink_for(server, token=tmp_path / "token", refresh=0.0)
+
+    assert sink.put_report(report, b"").outcome is Outcome.ACCEPTED
+    assert sink.post_heartbeat(b"").outcome is Outcome.ACCEPTED
+    server.access.grants = {"exporter": set()}
+    refused = sink.put_report(report, b"")
+    sink.close()
+
+    assert refused.outcome is Outcome.REFUSED
+    assert "cannot patch" in refused.detail
+
+
+def test_an_object_without_owner_is_better_than_none(report: NodeReport, server: FakeApiServer, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("opaque")
+    topologies = "topology.node.k8s.io/noderesourcetopologies"
+    server.access.tokens = {"opaque": "exporter"}
+    server.access.grants = {"exporter": {("get", topologies), ("patch", topologies)}}
+    sink = sink_for(server, token=tmp_path / "token")
+
+    assert sink.put_report(report, b"").outcome is Outcome.ACCEPTED
+    sink.close()
+    stored = server.topologies.get("n1")
+    assert stored is not None
+    assert "ownerReferences" not in stored["metadata"]
+
+
+def test_the_program_publishes_where_it_is_told(server: FakeApiServer, tmp_path: Path) -> None:
+    root = write_scenario(tmp_path / "node", SCENARIO, STATE)
+    (tmp_path / "token").write_text("opaque")
+    command = [sys.executable, "-m", "node_exporter", "run", "--once", "--listen", "", "--node-name", "n1"]
+    command += ["--root", str(root), "--nrt", "--api-url", server.url, "--api-token-file", str(tmp_path / "token")]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stderr
+    stored = server.topologies.get("n1")
+    assert stored is not None
+    assert stored["metadata"]["annotations"][REPORT]
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"), [(["--push", "http://x"], "either --push URL or --nrt"), ([], "Not in a pod")]
+)
+def test_where_to_publish_must_be_clear(more: list[str], fault: str) -> None:
+    command = [sys.executable, "-m", "node_exporter", "run", "--nrt", *more]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("KUBERNETES_")}
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+    assert done.returncode == 2
+    assert fault in done.stderr
 
 
 def test_an_api_server_in_trouble_is_a_reply(report: NodeReport) -> None:
