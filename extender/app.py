@@ -30,6 +30,7 @@ from extender.cluster.state import ClusterState
 from extender.duties import on_duty
 from extender.hosting import guard, make_server
 from extender.kube.running import WatchedPods
+from extender.kube.surroundings import WatchedSurroundings
 from extender.live import connected
 from extender.metrics import Metrics
 from extender.settings import Settings
@@ -38,6 +39,7 @@ from extender.verbs.judge import make_judge
 from extender.verbs.memo import VerdictMemo
 from extender.verbs.running_pods import UNWATCHED
 from extender.verbs.strategies import make_strategy
+from extender.verbs.surroundings import nothing_known
 from extender.verbs.waiting import WaitingPods
 from extender.verbs.weights import Weights
 
@@ -71,6 +73,7 @@ def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic
         audit=audit,
         barrier=Barrier(settings.barrier_seconds, clock),
         running=WatchedPods() if settings.watches else UNWATCHED,
+        surroundings=WatchedSurroundings() if settings.watches else nothing_known,
         waiting=WaitingPods(settings.max_refused_pods, settings.refused_seconds),
     )
 

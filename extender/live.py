@@ -25,6 +25,7 @@ from extender.kube.nodes import NodeRecord, watch_nodes
 from extender.kube.pdbs import DisruptionBudget, watch_budgets
 from extender.kube.pods import PodRecord, watch_pods
 from extender.kube.running import WatchedPods
+from extender.kube.surroundings import WatchedSurroundings
 from extender.kube.topologies import TopologyFeed, watch_topologies
 from extender.kube.watch import Watch, WatchSettings
 from extender.verbs.bind import BindOutcome, Bound, Unbound, Unsure
@@ -61,9 +62,10 @@ class Live:
 
     def __init__(self, service: Service, client: KubeClient, settings: WatchSettings) -> None:
         self._service = service
-        running = service.running
+        running, surroundings = service.running, service.surroundings
         assert isinstance(running, WatchedPods)
-        self._running = running
+        assert isinstance(surroundings, WatchedSurroundings)
+        self._running, self._surroundings = running, surroundings
         self._feed = ClusterFeed(service.cluster, service.pods, service.clock, service.barrier.seen)
         self._handoffs: list[LoopHandoff[Any]] = []
         self._watches: dict[str, Watch[Any]] = {
@@ -118,12 +120,14 @@ class Live:
     def _take_pods(self, batch: Batch[PodRecord]) -> None:
         was_complete = self._feed.pods_complete
         self._running.apply_pods(batch)
+        self._surroundings.apply_pods(batch)
         self._feed.apply_pods(batch)
         if self._feed.pods_complete is not was_complete:
             self.check()
 
     def _take_nodes(self, batch: Batch[NodeRecord]) -> None:
         was_complete = self._feed.nodes_complete
+        self._surroundings.apply_nodes(batch)
         self._feed.apply_nodes(batch)
         if self._feed.nodes_complete is not was_complete:
             self.check()

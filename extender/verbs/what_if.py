@@ -50,7 +50,7 @@ class Answer:
             return "unknown" if self.certainty is Certainty.UNKNOWN else "topology"
         if self.scheduler.outcome == "fails":
             return "scheduler"
-        return "unknown" if self.certainty is Certainty.UNKNOWN else "fits"
+        return "unknown" if self.certainty is Certainty.UNKNOWN or self.verdict is None else "fits"
 
 
 def what_if(workload: Workload, subjects: Sequence[Subject], judge: Judge) -> list[Answer]:
