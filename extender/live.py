@@ -73,7 +73,9 @@ class Live:
             "pods": watch_pods(client, self._handoff(self._take_pods), settings),
             "budgets": watch_budgets(client, self._handoff(self._take_budgets), settings),
         }
-        self._topologies = TopologyFeed(service.cluster, service.clock, max_bytes=service.settings.max_body_bytes)
+        self._topologies = TopologyFeed(
+            service.cluster, service.clock, max_bytes=service.settings.max_body_bytes, uid_of=self._feed.uid_of
+        )
         if service.settings.topologies == "on":
             self._watches["topologies"] = watch_topologies(client, self._handoff(self._topologies.apply), settings)
 
@@ -104,6 +106,7 @@ class Live:
         topologies = states.get("topologies")
         if topologies and not topologies.broken and topologies.silent_seconds <= service.settings.watch_silent_seconds:
             self._topologies.confirm()
+            service.metrics.topology_faults.set(len(self._topologies.trouble))
         service.cluster.expire(service.clock())
 
     async def keep_checking(self) -> None:

@@ -100,6 +100,9 @@ class Metrics:
             ("policy", "scope", "kubelet", "certainty", "outcome"),
         )
         self.distrusted = self._gauge("distrusted_nodes", "Nodes that only rank, after too many disagreements.")
+        self.topology_faults = self._gauge(
+            "unreadable_topologies", "NodeResourceTopology objects that could not be taken for what their node is."
+        )
         self.binds = self._counter(
             "binds",
             "Bind calls: `bound`, `unsure` (no answer of the API server), `refused` (no longer fits), `conflict`, "

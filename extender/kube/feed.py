@@ -39,6 +39,10 @@ class ClusterFeed:
         self.pods_complete = False
         self.nodes_complete = False
 
+    def uid_of(self, name: str) -> str:
+        """The UID of the Node of that name; "" if the API server has none."""
+        return self._nodes.get(name, "")
+
     def apply_pods(self, batch: Batch[PodRecord]) -> None:
         """Take in what the watch of pods tells."""
         now = self._clock()

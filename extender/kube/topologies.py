@@ -73,10 +73,15 @@ class _Source:
 
 
 class TopologyFeed:
-    """Applies batches to the cluster, on the event loop. *max_bytes*: the largest report that is unpacked."""
+    """Applies batches to the cluster, on the event loop.
 
-    def __init__(self, cluster: ClusterState, clock: Callable[[], float], *, max_bytes: int) -> None:
-        self._cluster, self._clock, self._max_bytes = cluster, clock, max_bytes
+    *max_bytes*: the largest report that is unpacked. *uid_of*: the UID of a Node, "" if there is none.
+    """
+
+    def __init__(
+        self, cluster: ClusterState, clock: Callable[[], float], *, max_bytes: int, uid_of: Callable[[str], str]
+    ) -> None:
+        self._cluster, self._clock, self._max_bytes, self._uid_of = cluster, clock, max_bytes, uid_of
         self._sources: dict[str, _Source] = {}
         self._confirmed_at = float("-inf")
         self.trouble: dict[str, str] = {}
@@ -134,7 +139,12 @@ class TopologyFeed:
                 self._cluster.observe_counts(counted(source.published, self._cluster.version_of), now)
             else:
                 self._cluster.heartbeat(name, boot_id=held.boot_id, sequence=held.sequence, digest=held.digest, now=now)
-        except (OutdatedError, UnknownNodeError):
+        except UnknownNodeError:
+            if source.published.owner_uid and source.published.owner_uid == self._uid_of(name):
+                self._again(name, source, now)
+            else:
+                del self._sources[name]  # of a node that was deleted
+        except OutdatedError:
             self._again(name, source, now)
         except (WireError, ClusterFullError) as error:
             self.trouble[name] = str(error)

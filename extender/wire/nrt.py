@@ -66,12 +66,14 @@ _OBJECT: Final = TypeAdapter(_Object)
 class Published:
     """One object, as far as it is kept.
 
-    `carried`: the packed report, empty if there is none. `confirmed_at` is the writer's word, for comparing only; the
-    next one is due within `refresh_seconds`. `zones` and `attributes`: of the object, for what carries no report.
+    `owner_uid`: of the Node it belongs to, empty if it names none. `carried`: the packed report, empty if there is none.
+    `confirmed_at` is the writer's word, for comparing only; the next one is due within `refresh_seconds`. `zones` and
+    `attributes`: of the object, for what carries no report.
     """
 
     node_name: str
     publisher: str
+    owner_uid: str
     carried: str
     confirmed_at: str
     refresh_seconds: float
@@ -92,6 +94,7 @@ def published_from_json(value: Mapping[str, object]) -> Published:
     return Published(
         node_name=str(metadata.get("name") or ""),
         publisher=_publisher(metadata.get("managedFields")),
+        owner_uid=_owner(metadata.get("ownerReferences")),
         carried=carried,
         confirmed_at=texts.get(CONFIRMED_AT, ""),
         refresh_seconds=_seconds(texts.get(REFRESH_SECONDS, "")),
@@ -179,6 +182,15 @@ def _publisher(managed: object) -> str:
         if isinstance(entry, dict) and _wrote_zones(entry)
     ]
     return names[-1] if names else ""
+
+
+def _owner(references: object) -> str:
+    uids = [
+        str(entry.get("uid") or "")
+        for entry in (references if isinstance(references, list) else ())
+        if isinstance(entry, dict) and entry.get("kind") == "Node"
+    ]
+    return uids[0] if uids else ""
 
 
 def _wrote_zones(entry: Mapping[str, object]) -> bool:

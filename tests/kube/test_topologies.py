@@ -153,7 +153,7 @@ def service(clock: Clock) -> Service:
 
 @pytest.fixture
 def feed(service: Service, clock: Clock) -> TopologyFeed:
-    return TopologyFeed(service.cluster, clock, max_bytes=1 << 20)
+    return TopologyFeed(service.cluster, clock, max_bytes=1 << 20, uid_of={"n1": "uid-1"}.get)  # type: ignore[arg-type]
 
 
 def tell(feed: TopologyFeed, content: dict[str, Any]) -> TopologyRecord:
@@ -163,8 +163,10 @@ def tell(feed: TopologyFeed, content: dict[str, Any]) -> TopologyRecord:
     return decoded[1]
 
 
-def ours(node: SampleNode, sequence: int = 1, *, refresh: int = 600, **changes: Any) -> dict[str, Any]:
-    content: dict[str, Any] = to_nrt(report(node, sequence, **changes))
+def ours(
+    node: SampleNode, sequence: int = 1, *, refresh: int = 600, owner: str | None = None, **changes: Any
+) -> dict[str, Any]:
+    content: dict[str, Any] = to_nrt(report(node, sequence, **changes), node_uid=owner)
     content["metadata"]["annotations"]["numa-extender/refresh-seconds"] = str(refresh)
     return content
 
@@ -193,6 +195,18 @@ def test_a_deleted_object_is_no_sign_of_life(service: Service, feed: TopologyFee
     feed.confirm()
 
     assert answer(service, 2).certainty is Certainty.STALE
+
+
+@pytest.mark.parametrize(("owner", "certainty"), [("uid-1", Certainty.EXACT), ("uid-0", Certainty.UNKNOWN)])
+def test_the_object_of_a_node_that_was_deleted_is_not_taken_for_its_successor(
+    service: Service, feed: TopologyFeed, clock: Clock, owner: str, certainty: Certainty
+) -> None:
+    tell(feed, ours(EMPTY, owner=owner))
+    service.cluster.drop_node("n1")
+    clock.now += 20
+    feed.confirm()
+
+    assert answer(service, 2).certainty is certainty
 
 
 def test_counts_never_replace_a_fresh_report(service: Service, feed: TopologyFeed, clock: Clock) -> None:
