@@ -66,7 +66,7 @@ _OBJECT: Final = TypeAdapter(_Object)
 class Published:
     """One object, as far as it is kept.
 
-    `owner_uid`: of the Node it belongs to, empty if it names none. `carried`: the packed report, empty if there is none.
+    `owner_uid`: of the Node it belongs to, `carried`: the packed report; each is empty if there is none.
     `confirmed_at` is the writer's word, for comparing only; the next one is due within `refresh_seconds`. `zones` and
     `attributes`: of the object, for what carries no report.
     """
