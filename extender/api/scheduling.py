@@ -103,7 +103,8 @@ class UnreadyError(Exception):
 async def _filter(service: Service, args: SchedulerArgs) -> bytes:
     if service.link.trouble:
         raise UnreadyError(service.link.trouble)
-    service.pods.remember(args.pod)
+    if service.link.binder is not None:
+        service.pods.remember(args.pod)
     await service.barrier.wait(args.pod.uid)
     judged = await _judge(service, args, deadline=service.clock() + service.settings.filter_seconds)
     filtered = Filtered(passed=args.names) if judged is None else filter_nodes(*judged)

@@ -183,6 +183,28 @@ def test_a_pod_that_left_before_its_report_leaves_nothing_behind() -> None:
     assert world.states(4) == {EMPTY.state.key}
 
 
+def test_a_report_that_counts_a_pod_no_more_ends_its_admission() -> None:
+    world, pod = World(), _pod()
+    world.report(EMPTY.state, 0)
+    world.cluster.assume("n", pod, 1)
+
+    world.report(EMPTY.state, 2, left=frozenset({pod.uid}))
+    world.cluster.see_pod("n", pod, 3, started=True)
+
+    assert world.states(3) == {EMPTY.state.key}
+    assert world.fates == [(pod.uid, Fate.LEFT)]
+
+
+def test_where_the_kubelet_chose_at_random_every_state_is_followed() -> None:
+    """One device of either NUMA node: which one is anybody's guess."""
+    node = sample(devices={GPU: [0, 1]}, topologyManagerPolicy="none")
+    world, pod = World(node), _pod(devices={GPU: 1})
+    world.report(node.state, 0)
+    world.cluster.assume("n", pod, 1)
+
+    assert len(world.states(1)) == 2
+
+
 def test_a_finished_pod_may_hold_its_room_a_little_longer() -> None:
     world, pod = World(), _pod()
     held = world.admits(pod)
