@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from extender.replay import memory_manager
+from extender.replay import cpu_manager, memory_manager
 from extender.replay.config import CPUOptions
 from extender.replay.cpu_assignment import Assignment, NotEnoughCPUsError
 from extender.replay.cpu_distribution import (
@@ -23,7 +23,7 @@ from extender.replay.families import Universe, at_least, touching_at_least, univ
 from extender.replay.hints import Distances, Hints, TopologyHint, merge, narrowest, walked_universe
 from extender.replay.pod import PodRequest, resolve
 from extender.replay.sets import bits_of, format_list, parse_list
-from extender.replay.state import Block, MemoryAmounts, MemoryState, NUMANodeMemory
+from extender.replay.state import Block, CPUState, MemoryAmounts, MemoryState, NUMANodeMemory
 from extender.replay.verdict import Provider, Reason, Refusal, Rejected
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import machine_from_json
@@ -117,7 +117,7 @@ def test_6_9_the_overwritten_combination_may_name_a_node_that_has_too_little() -
     topology = machine([[c] for c in range(36)], [c // 4 for c in range(36)], [c // 8 for c in range(36)])
     cpus = format_list(bits_of(4 * n + i for n, count in free.items() for i in range(count)))
 
-    with pytest.raises(NotEnoughCPUsError, match="^accounting error, not enough CPUs allocated, remaining: 2$"):
+    with pytest.raises(NotEnoughCPUsError, match=r"^accounting error, not enough CPUs allocated, remaining: 2$"):
         _take(topology, cpus, 18, distribute_across_numa=True)
 
 
@@ -130,7 +130,10 @@ def test_6_9_the_search_never_ends_where_a_remainder_node_has_half_a_core_left()
     verdict = node.verdict(pod("a", container(14)))
 
     assert isinstance(verdict, Rejected)
-    assert verdict.reason == Reason.KUBELET_HANG
+    assert (verdict.reason, verdict.resource, verdict.wanted) == (Reason.KUBELET_HANG, "cpu", 14)
+    assert verdict.message == (
+        "the kubelet would never finish distributing CPUs: no remainder node has a whole group of CPUs left"
+    )
 
 
 def test_6_9_taking_never_ends_where_the_overwritten_remainder_nodes_have_too_little() -> None:
@@ -219,6 +222,79 @@ def test_6_10_cores_of_a_part_of_a_cache(
     expected: str,
 ) -> None:
     assert _take(topology, free, count, rounds_up=rounds_up, prefer_align_by_uncore_cache=True) == expected
+
+
+# -- 6.5 and 6.6: hints of a pod that holds CPUs already
+
+
+def _cpu_hints(
+    held: Mapping[str, str], *, free: str = "1-7,9-15", reusable: str = ""
+) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+    """On M1, for a pod of two containers of 2 CPUs: the masks of each container, and those of the pod."""
+    node = Node(M1)
+    request = _request(node, container(2), container(2))
+    state = CPUState(
+        default=parse_list(free),
+        entries={"a": {name: parse_list(cpus) for name, cpus in held.items()}},
+        reusable=("a", parse_list(reusable)),
+    )
+    of_containers = [cpu_manager.container_hints(node.kubelet, state, request, c) for c in request.containers]
+    of_pod = cpu_manager.pod_hints(node.kubelet, state, request)
+    assert of_pod is not None
+    return [() if hints is None else hints.masks for hints in of_containers], of_pod.masks
+
+
+def test_6_5_hints_of_what_is_held() -> None:
+    both = (0b01, 0b10, 0b11)
+
+    assert _cpu_hints({}) == ([both, both], both)
+    assert _cpu_hints({"c0": "1,9", "c1": "4,12"}) == ([(0b01, 0b11), (0b10, 0b11)], (0b11,))
+    assert _cpu_hints({"c0": "1,9", "c1": "4"})[0] == [(0b01, 0b11), ()]
+    assert _cpu_hints({"c0": "1,9", "c1": "4"})[1] == ()
+    assert _cpu_hints({"c1": "4,12"})[1] == (0b10, 0b11)
+    assert _cpu_hints({"c1": "4,12"}, reusable="1")[1] == (0b11,)
+    assert _cpu_hints({"c1": "4,12"}, free="7", reusable="4-5")[1] == (0b10, 0b11)
+    assert _cpu_hints({"c1": "4,12"}, free="7", reusable="5")[1] == (0b10, 0b11)
+    assert _cpu_hints({"c1": "4,12"}, free="7")[1] == ()
+
+
+def test_6_5_align_by_socket_prefers_as_few_sockets_as_the_width_needs() -> None:
+    options = {"align-by-socket": "true"}
+    eight = machine([[c] for c in range(16)], [c // 2 for c in range(16)], [c // 8 for c in range(16)])
+    four, eight_nodes = (Node(topology, cpuManagerPolicyOptions=options).kubelet for topology in (M2, eight))
+
+    wide = cpu_manager.generate_hints(four, four.machine.all_cpus, 0, 9)
+    assert wide.preferred_masks == (0b0111, 0b1011, 0b1101, 0b1110, 0b1111)
+    narrow = cpu_manager.generate_hints(eight_nodes, eight_nodes.machine.all_cpus, 0, 5)
+    assert 0b1111 in narrow.preferred_masks
+    assert 0b11111 not in narrow.preferred_masks
+
+
+def test_6_5_align_by_socket_is_off_where_the_number_of_sockets_is_unknown() -> None:
+    node = Node(
+        {**M1, "num_sockets": 0},
+        cpuManagerPolicyOptions={"align-by-socket": "true"},
+        topologyManagerPolicy="restricted",
+    )
+
+    assert node.affinities(pod("a", container(9))) == {"c0": ([0, 1], True)}
+
+
+@pytest.mark.parametrize(
+    ("options", "count", "reason", "wanted", "had"),
+    [
+        pytest.param({}, 15, Reason.UNEXPECTED_ADMISSION, 15, 14, id="too many"),
+        pytest.param({"full-pcpus-only": "true"}, 3, Reason.SMT_ALIGNMENT, 3, None, id="half a core"),
+        pytest.param({"full-pcpus-only": "true"}, 16, Reason.SMT_ALIGNMENT, 16, 14, id="too many cores"),
+    ],
+)
+def test_6_6_refusals_tell_what_was_short(
+    options: dict[str, str], count: int, reason: Reason, wanted: int, had: int | None
+) -> None:
+    verdict = Node(M1, cpuManagerPolicyOptions=options).verdict(pod("a", container(count)))
+
+    assert isinstance(verdict, Rejected)
+    assert (verdict.reason, verdict.resource, verdict.wanted, verdict.had) == (reason, "cpu", wanted, had)
 
 
 # -- 7: memory
