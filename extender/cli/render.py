@@ -23,9 +23,9 @@ def pod_line(reply: Json) -> Text:
     """The pod of a what-if in a line, and what is odd about it."""
     pod = reply["pod"]
     wants = ", ".join(f"{amount} {name}" for name, amount in pod["requests"].items()) or "nothing"
-    text = Text(f"{pod['kind']} {pod['namespace']}/{pod['name']} ({pod['qos']}) asks for {wants}\n")
+    text = Text(f"{pod['kind']} {pod['namespace']}/{pod['name']} ({pod['qos']}) asks for {wants}")
     for note in pod["notes"]:
-        text.append(f"note: {note}\n", style="yellow")
+        text.append(f"\nnote: {note}", style="yellow")
     return text
 
 
@@ -51,8 +51,6 @@ def _answer_lines(answer: Json) -> Iterator[str]:
     elif not answer["passes"]:
         story = answer["explanation"]
         yield (story or {}).get("first_fault") or answer["why"]
-        if story is not None:
-            yield from (f"would fit: {each['change']}" for each in story["nearest"])
     elif verdict is None:
         yield "nothing is known of the node"
     elif not verdict["containers"]:
@@ -102,10 +100,11 @@ def _step(step: Json) -> str:
         more = f" and {step['hints_left_out']} more" if step["hints_left_out"] else ""
         return f"{who}: {step['resource']}: {{{hints}}}{more}  (* preferred)"
     if step["step"] == "merge":
+        if not step["admitted"]:
+            return f"{who}: merge under {step['policy']}: refused ({step['why']})"
         where = "any NUMA node" if step["affinity"] is None else f"NUMA {_ids(step['affinity'])}"
-        verdict = "admitted" if step["admitted"] else "refused"
         preferred = "preferred" if step["preferred"] else "not preferred"
-        return f"{who}: merge under {step['policy']}: {where}, {preferred}: {verdict} ({step['why']})"
+        return f"{who}: merge under {step['policy']}: {where}, {preferred} ({step['why']})"
     return f"{who}: takes {step['taken']}"
 
 

@@ -1,0 +1,97 @@
+"""The examples in README and docs are what the commands print, on the sample cluster of the demo.
+
+A console block below the comment `<!-- run by tests -->` is run line by line: `$ ` begins a command, what follows is
+its output. A line `…` stands for any lines, `…` in a line for any text.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from extender.__main__ import main
+from extender.app import make_service
+from extender.demo.nodes import sample_cluster
+from extender.demo.serving import serving
+from extender.settings import Settings
+from tests.reports import args_of, pod_of, report_of
+
+ROOT = Path(__file__).parents[2]
+FILES = ("README.md", "docs/asking.md")
+_BLOCK = re.compile(r"<!-- run by tests -->\n```console\n(.*?)```", re.DOTALL)
+ANY = "…"
+
+
+class Example(NamedTuple):
+    """One command of a document, and what it prints according to it."""
+
+    file: str
+    command: str
+    printed: list[str]
+
+
+def _examples() -> Iterator[Example]:
+    for file in FILES:
+        for block in _BLOCK.findall((ROOT / file).read_text()):
+            for part in block.split("\n$ "):
+                command, _, printed = part.removeprefix("$ ").partition("\n")
+                yield Example(file, command, [line.rstrip() for line in printed.rstrip("\n").splitlines()])
+
+
+EXAMPLES = list(_examples())
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The sample cluster, and one pod that the scheduler asked about."""
+    with serving(make_service(Settings(port=0))) as url:
+        nodes = sample_cluster()
+        with httpx.Client(base_url=url) as client:
+            for node in nodes:
+                client.put(f"/v1/nodes/{node.name}/report", json=report_of(node)).raise_for_status()
+            pod = pod_of(16, "48Gi", name="solver-0")
+            args = args_of(pod, *(node.name for node in nodes))
+            passed = client.post("/scheduler/filter", json=args).raise_for_status().json()["NodeNames"]
+            client.post("/scheduler/prioritize", json=args_of(pod, *passed)).raise_for_status()
+        yield url
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.command)
+def test_the_documents_show_what_commands_print(example: Example, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    program, *args = shlex.split(example.command)
+    assert program == "numa-extender"
+
+    result = CliRunner().invoke(main, args, env={"NUMA_EXTENDER_SERVER": server}, catch_exceptions=False)
+
+    printed = [line.rstrip() for line in result.output.rstrip("\n").splitlines()]
+    assert _matches(example.printed, printed), f"{example.file}: {example.command}\n{result.output}"
+
+
+def _matches(expected: list[str], printed: list[str]) -> bool:
+    """Whether *printed* is *expected*, as the file's laws say."""
+    lines = (r"(?:[^\n]*\n)*" if line == ANY else _escaped(line) for line in expected)
+    return re.fullmatch("".join(lines), "".join(f"{line}\n" for line in printed)) is not None
+
+
+def _escaped(line: str) -> str:
+    return r"[^\n]*".join(map(re.escape, line.split(ANY))) + r"\n"
+
+
+def test_there_are_examples_and_each_says_something() -> None:
+    assert len(EXAMPLES) > 5
+    for example in EXAMPLES:
+        assert any(line != ANY for line in example.printed), example.command
+
+
+def test_what_differs_is_noticed() -> None:
+    assert _matches(["a", ANY, "c"], ["a", "b", "b", "c"])
+    assert _matches(["a", ANY], ["a"])
+    assert _matches(["a … ago"], ["a 3 s ago"])
+    assert not _matches(["a", "c"], ["a", "b", "c"])
+    assert not _matches(["a", ANY, "d"], ["a", "b", "c"])
