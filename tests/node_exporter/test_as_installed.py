@@ -14,6 +14,7 @@ import pytest
 import trustme
 import yaml
 
+from tests.manifests.rendering import named, rendered
 from tests.node_exporter.fake_extender import FakeExtender
 from tests.node_exporter.fake_kubelet import FakeKubelet, FakeKubeletApi
 from tests.node_exporter.nodes import KUBELET, SCENARIO, cpu_state, memory_state
@@ -24,6 +25,16 @@ CONTAINER: dict[str, Any] = yaml.safe_load(DAEMONSET.read_text())["spec"]["templ
 STATE = {"cpu_manager_state": cpu_state({"u1": {"c0": "1,5"}}, "0,2-4,6-7"), "memory_manager_state": memory_state()}
 PIN = "KUBELET_PIN_FILE"
 """What components/kubelet-pin adds."""
+
+
+def test_with_topology_objects_the_daemon_set_pushes_nowhere() -> None:
+    objects = rendered("overlays/standalone", "topology-objects")
+    pod = named(objects, "DaemonSet", "numa-node-exporter")["spec"]["template"]["spec"]
+    variables = {variable["name"]: variable.get("value") for variable in pod["containers"][0]["env"]}
+
+    assert variables["NUMA_NRT"] == "true"
+    assert "NUMA_PUSH_URL" not in variables
+    assert {"NODE_NAME", "KUBELET_URL", "NUMA_LISTEN"} <= variables.keys()
 
 
 @pytest.fixture
