@@ -251,11 +251,25 @@ def test_6_5_hints_of_what_is_held() -> None:
     assert _cpu_hints({"c0": "1,9", "c1": "4,12"}) == ([(0b01, 0b11), (0b10, 0b11)], (0b11,))
     assert _cpu_hints({"c0": "1,9", "c1": "4"})[0] == [(0b01, 0b11), ()]
     assert _cpu_hints({"c0": "1,9", "c1": "4"})[1] == ()
+    assert _cpu_hints({"c0": "1-2,9-10"})[0][0] == ()
+    assert _cpu_hints({"c0": "1,9", "c1": "2,10"}, reusable="4")[1] == (0b01, 0b11)
     assert _cpu_hints({"c1": "4,12"})[1] == (0b10, 0b11)
     assert _cpu_hints({"c1": "4,12"}, reusable="1")[1] == (0b11,)
     assert _cpu_hints({"c1": "4,12"}, free="7", reusable="4-5")[1] == (0b10, 0b11)
     assert _cpu_hints({"c1": "4,12"}, free="7", reusable="5")[1] == (0b10, 0b11)
     assert _cpu_hints({"c1": "4,12"}, free="7")[1] == ()
+
+
+def test_6_5_a_pod_admitted_again_stays_where_it_is() -> None:
+    """Its containers hold the same CPUs, the app container those of the init container."""
+    node = Node(M1, topologyManagerPolicy="restricted", topologyManagerScope="pod")
+    node.verdict(pod("first", container(6)))
+    document = pod("second", container(2), init=(container(2),))
+
+    placed = node.affinities(document)
+    node.remove("first")
+
+    assert placed == node.affinities(document) == {"i0": ([1], True), "c0": ([1], True)}
 
 
 def test_6_5_align_by_socket_prefers_as_few_sockets_as_the_width_needs() -> None:
