@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test browser check bench format clean
+.PHONY: help setup demo test browser check faults bench format clean
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -32,6 +32,9 @@ check: setup     ## ruff, mypy and import contracts only
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+faults: setup    ## the long fault drills, with their figures (about ten minutes)
+	$(BIN)/python -m tests.faults
 
 bench: setup     ## measure: replays a second, filter over HTTP
 	$(BIN)/python -m tests.bench

@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from extender.api.limits import LimitError, Limits
+from extender.api.limits import BodyBudget, LimitError, Limits
 from extender.api.problems import problem
 from extender.api.scopes import UnlistedRouteError, need_of
 from extender.identity import (
@@ -83,7 +83,7 @@ class Gate:
             if refused is not None:
                 await refused(asgi, receive, send)
                 return
-            bounded = _BoundedReceive(receive, self._limits)
+            bounded = _BoundedReceive(receive, self._limits.bodies[needed])
             stack.callback(bounded.give_back)
             try:
                 await self._app(asgi, bounded, send)
@@ -102,9 +102,10 @@ class Gate:
             if needed is Scope.REPORT and not principal.may_report(node_name or ""):
                 raise ForbiddenError(f"{principal.name} may not report another node", principal.means)
             self._metrics.admissions.labels(principal.means.value, needed.value, "allowed").inc()
-            if principal.means not in (Means.LOOPBACK, Means.INSECURE):
-                self._limits.check_rate(needed, principal.name)
-            stack.enter_context(self._limits.place(needed))
+            caller = "" if principal.means in (Means.LOOPBACK, Means.INSECURE) else principal.name
+            if caller:
+                self._limits.check_rate(needed, caller)
+            stack.enter_context(self._limits.place(needed, caller))
         except AccessError as error:
             return self._denied(error, needed, peer)
         except LimitError as error:
@@ -167,19 +168,19 @@ class Gate:
 class _BoundedReceive:
     """The request's body, accounted for while the request lasts."""
 
-    def __init__(self, receive: Receive, limits: Limits) -> None:
-        self._receive, self._limits, self._held = receive, limits, 0
+    def __init__(self, receive: Receive, budget: BodyBudget) -> None:
+        self._receive, self._budget, self._held = receive, budget, 0
 
     async def __call__(self) -> Message:
         message = await self._receive()
         size = len(message.get("body", b""))
         if size:
-            self._limits.bodies.take(size)
+            self._budget.take(size)
             self._held += size
         return message
 
     def give_back(self) -> None:
-        self._limits.bodies.give_back(self._held)
+        self._budget.give_back(self._held)
         self._held = 0
 
 

@@ -17,6 +17,8 @@ from extender.identity import Scope
 from extender.security_settings import SecuritySettings
 
 MAX_CALLERS: Final = 20_000
+PER_CALLER: Final = 4
+"""Requests that one caller may have under way, so that a slow one does not take everybody's places."""
 BURST: Final = 10.0
 """A bucket holds what comes together in so many seconds."""
 
@@ -85,7 +87,9 @@ class Limits:
     """All of them, for one service."""
 
     def __init__(self, settings: SecuritySettings, clock: Callable[[], float]) -> None:
-        self.bodies: Final = BodyBudget(settings.max_buffered_bytes)
+        others = BodyBudget(settings.max_buffered_bytes)
+        self.bodies: Final = dict.fromkeys(Scope, others) | {Scope.SCHEDULE: BodyBudget(settings.max_buffered_bytes)}
+        """The scheduler has a budget of its own: nobody's reports or questions use it up."""
         self._rates: Final = {
             Scope.REPORT: Rates(settings.report_rate, clock),
             Scope.READ: Rates(settings.read_rate, clock),
@@ -99,6 +103,7 @@ class Limits:
             Scope.METRICS: settings.max_questions_at_once,
         }
         self._now: Final[Counter[Scope]] = Counter()
+        self._by_caller: Final[Counter[tuple[Scope, str]]] = Counter()
 
     def check_rate(self, scope: Scope, caller: str) -> None:
         """Count one request of *caller*.
@@ -124,16 +129,23 @@ class Limits:
         self._refused.take(address)
 
     @contextmanager
-    def place(self, scope: Scope) -> Iterator[None]:
-        """One of the places for requests with *scope*, as long as it takes.
+    def place(self, scope: Scope, caller: str = "") -> Iterator[None]:
+        """One of the places for requests with *scope*, as long as it takes. *caller* empty: cannot be told apart.
 
         Raises:
-            LimitError: all are taken.
+            LimitError: all are taken, or this caller has `PER_CALLER` of them.
         """
+        key = (scope, caller)
         if self._now[scope] >= self._at_once[scope]:
             raise LimitError("concurrency", f"{self._at_once[scope]} requests of this kind are under way", 1)
+        if caller and scope is not Scope.SCHEDULE and self._by_caller[key] >= PER_CALLER:
+            raise LimitError("concurrency", f"{PER_CALLER} requests of {caller} are under way", 1)
         self._now[scope] += 1
+        self._by_caller[key] += 1
         try:
             yield
         finally:
             self._now[scope] -= 1
+            self._by_caller[key] -= 1
+            if not self._by_caller[key]:
+                del self._by_caller[key]

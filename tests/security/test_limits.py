@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.api.limits import BodyBudget, LimitError, Limits, Rates
+from extender.api.limits import PER_CALLER, BodyBudget, LimitError, Limits, Rates
 from extender.identity import Scope
 from extender.settings import Settings
 from tests.fakes.apiserver import FakeApiServer
@@ -70,6 +70,27 @@ def test_places_are_given_back_whatever_happens() -> None:
             with pytest.raises(LimitError), limits.place(Scope.READ):
                 pass
             raise ZeroDivisionError
+
+
+def test_one_caller_cannot_take_all_places() -> None:
+    limits = Limits(Settings(), Clock())
+    with contextlib.ExitStack() as stack:
+        for _ in range(PER_CALLER):
+            stack.enter_context(limits.place(Scope.REPORT, "a"))
+        with pytest.raises(LimitError, match="4 requests of a are under way"):
+            stack.enter_context(limits.place(Scope.REPORT, "a"))
+        stack.enter_context(limits.place(Scope.REPORT, "b"))
+        stack.enter_context(limits.place(Scope.READ, "a"))
+    assert len(limits._by_caller) == 0
+
+
+def test_the_scheduler_has_bodies_of_its_own() -> None:
+    limits = Limits(Settings(max_buffered_bytes=1 << 20), Clock())
+    limits.bodies[Scope.REPORT].take(1 << 20)
+
+    limits.bodies[Scope.SCHEDULE].take(1 << 20)
+    with pytest.raises(LimitError):
+        limits.bodies[Scope.READ].take(1)
 
 
 def test_who_asks_too_often_is_told_when_to_come_back(files: Files, api_server: FakeApiServer) -> None:
