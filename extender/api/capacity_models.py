@@ -17,9 +17,14 @@ MAX_PLANNED_PODS = 10_000
 class CapacityRequest(Question):
     """How many fit? One pod, or a mix of pods taken in turn."""
 
-    pods: Annotated[list[Workload], Field(min_length=1, max_length=MAX_MIX)]
+    pods: Annotated[
+        list[Workload], Field(description="One pod, or a mix that is taken in turn.", min_length=1, max_length=MAX_MIX)
+    ]
     nodes: NodeNames = None
-    hypothetical: Annotated[list[HypotheticalNode], Field(max_length=MAX_HYPOTHETICAL)] = []
+    hypothetical: Annotated[
+        list[HypotheticalNode],
+        Field(description="Nodes that are not there, counted as well.", max_length=MAX_HYPOTHETICAL),
+    ] = []
     max_copies: Annotated[int, Field(ge=1, le=MAX_COPIES, description="Stop counting on a node at this many pods.")] = (
         1000
     )
@@ -40,11 +45,11 @@ class Limit(Answer):
 class NodeCapacity(Answer):
     """What one node takes."""
 
-    node: str
-    hypothetical: bool
+    node: Annotated[str, Field(description="Its name.")]
+    hypothetical: Annotated[bool, Field(description="Whether it was made up for the question.")]
     copies: Annotated[int, Field(description="Pods in all that are certain to fit, one after another.")]
     per_pod: Annotated[list[int], Field(description="The same by entry of `pods`.")]
-    certainty: Certainty
+    certainty: Annotated[Certainty, Field(description="How sure the count is.")]
     totals_known: Annotated[
         bool,
         Field(
@@ -52,23 +57,23 @@ class NodeCapacity(Answer):
             "nothing else ran there, which counts too many where the kubelet aligns nothing."
         ),
     ]
-    limited_by: Limit
+    limited_by: Annotated[Limit, Field(description="Why not one more.")]
 
 
 class RunsOut(Answer):
     """What ends it, over all nodes."""
 
-    why: str
-    resource: str | None
-    nodes: int
+    why: Annotated[str, Field(description="A reason of the closed set.")]
+    resource: Annotated[str | None, Field(description="What ran out; null: not one resource.")]
+    nodes: Annotated[int, Field(description="On how many nodes.")]
 
 
 class CapacitySummary(Answer):
     """Over all nodes asked."""
 
-    copies: int
-    per_pod: list[int]
-    nodes: int
+    copies: Annotated[int, Field(description="Pods in all.")]
+    per_pod: Annotated[list[int], Field(description="The same by entry of `pods`.")]
+    nodes: Annotated[int, Field(description="Nodes asked.")]
     full_nodes: Annotated[int, Field(description="Nodes that take none.")]
     unknown_nodes: Annotated[int, Field(description="Nodes of which too little is known; they count as 0.")]
     bounded: Annotated[bool, Field(description="Whether `max_copies` ended the count on any node.")]
@@ -79,7 +84,7 @@ class CapacitySummary(Answer):
 class CapacityReply(Answer):
     """The answer; with `Accept: application/x-ndjson` one line a node and then one with `summary`."""
 
-    summary: CapacitySummary
+    summary: Annotated[CapacitySummary, Field(description="Over all nodes.")]
     nodes: Annotated[list[NodeCapacity], Field(description="In the order asked; all nodes: by name.")]
 
 
@@ -96,9 +101,15 @@ class PlannedWorkload(Question):
 class PlanRequest(Question):
     """Pods in the order in which they come."""
 
-    pods: Annotated[list[PlannedWorkload], Field(min_length=1, max_length=MAX_PLANNED_PODS)]
+    pods: Annotated[
+        list[PlannedWorkload],
+        Field(description="In the order in which they come.", min_length=1, max_length=MAX_PLANNED_PODS),
+    ]
     nodes: NodeNames = None
-    hypothetical: Annotated[list[HypotheticalNode], Field(max_length=MAX_HYPOTHETICAL)] = []
+    hypothetical: Annotated[
+        list[HypotheticalNode],
+        Field(description="Nodes that are not there, used as well.", max_length=MAX_HYPOTHETICAL),
+    ] = []
 
 
 class PlannedPod(Answer):
@@ -106,10 +117,10 @@ class PlannedPod(Answer):
 
     pod: Annotated[int, Field(description="Number in the plan, from 0.")]
     entry: Annotated[int, Field(description="Index in `pods` of the question.")]
-    name: str
+    name: Annotated[str, Field(description="Of the workload, with the number of the pod.")]
     node: Annotated[str | None, Field(description="Null: no node takes it.")]
     score: Annotated[int | None, Field(description="0 to 10 among the nodes that pass; null: no node.")]
-    certainty: Certainty | None
+    certainty: Annotated[Certainty | None, Field(description="How sure the placement is; null: no node.")]
     containers: Annotated[dict[str, ContainerPlacement], Field(description="Empty: no node.")]
     reasons: Annotated[
         dict[str, int],
@@ -123,13 +134,13 @@ class PlannedPod(Answer):
 class PlanSummary(Answer):
     """The end of a plan."""
 
-    pods: int
-    placed: int
-    unplaced: int
+    pods: Annotated[int, Field(description="Pods of the plan.")]
+    placed: Annotated[int, Field(description="Those that found a node.")]
+    unplaced: Annotated[int, Field(description="Those that found none.")]
     per_node: Annotated[dict[str, int], Field(description="Pods placed by node; nodes without any are left out.")]
 
 
 class PlanEnd(Answer):
     """The last line of the stream."""
 
-    summary: PlanSummary
+    summary: Annotated[PlanSummary, Field(description="Over all pods.")]

@@ -11,9 +11,9 @@ from extender.replay.verdict import Certainty
 class DecidedPod(Answer):
     """The pod that kube-scheduler asked about."""
 
-    uid: str
-    namespace: str
-    name: str
+    uid: Annotated[str, Field(description="Empty: the scheduler sent none.")]
+    namespace: Annotated[str, Field(description="Its namespace.")]
+    name: Annotated[str, Field(description="Its name.")]
 
 
 class ReasonCount(Answer):
@@ -21,25 +21,25 @@ class ReasonCount(Answer):
 
     reason: Annotated[str, Field(description="Of the closed set, as `kubectl describe pod` shows it.")]
     never: Annotated[bool, Field(description="Whether waiting cannot help.")]
-    nodes: int
+    nodes: Annotated[int, Field(description="How many.")]
     examples: Annotated[list[str], Field(description="Names of some of them, at most 10.")]
 
 
 class Scored(Answer):
     """One node that prioritize ranked."""
 
-    node: str
-    score: Annotated[int, Field(ge=0, le=10)]
+    node: Annotated[str, Field(description="Its name.")]
+    score: Annotated[int, Field(description="0 is worst, 10 is best.", ge=0, le=10)]
 
 
 class DecisionCall(Answer):
     """One call of kube-scheduler."""
 
-    verb: Literal["filter", "prioritize"]
-    seconds_ago: float
-    candidates: int
-    passed: int
-    refused: int
+    verb: Annotated[Literal["filter", "prioritize"], Field(description="What was asked.")]
+    seconds_ago: Annotated[float, Field(description="Since it was answered.")]
+    candidates: Annotated[int, Field(description="Nodes that the scheduler named.")]
+    passed: Annotated[int, Field(description="Nodes offered to it.")]
+    refused: Annotated[int, Field(description="Nodes not offered.")]
     aligned: Annotated[
         bool, Field(description="False: the pod asks for nothing that any node aligns, so nothing was replayed.")
     ]
@@ -51,29 +51,29 @@ class DecisionCall(Answer):
 class Decision(Answer):
     """What the last calls about one pod answered."""
 
-    pod: DecidedPod
+    pod: Annotated[DecidedPod, Field(description="Whom the calls were about.")]
     calls: Annotated[list[DecisionCall], Field(description="The newest first.")]
 
 
 class DecisionIndex(Answer):
     """Pods of the last calls, the newest first."""
 
-    decisions: list[Decision]
+    decisions: Annotated[list[Decision], Field(description="The newest first.")]
     forgotten: Annotated[int, Field(description="Calls that were too many to remember, since the service started.")]
 
 
 class DecidedNode(Answer):
     """What was answered for one node, and the verdict behind it, replayed on the state of that moment."""
 
-    node: str
-    passed: bool
+    node: Annotated[str, Field(description="Its name.")]
+    passed: Annotated[bool, Field(description="Whether it was offered to the scheduler.")]
     reason: Annotated[str, Field(description="Empty if it passed.")]
-    certainty: Certainty
-    score: int | None
+    certainty: Annotated[Certainty, Field(description="How sure the answer was.")]
+    score: Annotated[int | None, Field(description="What prioritize gave, 0 to 10; null: it was not asked.")]
     verdict: Annotated[Verdict | None, Field(description="Null: nothing was known of the node.")]
 
 
 class PodDecision(Decision):
     """What the last calls about one pod answered, with one node in full if one was asked for."""
 
-    node: DecidedNode | None = None
+    node: Annotated[DecidedNode | None, Field(description="The node asked for; null: none was.")] = None

@@ -1,5 +1,6 @@
 """Why the last scheduling calls answered as they did."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
@@ -42,8 +43,12 @@ def decisions_router(service: Service) -> APIRouter:
         """Pods that kube-scheduler asked about last, the newest first, with the last call of each verb."""
         now = service.clock()
         found = service.decisions.newest(limit, pod)
-        reply = {"decisions": [_decision(calls, now) for calls in found], "forgotten": service.decisions.forgotten}
-        return Response(orjson.dumps(reply), media_type="application/json")
+        forgotten = service.decisions.forgotten
+
+        def render() -> bytes:
+            return orjson.dumps({"decisions": [_decision(calls, now) for calls in found], "forgotten": forgotten})
+
+        return Response(await asyncio.to_thread(render), media_type="application/json")
 
     @router.get(
         "/pods/{uid}/decision",
@@ -64,11 +69,11 @@ def decisions_router(service: Service) -> APIRouter:
         calls = service.decisions.of_pod(uid)
         if not calls:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"no call about pod {uid[:253]!r} is remembered")
-        told = _node(calls, node) if node else None
+        told = await asyncio.to_thread(_node, calls, node) if node else None
         if node and told is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"{node[:253]!r} was no candidate of the calls remembered")
-        reply = {**_decision(calls, service.clock()), "node": told}
-        return Response(orjson.dumps(reply), media_type="application/json")
+        decision = await asyncio.to_thread(_decision, calls, service.clock())
+        return Response(orjson.dumps({**decision, "node": told}), media_type="application/json")
 
     return router
 

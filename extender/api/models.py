@@ -38,14 +38,16 @@ class ContainerPlacement(Answer):
         list[int] | None, Field(description="NUMA nodes that the Topology Manager chose; null: any.", examples=[[1]])
     ]
     preferred: Annotated[bool, Field(description="Whether it got as few NUMA nodes as the hardware makes possible.")]
-    memory: list[MemoryBlock]
+    memory: Annotated[list[MemoryBlock], Field(description="Pinned to NUMA nodes; empty: not.")]
     devices: Annotated[dict[str, list[str]], Field(description="Device ids by resource.")]
 
 
 class RefusedBy(Answer):
     """Who refused, and what was missing."""
 
-    provider: Provider
+    provider: Annotated[
+        Provider, Field(description="The manager that refused; `topology`: the merge of what all offered.")
+    ]
     container: Annotated[str | None, Field(description="Null: the pod as a whole.")]
     resource: Annotated[str | None, Field(description="Null: not about one resource.")]
     wanted: Annotated[int | None, Field(description="CPUs, bytes or devices; null: not about an amount.")]
@@ -59,7 +61,7 @@ class RefusedBy(Answer):
 class Verdict(Answer):
     """What the node's kubelet would answer."""
 
-    admit: bool
+    admit: Annotated[bool, Field(description="Whether the managers take the pod.")]
     reason: Annotated[str, Field(description="The pod status reason; empty if admitted.")]
     message: Annotated[str, Field(description="The kubelet's own words; empty if admitted.")]
     containers: Annotated[dict[str, ContainerPlacement], Field(description="By name; empty if refused.")]

@@ -15,13 +15,15 @@ class ProblemView(Answer):
     source: Annotated[str, Field(description="Who noticed: a part of the exporter, or `extender`.")]
     path: Annotated[str, Field(description="Where.")]
     reason: Annotated[str, Field(description="What, and why it matters.")]
-    severity: Literal["info", "warning", "error"] = "warning"
+    severity: Annotated[
+        Literal["info", "warning", "error"], Field(description="`info` says nothing against verdicts.")
+    ] = "warning"
 
 
 class NUMASummary(Answer):
     """One NUMA node in a few numbers."""
 
-    id: int
+    id: Annotated[int, Field(description="As the kernel numbers it.")]
     socket: Annotated[int | None, Field(description="The lowest socket of its CPUs; null: it has no CPUs.")]
     cpus: Annotated[int, Field(description="Online CPUs.")]
     reserved_cpus: Annotated[int, Field(description="CPUs kept for the system.")]
@@ -40,7 +42,7 @@ class DeviceCount(Answer):
 class NodeSummary(Answer):
     """One node in a list."""
 
-    name: str
+    name: Annotated[str, Field(description="Its name in the cluster.")]
     certainty: Annotated[
         Certainty,
         Field(description="How sure verdicts are: `exact`; `stale`: the last word is old; `unknown`: no verdict."),
@@ -50,20 +52,20 @@ class NodeSummary(Answer):
         Field(description="Managers whose state is not known; pods that need none of them still get a verdict."),
     ]
     heard_seconds_ago: Annotated[float, Field(description="Since the last report or heartbeat.")]
-    boot_id: str
+    boot_id: Annotated[str, Field(description="Of the boot that reported.")]
     sequence: Annotated[int, Field(description="Of the report held; higher is newer within one boot.")]
     observed_at: Annotated[float, Field(description="Unix seconds, by the node's clock.")]
-    kubelet_version: str | None = None
-    topology_policy: str | None = None
-    topology_scope: str | None = None
-    cpu_policy: str | None = None
-    memory_policy: str | None = None
+    kubelet_version: Annotated[str | None, Field(description="Null: not known.")] = None
+    topology_policy: Annotated[str | None, Field(description="`topologyManagerPolicy`; null: not known.")] = None
+    topology_scope: Annotated[str | None, Field(description="`topologyManagerScope`; null: not known.")] = None
+    cpu_policy: Annotated[str | None, Field(description="`cpuManagerPolicy`; null: not known.")] = None
+    memory_policy: Annotated[str | None, Field(description="`memoryManagerPolicy`; null: not known.")] = None
     numa_nodes: Annotated[int, Field(description="0: not known.")] = 0
     cpus: Annotated[int, Field(description="Online CPUs; 0: not known.")] = 0
     free_cpus: Annotated[int, Field(description="CPUs that a container could get exclusively now.")] = 0
     pods: Annotated[int | None, Field(description="Pods that the kubelet lists; null: it did not.")] = None
     problems: Annotated[int, Field(description="How many warnings and errors there are.")] = 0
-    numa: list[NUMASummary] = []
+    numa: Annotated[list[NUMASummary], Field(description="Ascending by id; empty: not known.")] = []
     devices: Annotated[dict[str, DeviceCount], Field(description="By resource.")] = {}
 
 
@@ -71,14 +73,14 @@ class NodeIndex(Answer):
     """A page of nodes, by name."""
 
     total: Annotated[int, Field(description="Nodes that the filters leave, on all pages.")]
-    nodes: list[NodeSummary]
+    nodes: Annotated[list[NodeSummary], Field(description="Of this page.")]
     next: Annotated[str | None, Field(description="`after` of the next page; null: this is the last one.")] = None
 
 
 class MemoryView(Answer):
     """One type of memory on one NUMA node, in bytes."""
 
-    total: int
+    total: Annotated[int, Field(description="What the node has.")]
     allocatable: Annotated[int, Field(description="What pods may have in all.")]
     free: Annotated[int, Field(description="What the memory manager has not given away.")]
 
@@ -94,7 +96,7 @@ class FreeRoom(Answer):
 class NUMANodeView(Answer):
     """One NUMA node."""
 
-    id: int
+    id: Annotated[int, Field(description="As the kernel numbers it.")]
     socket: Annotated[int | None, Field(description="The lowest socket of its CPUs; null: it has no CPUs.")]
     cpus: CPUList
     cores: Annotated[
@@ -109,41 +111,41 @@ class NUMANodeView(Answer):
         list[int], Field(description="NUMA nodes whose memory is given away only together with this one's.")
     ]
     distances: Annotated[list[int], Field(description="To every NUMA node, ascending by id; sysfs units, 10 is local.")]
-    free_room: FreeRoom
+    free_room: Annotated[FreeRoom, Field(description="What fits there alone.")]
 
 
 class SocketView(Answer):
     """One socket."""
 
-    id: int
+    id: Annotated[int, Field(description="As the kernel numbers it.")]
     numa: NUMAIds
 
 
 class DeviceView(Answer):
     """One device of a device plugin."""
 
-    id: str
+    id: Annotated[str, Field(description="As its plugin names it.")]
     numa: Annotated[list[int] | None, Field(description="NUMA nodes it belongs to; null: the plugin told none.")]
-    healthy: bool
+    healthy: Annotated[bool, Field(description="Whether its plugin says so.")]
     held_by: Annotated[str | None, Field(description="UID of the pod that holds it; null: nobody.")] = None
 
 
 class HolderView(Answer):
     """What one container holds for itself."""
 
-    pod_uid: str
+    pod_uid: Annotated[str, Field(description="UID under which the kubelet knows the pod.")]
     namespace: Annotated[str | None, Field(description="Null: the node does not list a pod of this UID.")] = None
     pod: Annotated[str | None, Field(description="The pod's name; null as `namespace`.")] = None
     container: Annotated[str, Field(description="Empty: the pod as a whole (pod-level resources).")]
     cpus: Annotated[str, Field(description="Exclusive CPUs, as a Linux list; empty: the shared pool.")] = ""
-    memory: list[MemoryBlock] = []
+    memory: Annotated[list[MemoryBlock], Field(description="Pinned to NUMA nodes; empty: none.")] = []
     devices: Annotated[dict[str, list[str]], Field(description="Ids by resource.")] = {}
 
 
 class NodeDetail(NodeSummary):
     """Everything that is known of one node."""
 
-    sockets: list[SocketView] = []
+    sockets: Annotated[list[SocketView], Field(description="Ascending by id.")] = []
     topology: Annotated[list[NUMANodeView], Field(description="The NUMA nodes in full, ascending.")] = []
     shared_cpus: Annotated[str, Field(description="The shared pool as a Linux list, reserved CPUs included.")] = ""
     reserved_cpus: Annotated[str, Field(description="CPUs kept for the system, as a Linux list.")] = ""
@@ -153,7 +155,7 @@ class NodeDetail(NodeSummary):
     holders: Annotated[
         list[HolderView], Field(description="Containers that hold anything for themselves, by pod UID.")
     ] = []
-    problem_list: list[ProblemView] = []
+    problem_list: Annotated[list[ProblemView], Field(description="Everything that is wrong, in words.")] = []
     pod_list: Annotated[
         list[Mapping[str, object]] | None, Field(description="Pods that the node's kubelet lists; null: it did not.")
     ] = None

@@ -1,6 +1,7 @@
 """Nodes as people ask for them."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -51,18 +52,15 @@ def nodes_router(service: Service) -> APIRouter:
         """Every node that ever reported, by name; filters narrow it down."""
         now = service.clock()
         cluster.expire(now)
-        found = _matching(cluster, name, certainty, policy)
-        if min_free_cpus:
-            found = (each for each in found if _free_cpus(each) >= min_free_cpus)
-        records = sorted(found, key=lambda record: record.name)
-        rest = [record for record in records if record.name > after] if after else records
-        page = rest[:limit]
-        reply = {
-            "total": len(records),
-            "nodes": [summarize(record, now) for record in page],
-            "next": page[-1].name if len(rest) > limit else None,
-        }
-        return Response(orjson.dumps(reply), media_type="application/json")
+        records = list(cluster)
+
+        def page() -> bytes:
+            found = _matching(records, name, certainty, policy)
+            if min_free_cpus:
+                found = (each for each in found if _free_cpus(each) >= min_free_cpus)
+            return _page(sorted(found, key=lambda record: record.name), after, limit, now)
+
+        return Response(await asyncio.to_thread(page), media_type="application/json")
 
     @router.get(
         "/{name}",
@@ -83,6 +81,18 @@ def nodes_router(service: Service) -> APIRouter:
         return Response(orjson.dumps(describe(record, now)), media_type="application/json")
 
     return router
+
+
+def _page(records: Sequence[NodeRecord], after: str, limit: int, now: float) -> bytes:
+    """One page of *records*, as a `NodeIndex`."""
+    rest = [record for record in records if record.name > after] if after else records
+    page = rest[:limit]
+    reply = {
+        "total": len(records),
+        "nodes": [summarize(record, now) for record in page],
+        "next": page[-1].name if len(rest) > limit else None,
+    }
+    return orjson.dumps(reply)
 
 
 def _matching(

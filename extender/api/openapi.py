@@ -1,7 +1,9 @@
 """The OpenAPI document: bodies that routes read themselves are described as well as those that FastAPI reads."""
 
+from importlib.resources import files
 from typing import Any, Final, Literal
 
+import orjson
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
@@ -70,6 +72,8 @@ def install(app: FastAPI) -> None:
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         if "ExtenderArgs" not in schemas:
             schemas.update(_body_schemas())
+            for name, example in orjson.loads(files(__package__).joinpath("examples.json").read_bytes()).items():
+                schemas[name]["examples"] = [example]
         return document
 
     # FastAPI's documented way to extend the document.

@@ -24,7 +24,10 @@ class WhatIfRequest(Question):
 
     pod: Workload
     nodes: NodeNames = None
-    hypothetical: Annotated[list[HypotheticalNode], Field(max_length=MAX_HYPOTHETICAL)] = []
+    hypothetical: Annotated[
+        list[HypotheticalNode],
+        Field(description="Nodes that are not there, asked as well.", max_length=MAX_HYPOTHETICAL),
+    ] = []
     explain: Annotated[
         bool, Field(description="Tell the story behind each verdict, and search for the nearest requests that fit.")
     ] = False
@@ -33,8 +36,11 @@ class WhatIfRequest(Question):
 class PodContainer(Answer):
     """What one container asks for, as the newest kubelet reads it."""
 
-    name: str
-    kind: Literal["init", "sidecar", "app"]
+    name: Annotated[str, Field(description="Its name.")]
+    kind: Annotated[
+        Literal["init", "sidecar", "app"],
+        Field(description="How the pod lists it; `sidecar`: an init container that goes on running."),
+    ]
     exclusive_cpus: Annotated[int, Field(description="CPUs for itself; 0: the shared pool.")]
     memory_bytes: Annotated[dict[str, int], Field(description="Pinned to NUMA nodes, by type, bytes; empty: not.")]
     devices: Annotated[dict[str, int], Field(description="Devices by resource.")]
@@ -44,10 +50,10 @@ class PodSummary(Answer):
     """The pod that was asked about, after defaulting."""
 
     kind: Annotated[str, Field(description="Of the document: `Pod`, `Deployment`…")]
-    namespace: str
-    name: str
+    namespace: Annotated[str, Field(description="`default` where the document names none.")]
+    name: Annotated[str, Field(description="Of the document.")]
     replicas: Annotated[int, Field(description="How many the document asks for; 1 where it does not say.")]
-    qos: Literal["Guaranteed", "Burstable", "BestEffort"]
+    qos: Annotated[Literal["Guaranteed", "Burstable", "BestEffort"], Field(description="QoS class.")]
     requests: Annotated[
         dict[str, str],
         Field(description="What the scheduler counts, as quantities.", examples=[{"cpu": "8", "memory": "16Gi"}]),
@@ -63,7 +69,10 @@ class SchedulerCheck(Answer):
         Literal["resources", "node-name", "node-selector", "node-affinity", "taints", "unschedulable", "other"],
         Field(description="`other`: what is not looked at here at all."),
     ]
-    outcome: Literal["ok", "fails", "not-checked"]
+    outcome: Annotated[
+        Literal["ok", "fails", "not-checked"],
+        Field(description="`not-checked`: too little is known, or it is not looked at here."),
+    ]
     detail: Annotated[str, Field(description="One sentence; empty where there is nothing to say.")]
 
 
@@ -74,23 +83,23 @@ class Scheduler(Answer):
         Literal["ok", "fails", "not-checked"],
         Field(description="`fails` if any check does; `ok` if all were made and none fails."),
     ]
-    checks: list[SchedulerCheck]
+    checks: Annotated[list[SchedulerCheck], Field(description="Those that were made or could not be.")]
 
 
 class Hint(Answer):
     """NUMA nodes that could serve a request together."""
 
     numa: NUMAIds
-    preferred: bool
+    preferred: Annotated[bool, Field(description="Whether it is as narrow as the hardware makes possible.")]
 
 
 class HintsStep(Answer):
     """What one provider offered for one resource."""
 
-    step: Literal["hints"]
+    step: Annotated[Literal["hints"], Field(description="What kind of step it is.")]
     container: Annotated[str | None, Field(description="Null: for the pod as a whole (pod scope).")]
-    provider: Literal["cpu", "memory", "device"]
-    resource: str
+    provider: Annotated[Literal["cpu", "memory", "device"], Field(description="The manager that offered.")]
+    resource: Annotated[str, Field(description="Of which resource.")]
     wanted: Annotated[int, Field(description="CPUs, bytes or devices.")]
     opinion: Annotated[
         Literal["none", "impossible", "hints"],
@@ -100,43 +109,46 @@ class HintsStep(Answer):
         int | None, Field(description="NUMA nodes that the hardware needs; hints this wide are preferred.")
     ]
     hints: Annotated[list[Hint], Field(description="Narrowest first; at most 32.")]
-    hints_left_out: int
+    hints_left_out: Annotated[int, Field(description="Hints beyond those told.")]
     preferred_count: Annotated[int, Field(description="Of all hints, those left out included.")]
 
 
 class MergeStep(Answer):
     """What the Topology Manager made of the offers."""
 
-    step: Literal["merge"]
-    container: str | None
-    policy: str
+    step: Annotated[Literal["merge"], Field(description="What kind of step it is.")]
+    container: Annotated[str | None, Field(description="Null: for the pod as a whole (pod scope).")]
+    policy: Annotated[str, Field(description="The topology policy.")]
     affinity: Annotated[list[int] | None, Field(description="The NUMA nodes chosen; null: any.")]
-    preferred: bool
-    admitted: bool
+    preferred: Annotated[bool, Field(description="Whether the result is preferred by every provider.")]
+    admitted: Annotated[bool, Field(description="Whether the policy admits it.")]
     why: Annotated[str, Field(description="The rule that chose.")]
 
 
 class AllocationStep(Answer):
     """What one provider took for one container."""
 
-    step: Literal["allocation"]
-    container: str
-    provider: Literal["cpu", "memory", "device"]
+    step: Annotated[Literal["allocation"], Field(description="What kind of step it is.")]
+    container: Annotated[str, Field(description="For which container.")]
+    provider: Annotated[Literal["cpu", "memory", "device"], Field(description="The manager that took it.")]
     taken: Annotated[str, Field(description="In words.", examples=["CPUs 8-9,24-25"])]
 
 
 class NearestRequest(Answer):
     """A request close to the one refused that this node would admit now."""
 
-    kind: Literal[
-        "fewer-cpus", "whole-cores", "fewer-devices", "less-memory", "smaller", "topology-policy", "topology-scope"
+    kind: Annotated[
+        Literal[
+            "fewer-cpus", "whole-cores", "fewer-devices", "less-memory", "smaller", "topology-policy", "topology-scope"
+        ],
+        Field(description="What is changed."),
     ]
     change: Annotated[str, Field(description="In words.", examples=["12 CPUs instead of 16 in container app"])]
     container: Annotated[str | None, Field(description="Null: a change of the node, not of the pod.")]
     resource: Annotated[str | None, Field(description="Null: a change of the node, or of several resources.")]
     wanted: Annotated[str, Field(description="What it is in the question: a quantity, or a setting.")]
     instead: Annotated[str, Field(description="With what it would be admitted.")]
-    verdict: Verdict
+    verdict: Annotated[Verdict, Field(description="What the node answers to the changed request.")]
 
 
 class Explanation(Answer):
@@ -147,7 +159,7 @@ class Explanation(Answer):
         list[Annotated[HintsStep | MergeStep | AllocationStep, Field(discriminator="step")]],
         Field(description="In the order of the kubelet; at most 256."),
     ]
-    steps_left_out: int
+    steps_left_out: Annotated[int, Field(description="Steps beyond those told.")]
     nearest: Annotated[list[NearestRequest], Field(description="Empty for an admitted pod, or if none was found.")]
     replays: Annotated[int, Field(description="How many admissions were replayed in the search; it is bounded.")]
 
@@ -155,8 +167,8 @@ class Explanation(Answer):
 class NodeAnswer(Answer):
     """What one node's kubelet would answer, what filter makes of it, and what the scheduler would say before."""
 
-    node: str
-    hypothetical: bool = False
+    node: Annotated[str, Field(description="Its name.")]
+    hypothetical: Annotated[bool, Field(description="Whether it was made up for the question.")] = False
     outcome: Annotated[
         Literal["fits", "topology", "scheduler", "unknown"],
         Field(
@@ -166,32 +178,32 @@ class NodeAnswer(Answer):
     ]
     passes: Annotated[bool, Field(description="Whether filter offers the node to the scheduler.")]
     why: Annotated[str, Field(description="The reason that the scheduler shows; empty if the node passes.")]
-    certainty: Certainty
+    certainty: Annotated[Certainty, Field(description="How sure the answer is.")]
     score: Annotated[
         int | None, Field(description="What prioritize gives, 0 to 10, among the nodes asked; null: does not pass.")
     ]
     verdict: Annotated[Verdict | None, Field(description="Null: the node is not known.")]
-    scheduler: Scheduler
+    scheduler: Annotated[Scheduler, Field(description="What kube-scheduler would say before it asks an extender.")]
     explanation: Annotated[Explanation | None, Field(description="If `explain`; see `explanations_left_out`.")] = None
 
 
 class WhatIfSummary(Answer):
     """The answers, counted by `outcome`."""
 
-    nodes: int
-    fits: int
-    topology: int
-    scheduler: int
-    unknown: int
+    nodes: Annotated[int, Field(description="All nodes asked.")]
+    fits: Annotated[int, Field(description="Nodes that take the pod.")]
+    topology: Annotated[int, Field(description="Nodes whose managers refuse, or may.")]
+    scheduler: Annotated[int, Field(description="Nodes that kube-scheduler would not offer.")]
+    unknown: Annotated[int, Field(description="Nodes of which too little is known.")]
     reasons: Annotated[dict[str, int], Field(description="Nodes by the reason that the scheduler shows.")]
 
 
 class WhatIfReply(Answer):
     """The answers, in the order of the nodes asked, hypothetical ones last; all nodes: by name."""
 
-    pod: PodSummary
-    summary: WhatIfSummary
-    nodes: list[NodeAnswer]
+    pod: Annotated[PodSummary, Field(description="The pod as it was understood.")]
+    summary: Annotated[WhatIfSummary, Field(description="The answers, counted.")]
+    nodes: Annotated[list[NodeAnswer], Field(description="One answer a node.")]
     explanations_left_out: Annotated[
         int, Field(description="Nodes that fared like one that is explained, or were too many to explain.")
     ] = 0
@@ -200,17 +212,17 @@ class WhatIfReply(Answer):
 class MachineShape(Answer):
     """A machine to ask about by name."""
 
-    name: str
-    about: str
-    sockets: int
-    numa_nodes: int
+    name: Annotated[str, Field(description="What `machine` in a question names.")]
+    about: Annotated[str, Field(description="In a few words.")]
+    sockets: Annotated[int, Field(description="CPU sockets.")]
+    numa_nodes: Annotated[int, Field(description="On all sockets.")]
     cpus: Annotated[int, Field(description="Logical CPUs.")]
     threads: Annotated[int, Field(description="Of each core.")]
-    memory_bytes: int
+    memory_bytes: Annotated[int, Field(description="Of all NUMA nodes, bytes.")]
     devices: Annotated[dict[str, int], Field(description="Devices by resource.")]
 
 
 class MachineIndex(Answer):
     """The catalogue."""
 
-    machines: list[MachineShape]
+    machines: Annotated[list[MachineShape], Field(description="By name.")]

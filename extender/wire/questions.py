@@ -35,9 +35,12 @@ Workload = Annotated[
 class TaintSpec(Question):
     """One taint of a node."""
 
-    key: str
-    value: str = ""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    key: Annotated[str, Field(description="What a toleration names.")]
+    value: Annotated[str, Field(description="May be empty.")] = ""
+    effect: Annotated[
+        Literal["NoSchedule", "PreferNoSchedule", "NoExecute"],
+        Field(description="`PreferNoSchedule` refuses nobody."),
+    ]
 
 
 class HypotheticalNode(Question):

@@ -1,0 +1,116 @@
+"""The examples in the OpenAPI document are real answers, and every field of every model is described.
+
+`NUMA_EXAMPLES=write` writes the file anew.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from starlette.testclient import TestClient
+
+import extender.api.openapi
+from extender.app import make_app, make_service
+from extender.demo.nodes import Workload
+from extender.settings import Settings
+from extender.verbs.machines import GPU, Hardware
+from tests.api.conftest import Clock
+from tests.reports import args_of, pod_of, report_of, sample
+
+FILE = Path(extender.api.openapi.__file__).with_name("examples.json")
+SMALL = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=3, threads=2, memory_gib=8, distances=(10, 21))
+MODELS = (
+    "NodeIndex",
+    "NodeDetail",
+    "WhatIfReply",
+    "CapacityReply",
+    "PlannedPod",
+    "PlanEnd",
+    "DecisionIndex",
+    "PodDecision",
+)
+
+
+@pytest.fixture
+def client(clock: Clock) -> Iterator[TestClient]:
+    """Two small nodes, one of them half full."""
+    with TestClient(make_app(make_service(Settings(), clock)), client=("127.0.0.1", 50_000)) as client:
+        workload = Workload(name="w", resources={"cpu": 3, "memory": "2Gi", GPU: 1})
+        for name, workloads in (("node-a", [workload]), ("node-b", [])):
+            node = sample(name, hardware=SMALL, workloads=workloads, devices={GPU: [0, 1]})
+            client.put(f"/v1/nodes/{name}/report", json=report_of(node)).raise_for_status()
+        yield client
+
+
+def _answers(client: TestClient) -> dict[str, Any]:
+    pod = pod_of(5, name="solver-0")
+    client.post("/scheduler/filter", json=args_of(pod, "node-a", "node-b")).raise_for_status()
+    line, end = client.post("/v1/plan", json={"pods": [{"pod": pod}]}).text.splitlines()
+    return {
+        "NodeIndex": client.get("/v1/nodes?limit=1").json(),
+        "NodeDetail": client.get("/v1/nodes/node-a").json(),
+        "WhatIfReply": client.post("/v1/what-if", json={"pod": pod, "explain": True}).json(),
+        "CapacityReply": client.post("/v1/capacity", json={"pods": [pod]}).json(),
+        "PlannedPod": orjson.loads(line),
+        "PlanEnd": orjson.loads(end),
+        "DecisionIndex": client.get("/v1/decisions").json(),
+        "PodDecision": client.get("/v1/pods/uid-solver-0/decision?node=node-a").json(),
+    }
+
+
+def test_examples_are_real_answers(client: TestClient) -> None:
+    answers = _answers(client)
+    if os.environ.get("NUMA_EXAMPLES") == "write":
+        FILE.write_bytes(orjson.dumps(answers, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+    assert orjson.loads(FILE.read_bytes()) == answers
+
+
+def test_the_document_shows_them(client: TestClient) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+
+    for name in (*MODELS, "WhatIfRequest", "CapacityRequest", "PlanRequest"):
+        assert schemas[name]["examples"], name
+
+
+PEOPLE = ("/v1/what-if", "/v1/capacity", "/v1/plan", "/v1/machines", "/v1/nodes", "/v1/decisions", "/v1/pods")
+
+
+def test_every_field_and_parameter_of_peoples_routes_is_described(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    routes = {path: each for path, each in document["paths"].items() if path.startswith(PEOPLE)}
+
+    for path, operations in routes.items():
+        for operation in operations.values():
+            for parameter in operation.get("parameters", ()):
+                assert parameter.get("description") or parameter["schema"].get("description"), (path, parameter)
+    for name in _reached({each for each in _names(routes) if each not in REPORTED}, schemas):
+        assert schemas[name].get("description"), name
+        for field, schema in schemas[name].get("properties", {}).items():
+            refers = "$ref" in schema  # to a schema that has a description of its own
+            assert refers or schema.get("description"), f"{name}.{field}"
+
+
+REPORTED = {"NodeReport", "Heartbeat", "Accepted"}
+"""Of exporters."""
+
+
+def _reached(names: set[str], schemas: dict[str, Any]) -> set[str]:
+    """The schemas that these lead to; enumerations of one line are left out."""
+    found: set[str] = set()
+    while names:
+        name = names.pop()
+        found.add(name)
+        names |= _names(schemas[name]) - found
+    return {name for name in found if "properties" in schemas[name]}
+
+
+def _names(value: object) -> set[str]:
+    if isinstance(value, dict):
+        own = {value["$ref"].rsplit("/", 1)[1]} if "$ref" in value else set()
+        return own.union(*map(_names, value.values()))
+    return set().union(*map(_names, value)) if isinstance(value, list) else set()
