@@ -7,7 +7,7 @@ Laws of this file
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -106,7 +106,7 @@ class Metrics:
         self.binds = self._counter(
             "binds",
             "Bind calls: `bound`, `unsure` (no answer of the API server), `refused` (no longer fits), `conflict`, "
-            "`not_found`, `unknown_pod`, `unknown_node`, `busy`, `no_access`, `invalid`, `failed`.",
+            "`not_found`, `unknown_pod`, `unknown_node`, `busy`, `standby`, `no_access`, `invalid`, `failed`.",
             ("outcome",),
         )
 
@@ -168,6 +168,20 @@ class Metrics:
     def _add(self, family: F, labels: Sequence[str]) -> F:
         self._families.append((family, tuple(labels)))
         return family
+
+
+class Stopwatch:
+    """Times the phases of one call of *verb*: each `lap` ends the phase that it names. *clock*: seconds."""
+
+    def __init__(self, family: Histogram, verb: str, clock: Callable[[], float]) -> None:
+        self._family, self._verb, self._clock = family, verb, clock
+        self._at = clock()
+
+    def lap(self, phase: str) -> None:
+        """The phase that began with the last lap ends."""
+        now = self._clock()
+        self._family.labels(self._verb, phase).observe(now - self._at)
+        self._at = now
 
 
 def reference_page() -> str:

@@ -12,8 +12,10 @@ import logging
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 
 from extender.api.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.limits import LimitError
 from extender.api.locks import NodeLocks
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
@@ -50,6 +52,11 @@ def binding_router(service: Service) -> APIRouter:
             done = await _bind(service, locks, args)
             outcome, kind = "answered", done.kind if isinstance(done, Unbound) else type(done).__name__.lower()
             error = "" if isinstance(done, Bound) else f"numa-extender: {done.reason}"
+        except ClientDisconnect:  # nobody is left to answer, and nothing was begun: the body had not come
+            raise
+        except LimitError as fault:
+            outcome = kind = "busy"
+            error = f"numa-extender: {fault}"
         except (WireError, BodyTooLargeError) as fault:
             outcome = kind = "invalid"
             error = f"numa-extender: {fault}"

@@ -42,6 +42,8 @@ from extender.security_settings import SecuritySettings
 from extender.wire.scheduler import error_reply
 
 LOG: Final = logging.getLogger(__name__)
+PREEMPT: Final = "/scheduler/preempt"
+"""Its reply has no place for an error, and one without victims would mean that evicting helps nowhere."""
 _STATUS: Final[dict[type[AccessError], tuple[str, HTTPStatus]]] = {
     UnauthenticatedError: ("unauthenticated", HTTPStatus.UNAUTHORIZED),
     ForbiddenError: ("forbidden", HTTPStatus.FORBIDDEN),
@@ -90,7 +92,7 @@ class Gate:
             except ClientDisconnect:
                 LOG.debug("the client went away path=%s", asgi["path"])
             except LimitError as error:
-                await self._limited(error, needed)(asgi, receive, send)
+                await self._limited(error, needed, asgi)(asgi, receive, send)
 
     async def _refusal(
         self, asgi: ASGIScope, needed: Scope, node_name: str | None, stack: ExitStack
@@ -109,7 +111,7 @@ class Gate:
         except AccessError as error:
             return self._denied(error, needed, peer)
         except LimitError as error:
-            return self._limited(error, needed)
+            return self._limited(error, needed, asgi)
         asgi["state"]["principal"] = principal
         return None
 
@@ -156,9 +158,9 @@ class Gate:
             response.headers["Retry-After"] = "2"
         return response
 
-    def _limited(self, error: LimitError, needed: Scope) -> Response:
+    def _limited(self, error: LimitError, needed: Scope, asgi: ASGIScope) -> Response:
         self._metrics.limited.labels(error.limit).inc()
-        if needed is Scope.SCHEDULE and error.limit == "concurrency":
+        if needed is Scope.SCHEDULE and asgi["path"] != PREEMPT:
             return Response(error_reply(f"numa-extender: {error}"), media_type="application/json")
         response = problem(HTTPStatus.TOO_MANY_REQUESTS, str(error))
         response.headers["Retry-After"] = str(error.retry_after_seconds)

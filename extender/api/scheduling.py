@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from extender.api.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.limits import LimitError
 from extender.api.service import Service
+from extender.metrics import Stopwatch
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
 from extender.verbs.candidates import Candidates
@@ -71,16 +72,27 @@ def scheduling_router(service: Service) -> APIRouter:
 
 
 async def _answer(
-    service: Service, verb: str, request: Request, answer: Callable[[Service, SchedulerArgs], Awaitable[bytes]]
+    service: Service,
+    verb: str,
+    request: Request,
+    answer: Callable[[Service, SchedulerArgs, Stopwatch], Awaitable[bytes]],
 ) -> Response:
     started = service.clock()
     outcome = "answered"
+    watch = Stopwatch(service.metrics.phase_seconds, verb, service.clock)
     try:
         body = await read_body(request, service.settings.max_scheduler_body_bytes)
-        reply = await answer(service, parse_args(body))
+        watch.lap("read")
+        args = parse_args(body)
+        watch.lap("parse")
+        reply = await answer(service, args, watch)
+        watch.lap("reply")
     except ClientDisconnect:  # nobody is left to answer
         raise
-    except (WireError, BodyTooLargeError, LimitError) as error:
+    except LimitError as error:
+        outcome = "busy"
+        reply = error_reply(f"numa-extender: {error}")
+    except (WireError, BodyTooLargeError) as error:
         outcome = "invalid"
         LOG.warning("request not understood verb=%s reason=%r", verb, str(error))
         reply = error_reply(f"numa-extender: {error}")
@@ -100,13 +112,14 @@ class UnreadyError(Exception):
     """The call cannot be answered now."""
 
 
-async def _filter(service: Service, args: SchedulerArgs) -> bytes:
+async def _filter(service: Service, args: SchedulerArgs, watch: Stopwatch) -> bytes:
     if service.link.trouble:
         raise UnreadyError(service.link.trouble)
     if service.link.binder is not None:
         service.pods.remember(args.pod)
     await service.barrier.wait(args.pod.uid)
     judged = await _judge(service, args, deadline=service.clock() + service.settings.filter_seconds)
+    watch.lap("judge")
     filtered = Filtered(passed=args.names) if judged is None else filter_nodes(*judged)
     service.decisions.note("filter", args.pod, args.names, judged, service.clock())
     if filtered.passed and judged is not None:
@@ -121,8 +134,9 @@ async def _filter(service: Service, args: SchedulerArgs) -> bytes:
     return filter_reply(args, filtered.passed, now, never)
 
 
-async def _prioritize(service: Service, args: SchedulerArgs) -> bytes:
+async def _prioritize(service: Service, args: SchedulerArgs, watch: Stopwatch) -> bytes:
     judged = await _judge(service, args)
+    watch.lap("judge")
     scores = [MAX_SCORE] * len(args.names) if judged is None else prioritize_nodes(*judged)
     service.decisions.note("prioritize", args.pod, args.names, judged, service.clock())
     return prioritize_reply(args.names, scores)

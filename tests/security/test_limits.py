@@ -131,3 +131,10 @@ def test_the_scheduler_over_the_bound_is_answered_in_its_own_form() -> None:
     assert reply.status_code == 200
     assert reply.json()["Error"] == "numa-extender: 2 requests of this kind are under way"
     assert "under way" not in again.json()["Error"]
+
+
+def test_a_preempt_call_over_the_bound_is_no_answer_about_victims() -> None:
+    with running(Settings(port=0, drain_seconds=0, max_scheduler_calls=2)) as service:
+        limits = service.app.state.limits
+        with limits.place(Scope.SCHEDULE), limits.place(Scope.SCHEDULE):
+            assert service.call("POST", "/scheduler/preempt", content=b"{}").status_code == 429
