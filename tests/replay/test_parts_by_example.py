@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from extender.replay import cpu_manager, memory_manager
+from extender.replay import cpu_manager, device_manager, memory_manager
+from extender.replay.choices import Choices
 from extender.replay.config import CPUOptions
 from extender.replay.cpu_assignment import Assignment, NotEnoughCPUsError
 from extender.replay.cpu_distribution import (
@@ -23,7 +24,7 @@ from extender.replay.families import Universe, at_least, touching_at_least, univ
 from extender.replay.hints import Distances, Hints, TopologyHint, merge, narrowest, walked_universe
 from extender.replay.pod import PodRequest, resolve
 from extender.replay.sets import bits_of, format_list, parse_list
-from extender.replay.state import Block, CPUState, MemoryAmounts, MemoryState, NUMANodeMemory
+from extender.replay.state import Block, CPUState, Device, DeviceState, MemoryAmounts, MemoryState, NUMANodeMemory
 from extender.replay.verdict import Provider, Reason, Refusal, Rejected
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import machine_from_json
@@ -653,3 +654,117 @@ def test_families_of_two_ids() -> None:
 def test_8_2_devices_on_ids_outside_the_machine_count_where_they_touch_it() -> None:
     """Two devices on node 0, one of them also on a node that the machine does not have."""
     assert touching_at_least((0, 1), ((0b1, 1), (0b1 | 1 << 9, 1)), 2) == 0b1010
+
+
+# -- 8: devices that are held, gone or broken
+
+GPU, NIC = "x.example/gpu", "x.example/nic"
+HEALTHY, BROKEN = Device(0b01, healthy=True), Device(0b01, healthy=False)
+
+
+def _gpus(count: int, *, nics: int | None = None) -> PodRequest:
+    """A pod of one container that wants GPUs, and NICs where told so."""
+    wanted = {GPU: str(count)} if nics is None else {GPU: str(count), NIC: str(nics)}
+    return _request(Node(M1), container(0.5, more=wanted))
+
+
+def _with_gpus(held: Iterable[str] = (), *, by: str = "a", **gpus: Device) -> DeviceState:
+    """A state in which these GPUs are reported, and pod *by* holds some."""
+    return DeviceState.of({GPU: gpus}, {by: {"c0": {GPU: frozenset(held)}}} if held else {})
+
+
+@pytest.mark.parametrize(
+    ("state", "wanted", "message", "amounts"),
+    [
+        pytest.param(
+            _with_gpus(["a"], a=HEALTHY, b=HEALTHY),
+            2,
+            f'pod "a" container "c0" changed request for resource "{GPU}" from 1 to 2',
+            (2, 1),
+            id="D1",
+        ),
+        pytest.param(
+            DeviceState.of({}, {"other": {"c0": {GPU: frozenset("a")}}}),
+            1,
+            f"cannot allocate unregistered device {GPU}",
+            (1, 0),
+            id="D2",
+        ),
+        pytest.param(
+            _with_gpus(a=BROKEN),
+            1,
+            f"no healthy devices present; cannot allocate unhealthy devices {GPU}",
+            (1, 0),
+            id="D3",
+        ),
+        pytest.param(
+            _with_gpus(["a", "b"], a=BROKEN, b=HEALTHY, c=HEALTHY),
+            2,
+            f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {GPU}",
+            (2, 1),
+            id="D4",
+        ),
+        pytest.param(
+            _with_gpus(["a"], by="other", a=HEALTHY, b=HEALTHY),
+            2,
+            f"requested number of devices unavailable for {GPU}. Requested: 2, Available: 1",
+            (2, 1),
+            id="D5",
+        ),
+    ],
+)
+def test_8_3_refusals_in_the_order_of_the_kubelet(
+    state: DeviceState, wanted: int, message: str, amounts: tuple[int, int]
+) -> None:
+    request = _gpus(wanted)
+
+    with pytest.raises(Refusal) as refusal:
+        device_manager.allocate(state, request, request.containers[0], None, Choices())
+
+    assert refusal.value.message == f"Allocate failed due to {message}, which is unexpected"
+    assert (refusal.value.resource, refusal.value.wanted, refusal.value.had) == (GPU, *amounts)
+    assert refusal.value.alternatives == ()
+
+
+def test_8_3_whichever_resource_fails_first_is_told() -> None:
+    state, request = DeviceState.of({GPU: {"a": BROKEN}, NIC: {"n": BROKEN}}), _gpus(1, nics=1)
+
+    with pytest.raises(Refusal, match=f"unhealthy devices {GPU},") as refusal:
+        device_manager.allocate(state, request, request.containers[0], None, Choices())
+
+    assert [f"unhealthy devices {NIC}," in message for message in refusal.value.alternatives] == [True]
+
+
+def test_8_3_a_container_that_has_all_its_devices_gets_no_more() -> None:
+    request = _gpus(2)
+    for state in (
+        _with_gpus(["a", "b"], a=HEALTHY, b=HEALTHY, c=HEALTHY),
+        _with_gpus(["a", "b"], a=HEALTHY, b=HEALTHY),
+    ):
+        after = device_manager.allocate(state, request, request.containers[0], None, Choices())
+
+        assert (after.entries, after.held) == (state.entries, state.held)
+
+
+def test_8_1_a_resource_that_no_plugin_ever_served_is_passed_over() -> None:
+    kubelet, request = Node(M1).kubelet, _gpus(1, nics=1)
+    state = DeviceState.of({NIC: {"n": HEALTHY}})
+
+    after = device_manager.allocate(state, request, request.containers[0], None, Choices())
+
+    assert after.entries == {"a": {"c0": {NIC: frozenset("n")}}}
+    assert list(device_manager.container_hints(kubelet, state, request, request.containers[0])) == [NIC]
+    assert list(device_manager.pod_hints(kubelet, state, request)) == [NIC]
+
+
+def test_8_2_hints_of_devices_that_are_held() -> None:
+    kubelet = Node(M1).kubelet
+    state = _with_gpus(["a", "b"], a=HEALTHY, b=Device(0b10, healthy=True), c=HEALTHY, d=HEALTHY)
+
+    for wanted, masks in ((2, (0b11,)), (1, ()), (3, ())):
+        request = _gpus(wanted)
+        of_container = device_manager.container_hints(kubelet, state, request, request.containers[0])[GPU]
+        of_pod = device_manager.pod_hints(kubelet, state, request)[GPU]
+        assert of_container is not None
+        assert of_pod is not None
+        assert of_container.masks == of_pod.masks == masks
