@@ -41,7 +41,10 @@ class SimExtender:
     def start(self) -> None:
         """Start a process: it knows nothing, lists pods, and is ready after that."""
         self.starts += 1
-        settings = Settings(unknown_nodes=Treatment.REFUSE, max_remembered_judgements=1_000_000, log_level="error")
+        settings = Settings(
+            bind_seconds=3600, unknown_nodes=Treatment.REFUSE, max_remembered_judgements=1_000_000, log_level="error"
+        )
+        # bind_seconds: the wait for a node's lock is in real time, which must decide nothing here
         service = replace(make_service(settings, self.timeline.clock), offload=_inline)
         service.link.binder = Binds(self.api)
         service.link.trouble = "not listed yet"
