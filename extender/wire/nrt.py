@@ -9,6 +9,7 @@ Laws of this file
 
 import base64
 import binascii
+import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +26,6 @@ from extender.wire.quantity import parse_whole
 from extender.wire.validation import Document, parse_object
 
 REPORT: Final = "numa-extender/report"
-LEFT_OUT: Final = "numa-extender/report-left-out"
 CONFIRMED_AT: Final = "numa-extender/confirmed-at"
 REFRESH_SECONDS: Final = "numa-extender/refresh-seconds"
 OURS: Final = "numa-node-exporter"
@@ -35,6 +35,9 @@ MAX_REFRESH_SECONDS: Final = 86_400.0
 _ZONE: Final = re.compile(r"node-(0|[1-9][0-9]{0,5})\Z", re.ASCII)
 _GROUP: Final = re.compile(r"node(-(0|[1-9][0-9]{0,5})){2,16}\Z", re.ASCII)
 _GZIP: Final = 16 + zlib.MAX_WBITS
+_XZ_MAGIC: Final = b"\xfd7zXZ\x00"
+_XZ_MEMORY: Final = 32 << 20
+"""What a stream may ask for; ours need one."""
 
 
 class _Pair(Document):
@@ -109,14 +112,15 @@ def unpack_report(published: Published, most: int) -> bytes:
     field = f"metadata.annotations[{REPORT}]"
     try:
         packed = base64.b64decode(published.carried, validate=True)
-        unpacker = zlib.decompressobj(_GZIP)
+        is_xz = packed.startswith(_XZ_MAGIC)
+        unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY) if is_xz else zlib.decompressobj(_GZIP)
         body = unpacker.decompress(packed, most + 1)
-    except (binascii.Error, ValueError, zlib.error) as error:
-        raise WireError(field, f"not gzip in base64: {error}") from None
+    except (binascii.Error, ValueError, zlib.error, lzma.LZMAError, EOFError) as error:
+        raise WireError(field, f"neither gzip nor xz in base64: {error}") from None
     if len(body) > most:
         raise WireError(field, f"unpacks to more than {most} bytes")
     if not unpacker.eof or unpacker.unused_data:
-        raise WireError(field, "its gzip stream is cut off, or goes on")
+        raise WireError(field, "its packed stream is cut off, or goes on")
     return body
 
 

@@ -3,6 +3,8 @@
 import base64
 import contextlib
 import gzip
+import lzma
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -15,8 +17,8 @@ from extender.replay.counts import ZoneCounts
 from extender.wire.errors import WireError
 from extender.wire.nrt import OURS, REPORT, Published, counted, published_from_json, unpack_report
 from extender.wire.reports import read_report
-from node_exporter.report import NodeReport
-from node_exporter.topology_object import to_nrt
+from node_exporter.report import Container, NodeReport, Pod
+from node_exporter.topology_object import LEFT_OUT, SPARED, to_nrt
 from tests.reports import report_of, sample
 
 GPU = "vendor.example/gpu"
@@ -54,6 +56,22 @@ def test_our_object_is_the_report() -> None:
     assert read.kubelet.identity == pushed.kubelet.identity
     assert read.state == pushed.state
     assert (published.node_name, published.zones) == ("node-a", ())
+
+
+def test_a_large_report_is_carried_without_what_the_replay_does_not_read() -> None:
+    pods = [
+        Pod(namespace="d", name=f"p{i}", uid=f"u{i}", counted=True, containers=[Container(name=f"c{i}", cpus=[i])])
+        for i in range(200)
+    ]
+    large = replace(OF_OURS, pods=pods)
+    size = len(to_nrt(large)["metadata"]["annotations"][REPORT])  # type: ignore[index]
+    content: dict[str, Any] = to_nrt(large, max_carried_chars=size - 1)
+
+    read = read_report(unpack_report(published_from_json(content), 1 << 20))
+    assert content["metadata"]["annotations"][LEFT_OUT] == SPARED
+    assert read.state == read_report(BODY).state
+    assert read.pods is not None
+    assert [pod.uid for pod in read.pods] == [pod.uid for pod in pods]
 
 
 def test_our_object_without_the_report_is_counts() -> None:
@@ -130,11 +148,14 @@ def carrying(text: str) -> Published:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("%%%", "not gzip in base64"),
-        (base64.b64encode(b"plain").decode(), "not gzip"),
+        ("%%%", "neither gzip nor xz in base64"),
+        (base64.b64encode(b"plain").decode(), "neither gzip nor xz"),
         (base64.b64encode(gzip.compress(bytes(64 << 20))).decode(), "unpacks to more than 1048576 bytes"),
         (base64.b64encode(gzip.compress(BODY)[:-4]).decode(), "cut off"),
         (base64.b64encode(gzip.compress(BODY) * 2).decode(), "goes on"),
+        (base64.b64encode(lzma.compress(bytes(64 << 20), preset=1)).decode(), "unpacks to more than 1048576 bytes"),
+        (base64.b64encode(lzma.compress(BODY)[:-4]).decode(), "cut off"),
+        (base64.b64encode(lzma.compress(BODY, preset=9)).decode(), "[Mm]emory"),
     ],
 )
 def test_a_carried_report_is_somebody_elses_input(text: str, fault: str) -> None:
