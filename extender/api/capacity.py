@@ -70,11 +70,7 @@ def capacity_router(service: Service) -> APIRouter:
         soon as it is counted, and the summary is the last line.
         """
         document = await read_question(request, service.settings.max_body_bytes)
-        prefix = "pods[{}]"
-        if is_manifest(document, "pods"):
-            prefix, document = "", {"pods": [document], "nodes": node, "max_copies": max_copies}
-        asked = parse_question(_CAPACITY, document)
-        mix = [workload_from_json(pod, prefix.format(i)) for i, pod in enumerate(asked.pods)]
+        asked, mix = _read_capacity(document, node, max_copies)
         records = live_records(service, asked.nodes, asked.hypothetical)
         subjects = await asyncio.to_thread(subjects_of, service, records, asked.hypothetical)
         capacity = Capacity(mix, service.judge, asked.max_copies)
@@ -101,11 +97,7 @@ def capacity_router(service: Service) -> APIRouter:
         The body is a question, or a bare manifest, of which as many pods are placed as it has replicas.
         """
         document = await read_question(request, service.settings.max_body_bytes)
-        prefix = "pods[{}].pod"
-        if is_manifest(document, "pods"):
-            prefix, document = "", {"pods": [{"pod": document}], "nodes": node}
-        asked = parse_question(_PLAN, document)
-        entries = _entries(asked, prefix)
+        asked, entries = _read_plan(document, node)
         records = live_records(service, asked.nodes, asked.hypothetical)
         _check_size(entries, len(records) + len(asked.hypothetical))
         subjects = await asyncio.to_thread(subjects_of, service, records, asked.hypothetical)
@@ -119,6 +111,24 @@ _PLAN_EXAMPLE: Final = (
     '{"pod":0,"entry":0,"name":"solver-0","node":"node-a","score":10,"certainty":"exact","containers":{},'
     '"reasons":{}}\n{"summary":{"pods":1,"placed":1,"unplaced":0,"per_node":{"node-a":1}}}\n'
 )
+
+
+def _read_capacity(document: object, node: list[str] | None, max_copies: int) -> tuple[CapacityRequest, list[Workload]]:
+    """The question, and its mix of pods; of a bare manifest with the query's options."""
+    prefix = "pods[{}]"
+    if is_manifest(document, "pods"):
+        prefix, document = "", {"pods": [document], "nodes": node, "max_copies": max_copies}
+    asked = parse_question(_CAPACITY, document)
+    return asked, [workload_from_json(pod, prefix.format(i)) for i, pod in enumerate(asked.pods)]
+
+
+def _read_plan(document: object, node: list[str] | None) -> tuple[PlanRequest, list[tuple[Workload, int]]]:
+    """The question, and its workloads with the number of copies; of a bare manifest with the query's options."""
+    prefix = "pods[{}].pod"
+    if is_manifest(document, "pods"):
+        prefix, document = "", {"pods": [{"pod": document}], "nodes": node}
+    asked = parse_question(_PLAN, document)
+    return asked, _entries(asked, prefix)
 
 
 def capacity_reply(capacity: Capacity, subjects: Sequence[Subject]) -> bytes:
