@@ -12,7 +12,7 @@ from fastapi import Request
 
 from extender.wire.errors import WireError
 
-MAX_RATIO: Final = 200
+MAX_RATIO: Final = 50
 """Unpacked to packed: reports reach 30. A bomb (1,000 and more) is given up before it has cost milliseconds."""
 FREE_BYTES: Final = 1 << 20
 """Up to here no ratio is too high."""

@@ -5,7 +5,9 @@ doubled or lost, numbers past every bound, parts nested deep, bytes flipped, cut
 some thousands a second; the suite has Hypothesis bend the same documents, which shrinks what it finds.
 """
 
+import base64
 import copy
+import gzip
 import random
 import time
 from collections import Counter
@@ -22,10 +24,12 @@ from extender.kube.lines import parse_events
 from extender.kube.nodes import decode_node
 from extender.kube.pdbs import decode_budget
 from extender.kube.pods import PodDecoder
+from extender.kube.reviews import Reviews
 from extender.wire.binding import parse_binding
 from extender.wire.documents import read_document, read_yaml
 from extender.wire.errors import WireError
 from extender.wire.lint_documents import read_documents, read_environment
+from extender.wire.nrt import REPORT, counted, published_from_json, unpack_report
 from extender.wire.preemption import parse_preemption
 from extender.wire.quantity import parse_milli, parse_whole
 from extender.wire.reports import read_heartbeat, read_report, report_facts
@@ -78,6 +82,51 @@ def _seed(*documents: object) -> tuple[bytes, ...]:
 
 WATCH: Final = b'{"type":"ADDED","object":' + orjson.dumps({**POD, "spec": {**POD["spec"], "nodeName": "n"}}) + b"}"
 VICTIMS: Final = {"n": {"Pods": [POD], "NumPDBViolations": 0}}
+
+
+def _topology(value: Mapping[str, Any]) -> object:
+    """As it comes from a watch, and then to its end: the carried report, or the counts."""
+    published = published_from_json(value)
+    if published.carried:
+        return report_facts(read_report(unpack_report(published, 1 << 20)))
+    return counted(published, lambda _name: "v1.36.2")
+
+
+PACKED: Final = base64.b64encode(gzip.compress(orjson.dumps(report_of(NODE)), mtime=0)).decode()
+ZONE: Final = {
+    "name": "node-0", "type": "Node", "resources": [{"name": "cpu", "allocatable": "8", "available": "4"}],
+}  # fmt: skip
+TOPOLOGY: Final = {"metadata": {"name": "n"}, "attributes": [{"name": "topologyManagerPolicy", "value": "restricted"}]}
+REVIEW: Final = {
+    "status": {"authenticated": True, "audiences": ["a"], "user": {"username": "u", "extra": {"k": ["v"]}}}
+}
+
+
+def _review(value: Mapping[str, Any]) -> object:
+    """A reply of the API server about a token, whatever it says."""
+    reviews = Reviews(_Replies(value))
+    return reviews.authenticate("token", audience="a")
+
+
+@dataclass
+class _Replies:
+    """Stands in for a client: every call is answered with the same."""
+
+    value: Mapping[str, Any]
+
+    def request(
+        self,
+        method: str,  # noqa: ARG002 - the same for every call
+        path: str,  # noqa: ARG002
+        *,
+        query: Mapping[str, str] | None = None,  # noqa: ARG002
+        body: dict[str, Any] | None = None,  # noqa: ARG002
+        content_type: str = "",  # noqa: ARG002
+        timeout_seconds: float = 0.0,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        return dict(self.value)
+
+
 SCHEDULER: Final = {"kind": "KubeSchedulerConfiguration", "extenders": [{"urlPrefix": "http://x", "httpTimeout": "5s"}]}
 TARGETS: Final[Mapping[str, Target]] = {
     "filter, prioritize": Target(
@@ -124,6 +173,14 @@ TARGETS: Final[Mapping[str, Target]] = {
         ),
         (),
     ),
+    "topology object": Target(
+        _mapping(_topology),
+        _seed(
+            {**TOPOLOGY, "zones": [ZONE]},
+            {**TOPOLOGY, "zones": [], "metadata": {"name": "n", "annotations": {REPORT: PACKED}}},
+        ),
+    ),
+    "token review": Target(_mapping(_review), _seed(REVIEW), ()),
     "error of the API server": Target(
         lambda body: api_error(500, body, body[:20].decode("latin-1")),
         _seed({"kind": "Status", "code": 409, "reason": "Conflict", "details": {"causes": [{"reason": "x"}]}}),
