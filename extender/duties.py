@@ -3,8 +3,8 @@
 Laws of this file
 - A standby is warm: its watches run, it answers filter and prioritize. It binds nothing and touches nothing.
 - Leadership is asked for at the last moment before a write, and ends `lease_seconds / 3` before anybody else's can
-  begin. A binding is given less time than that (`bind_seconds`, checked here), so no call of a former leader is under
-  way when the next one starts.
+  begin. A binding is given less time than that (`bind_seconds`; settings see to it), so no call of a former leader is
+  under way when the next one starts.
 - Nothing is handed over: the new leader has what it needs from the pods' watch and the reports. What the old one had
   bound is in the API server; what it had not is asked again by the scheduler.
 """

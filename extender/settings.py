@@ -3,9 +3,9 @@
 Each field says its unit, what its default means, and why it is that.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from extender.duty_settings import DutySettings
@@ -85,6 +85,14 @@ class Settings(SecuritySettings, LiveSettings, DutySettings):
         default=120, ge=91, description="Idle connections stay open longer than kube-scheduler keeps them (90 s)."
     )
     shutdown_seconds: int = Field(default=10, ge=0, description="How long requests under way may take after a SIGTERM.")
+
+    @model_validator(mode="after")
+    def _leader_ends_in_time(self) -> Self:
+        if self.lease == "on" and self.bind_seconds >= self.lease_seconds / 3:
+            raise ValueError(
+                "bind_seconds must be below a third of lease_seconds, so that no binding outlives its leader"
+            )
+        return self
 
     @field_validator("strategy")
     @classmethod

@@ -1,0 +1,91 @@
+"""Leading and standing by, in one process; tests/faults kills leaders."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from pydantic import ValidationError
+from starlette.testclient import TestClient
+
+from extender.app import make_app, make_service
+from extender.duties import LeaderBinds, lease_settings
+from extender.kube.access import plain
+from extender.kube.client import KubeClient
+from extender.kube.leases import Elector
+from extender.settings import Settings
+from extender.verbs.bind import BindOutcome, Bound, Unbound
+from tests.fakes.apiserver import FakeApiServer
+
+LEASE = Settings(lease="on", lease_seconds=15)
+
+
+@pytest.fixture
+def client() -> Iterator[KubeClient]:
+    with FakeApiServer() as server:
+        connected = KubeClient(plain(server.url))
+        yield connected
+        connected.close()
+
+
+class Counting:
+    """Where bindings end up; as slow as told."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds, self.calls, self.at_once, self.most = seconds, 0, 0, 0
+
+    async def bind(self, _namespace: str, _name: str, _uid: str, _node_name: str) -> BindOutcome:
+        self.calls += 1
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        await asyncio.sleep(self.seconds)
+        self.at_once -= 1
+        return Bound()
+
+
+def test_only_the_leader_binds(client: KubeClient) -> None:
+    first, second = (Elector(client, lease_settings(LEASE)) for _ in range(2))
+    first.step()
+    second.step()
+    binds = Counting()
+
+    assert asyncio.run(LeaderBinds(binds, first).bind("n", "p", "u", "node")) == Bound()
+    refused = asyncio.run(LeaderBinds(binds, second).bind("n", "p", "u", "node"))
+    assert isinstance(refused, Unbound)
+    assert refused.kind == "standby"
+    assert first.holder in refused.reason
+    assert binds.calls == 1
+
+
+def test_a_call_that_had_to_wait_is_not_sent_by_a_former_leader(client: KubeClient) -> None:
+    elector = Elector(client, lease_settings(LEASE))
+    elector.step()
+    binds = Counting(0.1)
+    leader = LeaderBinds(binds, elector, at_once=2)
+
+    async def storm() -> list[BindOutcome]:
+        calls = [asyncio.ensure_future(leader.bind("n", f"p{i}", "u", "node")) for i in range(6)]
+        await asyncio.sleep(0.05)
+        elector._leads_until = float("-inf")
+        return await asyncio.gather(*calls)
+
+    outcomes = asyncio.run(storm())
+    assert outcomes[:2] == [Bound(), Bound()]
+    assert all(isinstance(outcome, Unbound) for outcome in outcomes[2:])
+    assert (binds.calls, binds.most) == (2, 2)
+
+
+def test_each_process_is_another_candidate() -> None:
+    assert lease_settings(LEASE).identity != lease_settings(LEASE).identity
+
+
+def test_a_binding_must_not_outlive_its_leader() -> None:
+    with pytest.raises(ValidationError, match="below a third of lease_seconds"):
+        Settings(lease="on", lease_seconds=9, bind_seconds=3.0)
+
+
+@pytest.mark.parametrize(("standby_ready", "status"), [(True, 200), (False, 503)])
+def test_a_standby_is_ready_as_set(*, standby_ready: bool, status: int) -> None:
+    service = make_service(Settings(standby_ready=standby_ready))
+    service.lifecycle.leads = lambda: False
+    with TestClient(make_app(service), client=("127.0.0.1", 1)) as client:
+        assert client.get("/readyz").status_code == status
