@@ -64,6 +64,7 @@ def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic
             max_nodes=settings.max_nodes,
             patience=patience,
             settled=settle,
+            awaited_until=clock() + settings.warm_up_seconds if settings.warm_up_seconds else None,
         ),
         memo=VerdictMemo(settings.max_remembered_judgements),
         judge=make_judge(make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.doubts),

@@ -54,6 +54,13 @@ class Settings(SecuritySettings, LiveSettings, DutySettings):
         description="A node of which only counts per NUMA node are known (NodeResourceTopology objects of others). "
         "`replay`: refused where the counts prove that its kubelet must refuse, offered at half the score elsewhere.",
     )
+    warm_up_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        description="For so long after its start the service refuses pods that need alignment on nodes that have not "
+        "reported yet: after a restart, exporters report again with their next heartbeat (30 s). 60 in the manifests; "
+        "off by default, so that trying it out needs no patience.",
+    )
     stale_after_seconds: float = Field(
         default=120.0, gt=0, description="Exporters are heard of every 30 s; three lost messages and jitter make 120 s."
     )

@@ -29,7 +29,7 @@ class NodeClass:
     are further states that the nodes can be in; with `complete` False there are more. `hidden` names the managers whose
     part of the state is not known: a pod that needs none of them still gets a sound verdict. `stale`: the last sign of
     life is old. `distrusted`: the kubelet did other than foretold too often, so verdicts rank these nodes and refuse
-    nothing.
+    nothing. `awaited`: nothing is known yet, because this service has only just begun to listen.
     """
 
     id: int
@@ -41,6 +41,7 @@ class NodeClass:
     complete: bool = True
     distrusted: bool = False
     counts: Counts | None = None
+    awaited: bool = False
 
     @property
     def states(self) -> tuple[ManagerState, ...]:
@@ -57,6 +58,9 @@ class NodeClass:
 
 UNKNOWN: Final = NodeClass(id=0)
 """The class of nodes that nothing is known of."""
+
+AWAITED: Final = NodeClass(id=-1, awaited=True)
+"""Stands for `UNKNOWN` while the service warms up: exporters report again within their next heartbeat."""
 
 
 class ClassTable:

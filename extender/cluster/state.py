@@ -15,7 +15,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from extender.cluster.classes import UNKNOWN, ClassTable, NodeClass
+from extender.cluster.classes import AWAITED, UNKNOWN, ClassTable, NodeClass
 from extender.cluster.in_flight import InFlight, Patience, Settled, ignore
 from extender.cluster.ledger import Ledger
 from extender.cluster.node import REMEMBERED_BOOTS, NodeRecord, Observation
@@ -51,10 +51,12 @@ class Watching(Enum):
 
 
 class _ClassOf(dict[str, NodeClass]):
-    """The class of each node, `UNKNOWN` for a name that is not in it (and that looking up does not put in)."""
+    """The class of each node, `nobody` for a name that is not in it (and that looking up does not put in)."""
+
+    nobody = UNKNOWN
 
     def __missing__(self, _name: str) -> NodeClass:
-        return UNKNOWN
+        return self.nobody
 
 
 class ClusterState:
@@ -67,11 +69,16 @@ class ClusterState:
         max_nodes: int,
         patience: Patience | None = None,
         settled: Callable[[Settled], None] = ignore,
+        awaited_until: float | None = None,
     ) -> None:
+        """*awaited_until*: when a node not heard of stops being `AWAITED` and is `UNKNOWN`; None: from the start."""
         self._stale_after: Final = stale_after_seconds
         self._max_nodes: Final = max_nodes
         self._nodes: dict[str, NodeRecord] = {}
         self._class_of: Final = _ClassOf()
+        self._awaited_until = awaited_until
+        if awaited_until is not None:
+            self._class_of.nobody = AWAITED
         self._classes: Final = ClassTable()
         self._fresh: dict[str, None] = {}
         """Names of nodes that are not stale, the one not heard of for longest first."""
@@ -104,7 +111,9 @@ class ClusterState:
         return self._nodes.get(name)
 
     def classes_of(self, names: Iterable[str], now: float) -> list[NodeClass]:
-        """The class of each name, in order; `UNKNOWN` for names never reported. Cost: one lookup a name."""
+        """The class of each name, in order; `UNKNOWN` or `AWAITED` for names never reported. Cost: a lookup a name."""
+        if self._awaited_until is not None and now >= self._awaited_until:
+            self._awaited_until, self._class_of.nobody = None, UNKNOWN
         self.expire(now)
         return list(map(self._class_of.__getitem__, names))
 

@@ -95,6 +95,8 @@ def make_judge(strategy: Strategy, doubts: Doubts) -> Judge:
         kubelet, state = node_class.kubelet, node_class.state
         if node_class.counts is not None:
             return _by_counts(shape, node_class.counts, doubts, stale=node_class.stale)
+        if node_class.awaited:
+            return Judgement(Refusal.AWAITED, Certainty.UNKNOWN)
         if kubelet is None or state is None:
             return _unknown(doubts)
         request = shape.request(kubelet.rules)

@@ -29,6 +29,7 @@ class Refusal(Enum):
     CHANCE = ("NUMA alignment on the node depends on a random choice of devices", False)
     STALE = ("the node's NUMA state is stale", False)
     UNKNOWN = ("the node's NUMA state is not known", False)
+    AWAITED = ("the node's NUMA state has not been reported yet", False)
 
     def __init__(self, text: str, never: bool) -> None:  # noqa: FBT001 - the members above are read as a table
         self.text: Final = text

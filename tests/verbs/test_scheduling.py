@@ -251,3 +251,13 @@ def test_what_if_names_the_devices_of_the_node_itself() -> None:
     assert cluster.class_count == 1
     placed = [a.verdict.placements["app"].devices[gpu] for a in answers if isinstance(a.verdict, Admitted)]
     assert placed == [("gpu-0",), ("gpu-1",)]
+
+
+def test_nodes_that_have_not_reported_are_awaited_while_the_service_warms_up() -> None:
+    cluster = ClusterState(stale_after_seconds=60, max_nodes=10, awaited_until=30)
+    judge = make_judge(least_numa, Doubts())
+
+    early, late = (cluster.classes_of(["nobody"], now)[0] for now in (29.0, 30.0))
+
+    assert judge(_shape(cpu=4), early).refusal is Refusal.AWAITED
+    assert judge(_shape(cpu=4), late).refusal is None
