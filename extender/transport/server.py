@@ -11,12 +11,14 @@ import asyncio
 import logging
 import signal
 import socket
+import sys
 import time
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 
 from extender.lifecycle import Lifecycle
 from extender.transport.certificates import Certificates
@@ -67,8 +69,8 @@ class Server(uvicorn.Server):
             )
         except OSError as error:
             LOG.error("cannot listen host=%s port=%d error=%s", self._tls.host, self._tls.port, error)  # noqa: TRY400
-            self.should_exit = self.started = True
-            return
+            await self.lifespan.shutdown()
+            sys.exit(STARTUP_FAILURE)
         self.servers.append(server)
         self.tls_port = server.sockets[0].getsockname()[1]
         self.started = True

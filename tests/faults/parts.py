@@ -73,6 +73,11 @@ class Process:
         self.kills += how is signal.SIGKILL
         return self._running.wait(30)
 
+    def wait(self, seconds: float = 60.0) -> int:
+        """Its exit code, once it has ended by itself."""
+        assert self._running is not None
+        return self._running.wait(seconds)
+
     @property
     def rss_bytes(self) -> int:
         """Resident memory now; 0 when it does not run."""
