@@ -82,11 +82,11 @@ def test_a_server_that_cannot_be_asked_is_neither_yes_nor_remembered(server: Fak
 
 def test_memory_is_bounded(reviews: Reviews) -> None:
     for i in range(50):
-        reviews._identities.put((b"%d" % i, ""), Rejected("x"), 60.0)
-    reviews._identities._size = 10
-    reviews.authenticate("good")
+        reviews._rejected.put((b"%d" % i, ""), Rejected("x"), 60.0)
+    reviews._rejected._size = 10
+    reviews.authenticate("bad")
 
-    assert len(reviews._identities) == 10
+    assert len(reviews._rejected) == 10
 
 
 def test_access_is_what_the_server_grants(server: FakeApiServer, reviews: Reviews, clock: Clock) -> None:
