@@ -98,11 +98,11 @@ def _call(call: Call, now: float) -> Json:
     return {
         "verb": call.verb,
         "seconds_ago": round(max(0.0, now - call.at), 3),
-        "candidates": len(call.names),
-        "passed": len(call.names) - count,
+        "candidates": call.count,
+        "passed": call.count - count,
         "refused": count,
-        "aligned": call.candidates is not None,
-        "certainty": certainties(call) if call.candidates is not None else {"exact": len(call.names)},
+        "aligned": call.classes is not None,
+        "certainty": certainties(call) if call.classes is not None else {"exact": call.count},
         "reasons": [
             {"reason": why.text, "never": why.never, "nodes": len(names), "examples": sorted(names)[:MAX_SHOWN]}
             for why, names in sorted(refused.items(), key=lambda item: -len(item[1]))

@@ -1,8 +1,9 @@
 """Why the last scheduling calls answered as they did: a bounded memory of what was judged.
 
 Laws of this file
-- Noting a call costs a few references and no work: the candidates, and the judgements that the answer was made of.
-  Everything that people read is rendered when they ask.
+- Noting a call costs little: the classes of the candidates, the judgements that the answer was made of, and the names
+  packed into one piece (5,000 separate texts kept alive slow the calls after it). What people read is rendered when
+  they ask.
 - Bounded by calls and by candidates held over all calls; the oldest calls go first.
 - Judgements are by class id, classes are immutable and hold the state of that moment: the past is replayed as it was.
 """
@@ -18,44 +19,55 @@ from extender.verbs.candidates import Candidates
 from extender.verbs.judge import Judgement
 from extender.verbs.memo import Judgements
 from extender.verbs.prioritize import MAX_SCORE, prioritize_nodes
+from extender.wire.scheduler import pack_names, unpack_names
 
 MAX_CALLS: Final = 5000
 MAX_NAMES: Final = 400_000
-"""Candidates held over all calls: 80 calls about 5,000 nodes each; about 40 MB if no two calls share a name."""
+"""Candidates held over all calls: 80 calls about 5,000 nodes each, with names of 30 characters about 16 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call. `candidates` None: the pod asks for nothing that any node aligns, and all of `names` passed."""
+    """One call about `count` nodes.
+
+    `classes`: those of the candidates, in the order asked; None: the pod asks for nothing that any node aligns, and all
+    of them passed.
+    """
 
     verb: str
     pod: Pod
-    names: Sequence[str]
+    packed_names: bytes
+    count: int
     at: float
-    candidates: Candidates | None
+    classes: Sequence[NodeClass] | None
     judgements: Judgements
+
+    @property
+    def names(self) -> list[str]:
+        """The candidates, in the order asked."""
+        return unpack_names(self.packed_names)
 
     def by_judgement(self) -> Iterator[tuple[Judgement, list[str]]]:
         """The names of each class, with the judgement of the class."""
-        if self.candidates is None:
+        if self.classes is None:
             return
         groups: dict[NodeClass, list[str]] = {}
-        for name, node_class in zip(self.candidates.names, self.candidates.classes, strict=True):
+        for name, node_class in zip(self.names, self.classes, strict=True):
             groups.setdefault(node_class, []).append(name)
         for node_class, names in groups.items():
             yield self.judgements[node_class.id], names
 
     def scores(self) -> list[tuple[str, int]]:
         """Name and score of each candidate, in the order asked, as prioritize gave them."""
-        if self.candidates is None:
-            return [(name, MAX_SCORE) for name in self.names]
-        return list(zip(self.names, prioritize_nodes(self.candidates, self.judgements), strict=True))
+        names = self.names
+        if self.classes is None:
+            return [(name, MAX_SCORE) for name in names]
+        candidates = Candidates.of(names, self.classes)
+        return list(zip(names, prioritize_nodes(candidates, self.judgements), strict=True))
 
     def class_of(self, name: str) -> NodeClass | None:
         """The class that a candidate was of; None if it was none, or nothing was judged."""
-        if self.candidates is None:
-            return None
-        return dict(zip(self.candidates.names, self.candidates.classes, strict=True)).get(name)
+        return None if self.classes is None else dict(zip(self.names, self.classes, strict=True)).get(name)
 
 
 class DecisionLog:
@@ -79,7 +91,8 @@ class DecisionLog:
     ) -> None:
         """Remember one call, in place of the last one of the same verb about the same pod."""
         candidates, judgements = judged if judged is not None else (None, {})
-        call = Call(verb, pod, names, at, candidates, judgements)
+        classes = None if candidates is None else candidates.classes
+        call = Call(verb, pod, pack_names(names), len(names), at, classes, judgements)
         calls = self._by_pod.setdefault(pod.uid, {})
         calls[verb] = call
         self._by_pod.move_to_end(pod.uid)
@@ -89,7 +102,7 @@ class DecisionLog:
             self._forget(self._order.popleft())
 
     def _forget(self, call: Call) -> None:
-        self._names -= len(call.names)
+        self._names -= call.count
         self.forgotten += 1
         calls = self._by_pod.get(call.pod.uid)
         if calls is not None and calls.get(call.verb) is call:

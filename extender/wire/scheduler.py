@@ -104,6 +104,17 @@ def filter_reply(
     )
 
 
+def pack_names(names: Sequence[str]) -> bytes:
+    """Names in one piece, to be kept."""
+    return bytes(memoryview(orjson.dumps(names)))  # a copy: the encoder's own result holds spare room
+
+
+def unpack_names(packed: bytes) -> list[str]:
+    """The names that were packed."""
+    names: list[str] = orjson.loads(packed)
+    return names
+
+
 def prioritize_reply(names: Sequence[str], scores: Sequence[int]) -> bytes:
     """The reply to a prioritize request: a bare array, scores as ints (one float would void the whole reply)."""
     return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
