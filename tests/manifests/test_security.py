@@ -15,13 +15,6 @@ EXPORTER: Final = "numa-node-exporter"
 EXTENDER: Final = "numa-extender"
 RESTRICTED: Final = [(name, pod) for name, pod in pod_specs() if "DaemonSet" not in name]
 EXPORTERS: Final = [(name, pod) for name, pod in pod_specs() if "DaemonSet" in name]
-NOT_YET: Final = {
-    ("patch", "nodes"),
-    ("get", "coordination.k8s.io/leases"),
-    ("create", "coordination.k8s.io/leases"),
-    ("update", "coordination.k8s.io/leases"),
-}
-"""What extender.kube can do and the service does not use yet: waking refused pods, leading."""
 Json = dict[str, Any]
 
 
@@ -100,11 +93,12 @@ def test_no_right_is_given_by_a_wildcard_or_to_everybody() -> None:
 
 def test_the_rights_of_the_extender_are_those_that_its_code_uses() -> None:
     granted = set()
-    for rule in _rules(documents(MANIFESTS / "components/api-access/rbac.yaml")):
+    files = [MANIFESTS / "components" / name / "rbac.yaml" for name in ("api-access", "leader", "wake-up")]
+    for rule in _rules([document for file in files for document in documents(file)]):
         for group in rule.get("apiGroups", []):
             for resource in rule["resources"]:
                 granted |= {(verb, f"{group}/{resource}" if group else resource) for verb in rule["verbs"]}
-    assert granted == GRANTS - NOT_YET
+    assert granted == GRANTS
 
 
 def test_who_may_come_through_the_gate() -> None:
@@ -164,6 +158,8 @@ def test_tokens_are_mounted_only_where_they_are_used() -> None:
         "overlays/second-scheduler DaemonSet": True,
         "overlays/control-plane DaemonSet": True,
         "overlays/standalone Deployment": True,
+        "overlays/replicas Deployment": True,
+        "overlays/replicas DaemonSet": True,
         "overlays/standalone DaemonSet": True,
         "static pod": False,
     }

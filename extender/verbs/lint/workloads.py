@@ -97,12 +97,13 @@ def _extender(part: Part, context: Context) -> Iterator[Finding]:
     yield from lint_settings(part.variables, context)
     yield from _grace(part, context)
     replicas = part.workload.plain("spec", "replicas")
-    if part.workload.text("kind") != "Pod" and isinstance(replicas, int) and replicas > 1:
+    shared = part.setting("NUMA_EXTENDER_TOPOLOGIES", context) in ("on", True)
+    if part.workload.text("kind") != "Pod" and isinstance(replicas, int) and replicas > 1 and not shared:
         yield found(
             "replicas-split-reports",
             part.workload.near("spec", "replicas"),
             f"an exporter reports to one of the {replicas}",
-            "set replicas: 1",
+            "set replicas: 1, or let reports travel through the API server (NUMA_EXTENDER_TOPOLOGIES=on)",
         )
     limit = part.container.get("resources", "limits", "cpu")
     if limit is not None:
