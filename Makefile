@@ -11,6 +11,7 @@ help:            ## show this list
 setup: $(STAMP)  ## make .venv with the product and its tools
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "numa-extender needs Python 3.11 or newer; name one with PYTHON=…"; exit 1; }
+	@echo 'making $(VENV) and installing into it: about a minute'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
