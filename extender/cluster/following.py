@@ -8,7 +8,7 @@ Laws of this file
 - What came first is not always known: a pod may have left before or after another one was admitted, one that was asked
   to leave may be gone or not, an init container may have given its memory back or not. Every order is followed, up to
   `MAX_STATES` states; if that is not all, `complete` is False. Of more than `MAX_LEAVING` pods that may be gone, only
-  none, each one alone and all together are followed.
+  none, each one alone and all together are followed, and that is not all.
 
 Mirrors: kubelet `cm/{cpumanager,memorymanager}` removeStaleState, `cm/devicemanager` UpdateAllocatedDevices.
 """
@@ -64,16 +64,17 @@ def follow(kubelet: Kubelet, reported: ManagerState, ledger: Ledger, ghosts: Col
         request = resolve(event.pod, kubelet.rules)
         if is_indifferent(kubelet, request):
             continue
-        states = _maybe_released(states, (*unsure, *_released_later(ledger.events[position + 1 :], now)), ledger)
-        complete = complete and len(states) <= MAX_STATES
+        leaving = (*unsure, *_released_later(ledger.events[position + 1 :], now))
+        states, all_tried = _maybe_released(states, leaving, ledger)
+        complete = complete and all_tried and len(states) <= MAX_STATES
         outcomes = admit_in_all(kubelet, states[:MAX_STATES], request)
         verdicts[event.uid] = tuple(outcome.verdict for outcome in outcomes)
         states = _distinct(_afterwards(kubelet, request, outcomes), ledger)
         complete = complete and len(states) <= MAX_STATES and all(outcome.complete for outcome in outcomes)
         states = states[:MAX_STATES]
-    states = _maybe_released(states, unsure, ledger)
+    states, all_tried = _maybe_released(states, unsure, ledger)
     answers = {state.key: state for state in states}
-    complete = complete and len(answers) <= MAX_STATES
+    complete = complete and all_tried and len(answers) <= MAX_STATES
     return Following(states=tuple(answers.values())[:MAX_STATES], complete=complete, verdicts=verdicts)
 
 
@@ -83,11 +84,14 @@ def _released_later(events: Iterable[Admit | Release], now: float) -> Iterator[s
 
 def _maybe_released(
     states: tuple[ManagerState, ...], uids: Collection[str], ledger: Ledger
-) -> tuple[ManagerState, ...]:
-    """The states, and those that follow if some of the pods are gone already."""
-    if not any(state.pod_uids.intersection(uids) for state in states):
-        return states
-    return _distinct((*states, *islice(_released(states, uids), _MAX_TRIED)), ledger)
+) -> tuple[tuple[ManagerState, ...], bool]:
+    """The states, and those that follow if some of the pods are gone already; False: not all of them."""
+    leaving = max(len(state.pod_uids.intersection(uids)) for state in states)
+    if not leaving:
+        return states, True
+    released = list(islice(_released(states, uids), _MAX_TRIED + 1))
+    all_tried = leaving <= MAX_LEAVING and len(released) <= _MAX_TRIED
+    return _distinct((*states, *released[:_MAX_TRIED]), ledger), all_tried
 
 
 def _released(states: Iterable[ManagerState], uids: Collection[str]) -> Iterator[ManagerState]:
