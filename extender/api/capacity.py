@@ -20,6 +20,7 @@ from extender.api.capacity_models import (
 from extender.api.questions import (
     NDJSON,
     PROBLEMS,
+    NodeQuery,
     as_lines,
     is_manifest,
     live_records,
@@ -43,9 +44,6 @@ _PLAN: Final = TypeAdapter(PlanRequest)
 MAX_PLACED: Final = 50_000_000
 """Pods of a plan times its nodes: how much looking around one plan may cost."""
 Json = dict[str, object]
-NodeQuery = Annotated[
-    list[str] | None, Query(max_length=1000, description="With a bare manifest as body: these live nodes.")
-]
 
 
 def capacity_router(service: Service) -> APIRouter:

@@ -9,10 +9,10 @@ Laws of this file
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import orjson
-from fastapi import Request
+from fastapi import Query, Request
 from pydantic import TypeAdapter
 from starlette.concurrency import iterate_in_threadpool
 
@@ -27,6 +27,11 @@ from extender.wire.documents import read_document
 from extender.wire.errors import WireError
 from extender.wire.questions import HypotheticalNode
 from extender.wire.validation import parse_object
+
+NodeQuery = Annotated[
+    list[str] | None, Query(max_length=1000, description="With a bare manifest as body: these live nodes.")
+]
+"""The nodes that a question without a body of its own is about."""
 
 T = TypeVar("T")
 NDJSON: Final = "application/x-ndjson"

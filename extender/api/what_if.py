@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from extender.api.questions import (
     PROBLEMS,
+    NodeQuery,
     is_manifest,
     live_records,
     parse_question,
@@ -48,9 +49,7 @@ def what_if_router(service: Service) -> APIRouter:
     )
     async def post_what_if(
         request: Request,
-        node: Annotated[
-            list[str] | None, Query(max_length=1000, description="With a bare manifest as body: these live nodes.")
-        ] = None,
+        node: NodeQuery = None,
         *,
         explain: Annotated[bool, Query(description="As `explain` in the body.")] = False,
     ) -> Response:

@@ -137,7 +137,7 @@ def test_drop_ins_are_merged_in_name_order_below_the_flags(tmp_path: Path) -> No
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("content", ["[", "- a", "", "\0", "a: &a [*a, *a", "x" * (5 << 20)])
+@pytest.mark.parametrize("content", ["[" * 200_000, "[", "- a", "", "\0", "a: &a [*a, *a", "x" * (5 << 20)])
 def test_garbled_configuration_file_is_an_error(tmp_path: Path, content: str) -> None:
     write_text(tmp_path / "var/lib/kubelet/config.yaml", content)
 
