@@ -6,21 +6,22 @@ Laws of this file
   replayed whole, which is what the kubelet is doing.
 - A pod that the replay says the kubelet refuses is not charged.
 - What came first is not always known: a pod may have left before or after another one was admitted, one that was asked
-  to leave may be gone or not, an init container may have given its memory back or not. Every order is followed, up to
-  `MAX_STATES` states; if that is not all, `complete` is False. Of more than `MAX_LEAVING` pods that may be gone, only
-  none, each one alone and all together are followed, and that is not all.
+  to leave may be gone or not, so may one that only the report knows, an init container may have given its memory back
+  or not. Every order is followed, up to `MAX_STATES` states; if that is not all, `complete` is False. Of more than
+  `MAX_UNSURE` pods that may be gone (or started), only none, each one alone and all together are followed, and that is
+  not all.
 
 Mirrors: kubelet `cm/{cpumanager,memorymanager}` removeStaleState, `cm/devicemanager` UpdateAllocatedDevices.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 from typing import Final
 
 from extender.cluster.ledger import Admit, Ledger, Release
 from extender.cluster.node import Observation
-from extender.replay.admission import Outcome, is_indifferent, release_pods, start_pod
+from extender.replay.admission import is_indifferent, release_pods, start_pod
 from extender.replay.branches import admit_in_all
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, resolve
@@ -30,8 +31,8 @@ from extender.replay.verdict import Provider, Verdict
 MAX_STATES: Final = 32
 """States of one node that are followed."""
 _MAX_TRIED: Final = 8 * MAX_STATES
-MAX_LEAVING: Final = 4
-"""Pods that may be gone, of which every combination is followed."""
+MAX_UNSURE: Final = 4
+"""Pods that may be gone, or started, of which every combination is followed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +48,23 @@ class Following:
     verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
 
 
-def follow(kubelet: Kubelet, reported: ManagerState, ledger: Ledger, ghosts: Collection[str], now: float) -> Following:
-    """The states that follow from *reported*. *ghosts*: pods in it that no longer exist."""
+def follow(
+    kubelet: Kubelet,
+    reported: ManagerState,
+    ledger: Ledger,
+    now: float,
+    *,
+    ghosts: Collection[str] = (),
+    doubtful: Collection[str] = (),
+) -> Following:
+    """The states that follow from *reported*. *ghosts*: pods in it that no longer exist; *doubtful*: that may not."""
     out = {*ledger.left, *ghosts, *(admit.uid for admit in ledger.admits)}
     states: tuple[ManagerState, ...] = (release_pods(reported, sorted(out & reported.pod_uids)),)
-    unsure = ledger.may_be_gone(now)
-    if not ledger.events and not unsure:
+    leaving = ledger.may_be_gone(now) | frozenset(doubtful)
+    starting = {uid: resolve(pod, kubelet.rules) for uid, pod in ledger.starting.items()}
+    if not ledger.events and not leaving and not starting:
         return Following(states=states)
+    unsure = _Unsure(leaving, starting, frozenset({e.uid for e in ledger.events} | leaving | starting.keys()))
     complete = True
     verdicts: dict[str, tuple[Verdict, ...]] = {}
     for position, event in enumerate(ledger.events):
@@ -64,15 +75,16 @@ def follow(kubelet: Kubelet, reported: ManagerState, ledger: Ledger, ghosts: Col
         request = resolve(event.pod, kubelet.rules)
         if is_indifferent(kubelet, request):
             continue
-        leaving = (*unsure, *_released_later(ledger.events[position + 1 :], now))
-        states, all_tried = _maybe_released(states, leaving, ledger)
+        states, all_tried = _by_now(states, unsure, _released_later(ledger.events[position + 1 :], now))
         complete = complete and all_tried and len(states) <= MAX_STATES
         outcomes = admit_in_all(kubelet, states[:MAX_STATES], request)
         verdicts[event.uid] = tuple(outcome.verdict for outcome in outcomes)
-        states = _distinct(_afterwards(kubelet, request, outcomes), ledger)
+        states = _distinct((outcome.state for outcome in outcomes), unsure)
         complete = complete and len(states) <= MAX_STATES and all(outcome.complete for outcome in outcomes)
         states = states[:MAX_STATES]
-    states, all_tried = _maybe_released(states, unsure, ledger)
+        if kubelet.memory_static and any(c.reusable for c in request.containers):
+            starting[event.uid] = request
+    states, all_tried = _by_now(states, unsure)
     answers = {state.key: state for state in states}
     complete = complete and all_tried and len(answers) <= MAX_STATES
     return Following(states=tuple(answers.values())[:MAX_STATES], complete=complete, verdicts=verdicts)
@@ -82,27 +94,61 @@ def _released_later(events: Iterable[Admit | Release], now: float) -> Iterator[s
     return (event.uid for event in events if isinstance(event, Release) and event.due <= now)
 
 
-def _maybe_released(
-    states: tuple[ManagerState, ...], uids: Collection[str], ledger: Ledger
+@dataclass(frozen=True, slots=True)
+class _Unsure:
+    """Pods that may be gone, those whose containers may have started, and all that have to be told apart."""
+
+    leaving: frozenset[str]
+    starting: Mapping[str, PodRequest]
+    told_apart: frozenset[str]
+
+
+def _by_now(
+    states: tuple[ManagerState, ...], unsure: _Unsure, released: Iterable[str] = ()
 ) -> tuple[tuple[ManagerState, ...], bool]:
-    """The states, and those that follow if some of the pods are gone already; False: not all of them."""
-    leaving = max(len(state.pod_uids.intersection(uids)) for state in states)
-    if not leaving:
+    """The states, and those that they may have become by now; False: not all of them."""
+    starting = unsure.starting
+
+    def start(state: ManagerState, uids: Sequence[str]) -> ManagerState:
+        for uid in uids:
+            state = start_pod(state, starting[uid])
+        return state
+
+    leaving = unsure.leaving.union(released)
+    all_tried = True
+    if starting:
+        candidates = [[uid for uid, pod in starting.items() if gives_back(state, pod)] for state in states]
+        states, all_tried = _maybe(states, candidates, start, unsure)
+    candidates = [sorted(state.pod_uids & leaving) for state in states]
+    states, all_released = _maybe(states, candidates, release_pods, unsure)
+    return states, all_tried and all_released
+
+
+def _maybe(
+    states: tuple[ManagerState, ...],
+    candidates: Sequence[Sequence[str]],
+    change: Callable[[ManagerState, Sequence[str]], ManagerState],
+    unsure: _Unsure,
+) -> tuple[tuple[ManagerState, ...], bool]:
+    """The states, and those that follow if *change* has met some of the *candidates* of each; False: not all."""
+    if not any(candidates):
         return states, True
-    released = list(islice(_released(states, uids), _MAX_TRIED + 1))
-    all_tried = leaving <= MAX_LEAVING and len(released) <= _MAX_TRIED
-    return _distinct((*states, *released[:_MAX_TRIED]), ledger), all_tried
+    changed = list(islice(_changed(zip(states, candidates, strict=True), change), _MAX_TRIED + 1))
+    all_tried = max(map(len, candidates)) <= MAX_UNSURE and len(changed) <= _MAX_TRIED
+    return _distinct((*states, *changed[:_MAX_TRIED]), unsure), all_tried
 
 
-def _released(states: Iterable[ManagerState], uids: Collection[str]) -> Iterator[ManagerState]:
-    for state in states:
-        for gone in _combinations(sorted(state.pod_uids.intersection(uids))):
-            yield release_pods(state, gone)
+def _changed(
+    states: Iterable[tuple[ManagerState, Sequence[str]]], change: Callable[[ManagerState, Sequence[str]], ManagerState]
+) -> Iterator[ManagerState]:
+    for state, candidates in states:
+        for uids in _combinations(candidates):
+            yield change(state, uids)
 
 
 def _combinations(uids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Those that can be gone together, nobody left out; see `MAX_LEAVING`."""
-    if len(uids) > MAX_LEAVING:
+    """Those that can have changed together, nobody left out; see `MAX_UNSURE`."""
+    if len(uids) > MAX_UNSURE:
         yield from ((uid,) for uid in uids)
         yield uids
         return
@@ -110,19 +156,15 @@ def _combinations(uids: Sequence[str]) -> Iterator[Sequence[str]]:
         yield from combinations(uids, count)
 
 
-def _afterwards(kubelet: Kubelet, request: PodRequest, outcomes: Iterable[Outcome]) -> Iterator[ManagerState]:
-    """States after the admission, and after the start of the containers where that gives memory back."""
-    gives_back = kubelet.memory_static and any(c.reusable for c in request.containers)
-    for outcome in outcomes:
-        yield outcome.state
-        if gives_back:
-            yield start_pod(outcome.state, request)
+def gives_back(state: ManagerState, request: PodRequest) -> bool:
+    """Whether init containers of the pod hold memory that its next start gives back."""
+    held = state.memory.entries.get(request.uid)
+    return held is not None and any(c.reusable and c.name in held for c in request.containers[:-1])
 
 
-def _distinct(states: Iterable[ManagerState], ledger: Ledger) -> tuple[ManagerState, ...]:
-    """Without those that neither a later pod nor the leaving of one on its way can tell apart."""
-    uids = {event.uid for event in ledger.events} | ledger.leaving
-    return tuple({(state.key, _holdings(state, uids)): state for state in states}.values())
+def _distinct(states: Iterable[ManagerState], unsure: _Unsure) -> tuple[ManagerState, ...]:
+    """Without those that neither a later pod nor what is not sure yet can tell apart."""
+    return tuple({(state.key, _holdings(state, unsure.told_apart)): state for state in states}.values())
 
 
 def _holdings(state: ManagerState, uids: Collection[str]) -> object:

@@ -13,11 +13,11 @@ from enum import StrEnum
 from typing import Final
 
 from extender.cluster import ledger as ledgers
-from extender.cluster.following import Following, follow, held_by, is_over
+from extender.cluster.following import Following, follow, gives_back, held_by, is_over
 from extender.cluster.ledger import EMPTY, Ledger, Release
 from extender.cluster.node import Observation
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod
+from extender.replay.pod import Pod, resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Verdict
 
@@ -61,8 +61,8 @@ class Patience:
     """How long things are believed; seconds.
 
     `assume`: a pod that we bound, unless the watch or a report shows it. `finish`: a finished pod still counts, because
-    its kubelet has yet to tear it down. `ghost`: a pod that a report shows and the watch does not know. `absence`: a
-    pod that runs and that no report shows.
+    its kubelet has yet to tear it down. `ghost`: a pod that a report shows and the watch does not know is in doubt, and
+    after that the kubelet's own list decides. `absence`: a pod that runs and that no report shows.
     """
 
     assume: float = 120.0
@@ -78,6 +78,7 @@ class _OnNode:
     kubelet: Kubelet | None = None
     known: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
+    unknown_since: dict[str, float] = field(default_factory=dict)
 
 
 class InFlight:
@@ -144,7 +145,7 @@ class InFlight:
             names.add(heapq.heappop(self._due)[1])
         return names
 
-    def follow(self, observation: Observation, reported_at: float, heard_at: float, now: float) -> Following | None:
+    def follow(self, observation: Observation, heard_at: float, now: float) -> Following | None:
         """What follows for the node from its report; None if the report is not enough for any verdict."""
         kubelet, state, name = observation.kubelet, observation.state, observation.node_name
         if kubelet is None or state is None:
@@ -153,8 +154,8 @@ class InFlight:
         if node is None:
             node = self._nodes[name] = _OnNode()
         self._reconcile(name, node, observation, kubelet, state, heard_at, now)
-        ghosts = self._ghosts(name, node, observation, state, reported_at, now)
-        following = follow(kubelet, state, node.ledger, ghosts, now)
+        ghosts, doubtful = self._unknown(name, node, observation, state, now)
+        following = follow(kubelet, state, node.ledger, now, ghosts=ghosts, doubtful=doubtful)
         node.following, node.kubelet = following, kubelet
         due = node.ledger.next_due(now, self._patience.assume)
         if due is not None:
@@ -183,33 +184,37 @@ class InFlight:
                 self._settle(name, admit.uid, Fate.LEFT)
             elif ledgers.is_lost(admit, now, self._patience.assume):
                 self._settle(name, admit.uid, Fate.LOST)
+        starting = {**node.ledger.starting, **{a.uid: a.pod for a in admits if a.uid in shown}}
         if shown:
             node.ledger = ledgers.confirm(node.ledger, shown)
         node.ledger = ledgers.end(node.ledger, observation.left, now)
         node.ledger = ledgers.expire(node.ledger, state.pod_uids, now, assume_seconds=self._patience.assume)
+        starting = {
+            uid: pod
+            for uid, pod in starting.items()
+            if uid not in node.ledger.left and kubelet.memory_static and gives_back(state, resolve(pod, kubelet.rules))
+        }
+        node.ledger = ledgers.start(node.ledger, starting)
         node.told &= {a.uid for a in node.ledger.admits}
 
-    def _ghosts(
-        self,
-        name: str,
-        node: _OnNode,
-        observation: Observation,
-        state: ManagerState,
-        reported_at: float,
-        now: float,
-    ) -> frozenset[str]:
-        """Pods of the report that do not exist: nobody knows them, long after the report came."""
-        if not self.watching:
-            return frozenset()
-        unknown = state.pod_uids - node.known - observation.listed - node.ledger.left.keys()
-        unknown -= {a.uid for a in node.ledger.admits}
-        if not unknown:
-            return frozenset()
-        due = reported_at + self._patience.ghost
-        if now >= due:
-            return unknown
-        heapq.heappush(self._due, (due, name))
-        return frozenset()
+    def _unknown(
+        self, name: str, node: _OnNode, observation: Observation, state: ManagerState, now: float
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """Pods of the report that do not exist, and those that may not: the watch knows of every pod, and not of them.
+
+        Both readings are followed at first, because the watch may be late, and a kubelet collects what a pod held only
+        when it admits the next one. Later a pod that the kubelet lists is believed, and another one is not.
+        """
+        unknown: frozenset[str] = frozenset()
+        if self.watching:
+            unknown = state.pod_uids - node.known - node.ledger.left.keys()
+            unknown -= {a.uid for a in node.ledger.admits}
+        since = node.unknown_since = {uid: node.unknown_since.get(uid, now) for uid in sorted(unknown)}
+        due = {uid: at + self._patience.ghost for uid, at in since.items()}
+        doubtful = frozenset(uid for uid, at in due.items() if now < at)
+        if doubtful:
+            heapq.heappush(self._due, (min(due[uid] for uid in doubtful), name))
+        return unknown - doubtful - observation.listed, doubtful
 
     def _unknow(self, name: str, uid: str) -> None:
         node = self._nodes.get(name)

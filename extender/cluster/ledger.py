@@ -51,13 +51,15 @@ class Ledger:
     """One node's events. Times are seconds of the service's clock.
 
     `resolved`: pods on the node whose admission is over and is in the reports. `left`: pods that are gone, by when.
-    `leaving`: pods that were asked to go and may be gone at any moment.
+    `leaving`: pods that were asked to go and may be gone at any moment. `starting`: resolved pods whose init containers
+    may give back what the report shows of them at any moment.
     """
 
     events: tuple[Event, ...] = ()
     resolved: frozenset[str] = frozenset()
     left: Mapping[str, float] = field(default_factory=dict)
     leaving: frozenset[str] = frozenset()
+    starting: Mapping[str, Pod] = field(default_factory=dict)
 
     @property
     def admits(self) -> tuple[Admit, ...]:
@@ -143,6 +145,11 @@ def refuse(ledger: Ledger, uid: str, now: float) -> Ledger:
         left={**ledger.left, uid: now},
         leaving=ledger.leaving - {uid},
     )
+
+
+def start(ledger: Ledger, starting: Mapping[str, Pod]) -> Ledger:
+    """The report shows these pods before their init containers have given anything back."""
+    return ledger if starting == ledger.starting else replace(ledger, starting=starting)
 
 
 def confirm(ledger: Ledger, uids: Collection[str]) -> Ledger:

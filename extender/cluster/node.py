@@ -21,7 +21,8 @@ class Observation:
     `digest` is the SHA-256 of the body it came in. `observed_at` is Unix seconds by the node's clock, for people only.
     `kubelet` and `state` are None where the report is not enough for any verdict; `hidden` names the managers whose
     state it does not tell. `pod_uids` are the pods that the report knows of; None if it could not list them.
-    `listed` are those of them that the kubelet itself lists, `left` those that it counts no more.
+    `listed` are those of them that the kubelet itself lists, `left` those that it counts no more; of the rest it is not
+    known.
     `version_from_node`: the kubelet version that the Node object named when the report came, "" if it was not known;
     None where the report itself told it. `counts`: all that is known, instead of a report. `facts` are passed on
     unread, for people: a JSON object.
@@ -49,8 +50,7 @@ class NodeRecord:
 
     `state` is what the next pod would meet: the reported state, and what has happened since on top; where that is not
     certain, one of the states that it can be, and `others` are the rest (equal to `node_class.others` but for the ids
-    of pods and devices). `past_boots` are boot ids that a newer one has replaced. `reported_at`: when this report
-    arrived first.
+    of pods and devices). `past_boots` are boot ids that a newer one has replaced.
     """
 
     observation: Observation
@@ -59,7 +59,6 @@ class NodeRecord:
     node_class: NodeClass
     others: tuple[ManagerState, ...] = ()
     past_boots: tuple[str, ...] = ()
-    reported_at: float = 0.0
 
     @property
     def name(self) -> str:

@@ -325,7 +325,6 @@ class ClusterState:
             state=observation.state,
             node_class=UNKNOWN,
             past_boots=past_boots,
-            reported_at=now,
         )
         self._renew(observation.node_name)
         return self._settle(record, now)
@@ -354,7 +353,7 @@ class ClusterState:
     def _settle(self, record: NodeRecord, now: float) -> NodeRecord:
         """File the record under its class; the class it was filed under before loses a holder."""
         observation, name = record.observation, record.name
-        following = self._in_flight.follow(observation, record.reported_at, record.heard_at, now)
+        following = self._in_flight.follow(observation, record.heard_at, now)
         node_class = self._classes.hold(
             observation.kubelet,
             None if following is None else following.states[0],

@@ -19,7 +19,7 @@ def observation_of(report: ReadReport, body: bytes) -> Observation:
         state=report.state,
         hidden=report.hidden,
         pod_uids=None if report.pods is None else frozenset(uid for uid, _ in pods),
-        listed=frozenset(uid for uid, pod in pods if pod.name and pod.counted is not False),
+        listed=frozenset(uid for uid, pod in pods if pod.counted or (pod.counted is None and pod.containers)),
         left=frozenset(uid for uid, pod in pods if pod.counted is False),
         version_from_node=report.version_from_node,
         facts=report_facts(report),

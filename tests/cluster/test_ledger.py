@@ -12,7 +12,7 @@ from extender.cluster.in_flight import Fate, Patience, Settled
 from extender.cluster.node import NodeRecord, Observation
 from extender.cluster.state import ClusterState, Watching
 from extender.demo.nodes import SampleNode
-from extender.replay.admission import admit, release_pods
+from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.pod import Pod, resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
@@ -73,6 +73,14 @@ class World:
 
 def _pod(name: str = "p", cpu: int = 4, **more: Any) -> Pod:
     return pod_from_json(pod_of(cpu, name=name, **more))
+
+
+def _with_init(name: str, cpu: int, init: dict[str, str]) -> Pod:
+    document = pod_of(cpu, name=name)
+    document["spec"]["initContainers"] = [
+        {"name": "init", "image": "i", "resources": {"limits": init, "requests": init}}
+    ]
+    return pod_from_json(document)
 
 
 def test_an_assumed_pod_takes_its_room_at_once_and_is_confirmed_by_its_uid() -> None:
@@ -239,8 +247,30 @@ def test_what_a_report_shows_of_a_pod_that_nobody_knows_is_given_back_in_the_end
     world.cluster.set_watching(Watching.LIVE, 0)
     world.report(held, 0)
 
-    assert world.states(29) == {held.key}
+    assert world.states(1) == {held.key, EMPTY.state.key}
+    world.report(held, 20)
+    assert world.states(29) == {held.key, EMPTY.state.key}
     assert world.states(31) == {EMPTY.state.key}
+
+
+def test_what_a_restart_forgot_may_have_left_before_or_after_the_next_pod_or_not_at_all() -> None:
+    """The report still shows a pod that is gone; with it the next one lands elsewhere than without it."""
+    world = World()
+    gone, stays, coming = _pod("gone", 8), _pod("stays", 4), _pod("coming", 8)
+    world.admits(gone)
+    shown = world.admits(stays)
+    world.cluster.set_watching(Watching.LIVE, 0)
+    world.cluster.see_pod("n", stays, 0, started=True)
+    world.report(shown, 1)
+    world.cluster.assume("n", coming, 2)
+
+    beside = world.admits(coming)
+    left_later = world.releases(gone)
+    world.truth = release_pods(shown, (gone.uid,))
+    left_before = world.admits(coming)
+
+    assert len({beside.key, left_later.key, left_before.key}) == 3
+    assert world.states(2) == {beside.key, left_later.key, left_before.key}
 
 
 @pytest.mark.parametrize("listed", [True, False])
@@ -252,7 +282,48 @@ def test_pods_of_static_manifests_are_nobodys_ghosts(listed: bool) -> None:  # n
     if not listed:
         world.cluster.see_pod("n", pod, 0, started=True)
 
+    assert (len(world.states(1)) == 2) is listed
     assert world.states(100) == {held.key}
+
+
+def test_a_reported_pod_that_has_yet_to_start_may_give_the_memory_of_its_init_container_back_at_any_moment() -> None:
+    world = World()
+    pod = _with_init("early", 2, {"memory": "9Gi", "cpu": "2"})
+    request = resolve(pod, world.node.kubelet.rules)
+    world.cluster.set_watching(Watching.LIVE, 0)
+    world.report(EMPTY.state, 0)
+    world.cluster.assume("n", pod, 1)
+    world.cluster.see_pod("n", pod, 2, started=False)
+    admitted = world.admits(pod)
+    started = start_pod(admitted, request)
+    assert admitted.key != started.key
+
+    world.report(admitted, 3)
+    assert world.cluster.pods_in_flight == 0
+    assert world.states(3) == {admitted.key, started.key}
+
+    later = _pod("later", 6, memory="20Gi")
+    world.cluster.assume("n", later, 4)
+    after = resolve(later, world.node.kubelet.rules)
+    ways = [admit(world.node.kubelet, state, after).state for state in (admitted, started)]
+    both_started = {start_pod(state, request).key for state in ways}
+    assert {*(state.key for state in ways), *both_started} <= world.states(4)
+
+    world.cluster.forget("n", later.uid, 5)
+    world.report(started, 6)
+    assert world.states(6) == {started.key}
+
+
+def test_a_pod_that_ends_before_it_starts_gives_nothing_back_any_more() -> None:
+    world, pod = World(), _with_init("early", 2, {"memory": "9Gi", "cpu": "2"})
+    world.cluster.set_watching(Watching.LIVE, 0)
+    world.report(EMPTY.state, 0)
+    world.cluster.see_pod("n", pod, 1, started=False)
+    world.report(world.admits(pod), 2)
+    world.cluster.see_end("n", pod.uid, 3)
+
+    assert world.states(3) == {EMPTY.state.key}
+    assert not world.cluster.ledger("n").starting
 
 
 def test_a_silent_watch_makes_every_node_stale() -> None:
