@@ -11,7 +11,9 @@ from fastapi import FastAPI
 from extender.api.gate import Gate
 from extender.api.limits import Limits
 from extender.api.observed import Observed
+from extender.api.scheduling import scheduling_endpoints
 from extender.api.service import Service
+from extender.api.shortcut import Shortcut
 from extender.kube.authority import TokenAuthority
 from extender.kube.client import Requester
 from extender.kube.reviews import Reviews, ReviewSettings
@@ -54,6 +56,7 @@ def guard(app: FastAPI, service: Service) -> None:
     """
     settings = service.settings
     limits = Limits(settings, service.clock)
+    app.add_middleware(Shortcut, endpoints=scheduling_endpoints(service))
     app.add_middleware(
         Gate,
         settings=settings,

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
@@ -122,12 +123,7 @@ class Peer:
     @property
     def is_loopback(self) -> bool:
         """Whether it is a process of this machine, or of this pod's network."""
-        try:
-            address = ip_address(self.address)
-        except ValueError:
-            return False
-        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-        return (mapped or address).is_loopback
+        return _is_loopback(self.address)
 
     @property
     def subjects(self) -> frozenset[str]:
@@ -145,6 +141,16 @@ class Peer:
     def certificate_ends(self) -> float:
         """Unix seconds; 0 without a certificate."""
         return float(ssl.cert_time_to_seconds(str(self.certificate["notAfter"]))) if self.certificate else 0.0
+
+
+@lru_cache(maxsize=64)
+def _is_loopback(text: str) -> bool:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 NAME_KINDS: Final = ("CN=", "DNS=", "URI=")

@@ -7,7 +7,7 @@ Laws of this file
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from extender.api.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.limits import LimitError
 from extender.api.service import Service
+from extender.api.shortcut import Endpoint
 from extender.metrics import Stopwatch
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
@@ -37,6 +38,8 @@ from extender.wire.scheduler import (
 )
 
 LOG: Final = logging.getLogger(__name__)
+FILTER: Final = "/scheduler/filter"
+PRIORITIZE: Final = "/scheduler/prioritize"
 NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
 NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 """Stand in for kubelets that nothing is known of."""
@@ -45,30 +48,36 @@ NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 def scheduling_router(service: Service) -> APIRouter:
     """POST /scheduler/filter and /scheduler/prioritize."""
     router = APIRouter(prefix="/scheduler", tags=["scheduler"])
-
-    @router.post(
+    endpoints = scheduling_endpoints(service)
+    router.post(
         "/filter",
         response_class=Response,
         responses={200: {"model": ExtenderFilterResult}},
         openapi_extra=json_body("ExtenderArgs"),
         summary="Which candidates would admit the pod",
-    )
-    async def filter_(request: Request) -> Response:
-        """The extender's `filterVerb`. Always status 200; what went wrong is in `Error`."""
-        return await _answer(service, "filter", request, _filter)
-
-    @router.post(
+    )(endpoints[FILTER])
+    router.post(
         "/prioritize",
         response_class=Response,
         responses={200: {"model": list[HostPriority]}},
         openapi_extra=json_body("ExtenderArgs"),
         summary="How good each candidate is, 0 to 10",
-    )
+    )(endpoints[PRIORITIZE])
+    return router
+
+
+def scheduling_endpoints(service: Service) -> Mapping[str, Endpoint]:
+    """What answers the two verbs, by path: for the router, and for the short way there."""
+
+    async def filter_(request: Request) -> Response:
+        """The extender's `filterVerb`. Always status 200; what went wrong is in `Error`."""
+        return await _answer(service, "filter", request, _filter)
+
     async def prioritize(request: Request) -> Response:
         """The extender's `prioritizeVerb`. Always status 200; what went wrong is in `Error`."""
         return await _answer(service, "prioritize", request, _prioritize)
 
-    return router
+    return {FILTER: filter_, PRIORITIZE: prioritize}
 
 
 async def _answer(

@@ -1,0 +1,28 @@
+"""The short way to kube-scheduler's verbs: inside of the gate, and the very endpoints that are documented."""
+
+import pytest
+from starlette.testclient import TestClient
+
+from extender.api.scheduling import scheduling_endpoints
+from extender.api.service import Service
+from extender.app import make_app
+from tests.reports import args_of, pod_of
+
+
+def test_every_path_with_a_short_way_is_documented_and_answers_nothing_but_post(
+    client: TestClient, service: Service
+) -> None:
+    documented = client.get("/openapi.json").json()["paths"]
+
+    for path in scheduling_endpoints(service):
+        assert set(documented[path]) == {"post"}
+        assert client.get(path).status_code == 405
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+def test_the_gate_stands_before_the_short_way(service: Service, verb: str) -> None:
+    with TestClient(make_app(service), client=("192.0.2.1", 50_000)) as stranger:
+        reply = stranger.post(f"/scheduler/{verb}", json=args_of(pod_of(1), "n"))
+
+    assert reply.status_code == 401
+    assert len(service.decisions) == 0
