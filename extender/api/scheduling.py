@@ -7,7 +7,7 @@ Laws of this file
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -17,13 +17,16 @@ from extender.api.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.limits import LimitError
 from extender.api.service import Service
 from extender.api.shortcut import Endpoint
+from extender.cluster.classes import NodeClass
+from extender.cluster.pictures import Picture
 from extender.metrics import Stopwatch
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
 from extender.verbs.candidates import Candidates
-from extender.verbs.filter import PASSED, Filtered, count_answers, filter_nodes
+from extender.verbs.decisions import Call, kept_of
+from extender.verbs.filter import PASSED, Filtered, all_of, count_answers, filter_nodes
 from extender.verbs.judge import Judgement
-from extender.verbs.memo import Judgements, judge_all
+from extender.verbs.memo import Judgements, ShapeMemo, judge_all
 from extender.verbs.prioritize import MAX_SCORE, prioritize_nodes
 from extender.verbs.refusals import NEVER_TEXTS
 from extender.wire.errors import WireError
@@ -41,6 +44,8 @@ LOG: Final = logging.getLogger(__name__)
 FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
 NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
+NO_JUDGEMENTS: Final[Judgements] = {}
+EXACTLY_PASSED: Final = (PASSED, Certainty.EXACT)
 NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 """Stand in for kubelets that nothing is known of."""
 
@@ -127,15 +132,13 @@ async def _filter(service: Service, args: SchedulerArgs, watch: Stopwatch) -> by
     if service.link.binder is not None:
         service.pods.remember(args.pod)
     await service.barrier.wait(args.pod.uid)
-    judged = await _judge(service, args, deadline=service.clock() + service.settings.filter_seconds)
+    filtered, call = await _filtered(service, args)
     watch.lap("judge")
-    filtered = Filtered(passed=args.names) if judged is None else filter_nodes(*judged)
-    service.decisions.note("filter", args.pod, args.names, judged, service.clock())
-    if filtered.passed and judged is not None:
+    service.decisions.note(call)
+    if filtered.passed and call.seen is not None:
         service.barrier.offered(args.pod.uid)
     if service.settings.wake_up:
         service.waiting.note(args.pod, filtered, service.clock())
-    _count(service, filtered, judged)
     if not service.settings.failed_nodes_resolvable:
         return filter_reply(args, filtered.passed, {}, filtered.refused)
     now = {name: text for name, text in filtered.refused.items() if text not in NEVER_TEXTS}
@@ -143,29 +146,68 @@ async def _filter(service: Service, args: SchedulerArgs, watch: Stopwatch) -> by
     return filter_reply(args, filtered.passed, now, never)
 
 
+async def _filtered(service: Service, args: SchedulerArgs) -> tuple[Filtered, Call]:
+    """The answer, counted, and what is remembered of it.
+
+    Raises:
+        UnreadyError: it took too long, and nodes that are not judged are not to be passed.
+    """
+    memo, now = service.memo.shape(args.pod), service.clock()
+    if not _is_aligned(service, memo):
+        _count(service, {EXACTLY_PASSED: len(args.names)})
+        return Filtered(passed=args.names), _call("filter", args, now)
+    picture = service.cluster.picture(now)
+    sure = service.memo.sure(memo)
+    sure.follow(picture.moment, service.cluster.changed_since(sure.moment))
+    others = sure.others(args.names)
+    rest = Candidates.of(others, picture.classes_of(others))
+    judgements = await _judge(service, memo, rest, deadline=now + service.settings.filter_seconds)
+    sure.learn(rest, judgements, picture)
+    answer = filter_nodes(rest, judgements)
+    _count(service, count_answers(answer, rest, judgements))
+    _count(service, {EXACTLY_PASSED: len(args.names) - len(others)})
+    return all_of(args.names, answer), _call("filter", args, now, kept_of(picture, args.names), judgements)
+
+
 async def _prioritize(service: Service, args: SchedulerArgs, watch: Stopwatch) -> bytes:
-    judged = await _judge(service, args)
+    memo, now = service.memo.shape(args.pod), service.clock()
+    if not _is_aligned(service, memo):
+        watch.lap("judge")
+        service.decisions.note(_call("prioritize", args, now))
+        return prioritize_reply(args.names, [MAX_SCORE] * len(args.names))
+    candidates = Candidates.of(args.names, service.cluster.picture(now).classes_of(args.names))
+    judgements = await _judge(service, memo, candidates)
     watch.lap("judge")
-    scores = [MAX_SCORE] * len(args.names) if judged is None else prioritize_nodes(*judged)
-    service.decisions.note("prioritize", args.pod, args.names, judged, service.clock())
-    return prioritize_reply(args.names, scores)
+    service.decisions.note(_call("prioritize", args, now, candidates.classes, judgements))
+    return prioritize_reply(args.names, prioritize_nodes(candidates, judgements))
+
+
+def _call(
+    verb: str,
+    args: SchedulerArgs,
+    at: float,
+    seen: Picture | Sequence[NodeClass] | None = None,
+    judgements: Judgements = NO_JUDGEMENTS,
+) -> Call:
+    return Call(verb, args.pod, args.packed_names, len(args.names), at, seen, judgements)
+
+
+def _is_aligned(service: Service, memo: ShapeMemo) -> bool:
+    """Whether any node may have something to align for such a pod."""
+    return memo.shape.is_aligned_anywhere((NEWEST_RULES, *service.cluster.rules))
 
 
 async def _judge(
-    service: Service, args: SchedulerArgs, *, deadline: float | None = None
-) -> tuple[Candidates, Judgements] | None:
-    """The candidates, and the judgement of each of their classes; None for a pod that nothing aligns anywhere.
+    service: Service, memo: ShapeMemo, candidates: Candidates, *, deadline: float | None = None
+) -> Judgements:
+    """The judgement of each class of the candidates.
 
     Raises:
         UnreadyError: it took until *deadline*, and nodes that are not judged are not to be passed.
     """
-    memo = service.memo.shape(args.pod)
-    if not memo.shape.is_aligned_anywhere((NEWEST_RULES, *service.cluster.rules)):
-        return None
-    candidates = Candidates.of(args.names, service.cluster.classes_of(args.names, service.clock()))
     missing = memo.missing(candidates.distinct)
     if not missing:
-        return candidates, memo.judgements
+        return memo.judgements
 
     def out_of_time() -> bool:
         return deadline is not None and service.clock() > deadline
@@ -175,16 +217,12 @@ async def _judge(
     service.memo.store(memo, judged)
     left = [each for each in missing if each.id not in judged]
     if not left:
-        return candidates, memo.judgements
+        return memo.judgements
     if service.settings.late_nodes == "error":
         raise UnreadyError(f"out of time with {len(left)} of {len(candidates.distinct)} kinds of nodes to judge")
-    return candidates, {**memo.judgements, **dict.fromkeys((each.id for each in left), NOT_JUDGED)}
+    return {**memo.judgements, **dict.fromkeys((each.id for each in left), NOT_JUDGED)}
 
 
-def _count(service: Service, filtered: Filtered, judged: tuple[Candidates, Judgements] | None) -> None:
-    families = service.metrics.candidates
-    if judged is None:
-        families.labels(PASSED, Certainty.EXACT.value).inc(len(filtered.passed))
-        return
-    for (result, certainty), count in count_answers(filtered, *judged).items():
-        families.labels(result, certainty.value).inc(count)
+def _count(service: Service, answers: Mapping[tuple[str, Certainty], int]) -> None:
+    for (result, certainty), count in answers.items():
+        service.metrics.candidates.labels(result, certainty.value).inc(count)

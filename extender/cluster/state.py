@@ -6,10 +6,10 @@ Laws of this file
 - An older report never replaces a newer one; a report that is refused changes nothing.
 - What the next pod would meet follows from the report and the node's ledger alone (`following`), and is computed when
   one of them changes: after a binding only that node is of another class.
-- `_class_of` always mirrors `_nodes`: a filter call is one dictionary lookup a node.
+- `_class_of` always mirrors `_nodes`: verbs look at classes, never at records.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
@@ -19,6 +19,7 @@ from extender.cluster.classes import AWAITED, UNKNOWN, ClassTable, NodeClass
 from extender.cluster.in_flight import InFlight, Patience, Settled, ignore
 from extender.cluster.ledger import Ledger
 from extender.cluster.node import REMEMBERED_BOOTS, NodeRecord, Observation
+from extender.cluster.pictures import Classing, Picture
 from extender.replay.counts import Counted
 from extender.replay.pod import Pod
 from extender.replay.rules import Rules
@@ -50,15 +51,6 @@ class Watching(Enum):
     """The watch has gone silent: pods may have come and gone."""
 
 
-class _ClassOf(dict[str, NodeClass]):
-    """The class of each node, `nobody` for a name that is not in it (and that looking up does not put in)."""
-
-    nobody = UNKNOWN
-
-    def __missing__(self, _name: str) -> NodeClass:
-        return self.nobody
-
-
 class ClusterState:
     """The picture of the cluster that verbs look at."""
 
@@ -75,10 +67,8 @@ class ClusterState:
         self._stale_after: Final = stale_after_seconds
         self._max_nodes: Final = max_nodes
         self._nodes: dict[str, NodeRecord] = {}
-        self._class_of: Final = _ClassOf()
+        self._class_of: Final = Classing(UNKNOWN if awaited_until is None else AWAITED)
         self._awaited_until = awaited_until
-        if awaited_until is not None:
-            self._class_of.nobody = AWAITED
         self._classes: Final = ClassTable()
         self._fresh: dict[str, None] = {}
         """Names of nodes that are not stale, the one not heard of for longest first."""
@@ -111,11 +101,18 @@ class ClusterState:
         return self._nodes.get(name)
 
     def classes_of(self, names: Iterable[str], now: float) -> list[NodeClass]:
-        """The class of each name, in order; `UNKNOWN` or `AWAITED` for names never reported. Cost: a lookup a name."""
-        if self._awaited_until is not None and now >= self._awaited_until:
-            self._awaited_until, self._class_of.nobody = None, UNKNOWN
+        """The class of each name, in order; `UNKNOWN` or `AWAITED` for names never reported."""
         self.expire(now)
-        return list(map(self._class_of.__getitem__, names))
+        return [self._class_of[name] for name in names]
+
+    def picture(self, now: float) -> Picture:
+        """The class of every node. Cost: a copy, if one of them is of another class than in the last picture."""
+        self.expire(now)
+        return self._class_of.picture()
+
+    def changed_since(self, moment: int) -> Sequence[str] | None:
+        """The nodes that are of another class than in the picture of *moment*; None: too long ago to tell."""
+        return self._class_of.changed_since(moment)
 
     def observe(self, observation: Observation, now: float) -> NodeRecord:
         """Take a report in. The very report that is held counts as a heartbeat.
@@ -274,7 +271,7 @@ class ClusterState:
         self._distrusted.discard(name)
         self._fresh.pop(name, None)
         if self._nodes.pop(name, None) is not None:
-            self._classes.drop(self._class_of.pop(name))
+            self._classes.drop(self._class_of.remove(name))
 
     def set_watching(self, watching: Watching, now: float) -> None:
         """How much is known of pods from now on. While the watch is silent every node counts as stale."""
@@ -300,6 +297,9 @@ class ClusterState:
 
     def expire(self, now: float) -> None:
         """Take note of what time has changed. Cost: one step for each node for which it has."""
+        if self._awaited_until is not None and now >= self._awaited_until:
+            self._awaited_until = None
+            self._class_of.set_nobody(UNKNOWN)
         for name in self._in_flight.due(now):
             self._again(name, now)
         while self._fresh:
@@ -364,7 +364,7 @@ class ClusterState:
             distrusted=name in self._distrusted,
             counts=observation.counts,
         )
-        before = self._class_of.get(name)
+        before = self._class_of.put(name, node_class)
         if before is not None:
             self._classes.drop(before)
         record = replace(
@@ -374,7 +374,6 @@ class ClusterState:
             state=None if following is None else following.states[0],
             others=() if following is None else following.states[1:],
         )
-        self._class_of[name] = node_class
         self._nodes[name] = record
         return record
 

@@ -1,9 +1,9 @@
 """Why the last scheduling calls answered as they did: a bounded memory of what was judged.
 
 Laws of this file
-- Noting a call costs little: the classes of the candidates, the judgements that the answer was made of, and the names
-  packed into one piece (5,000 separate texts kept alive slow the calls after it). What people read is rendered when
-  they ask.
+- Noting a call costs little: the picture that it was answered from, the judgements that the answer was made of, and the
+  names packed into one piece (5,000 separate texts kept alive slow the calls after it). What people read is rendered
+  when they ask.
 - Bounded by calls and by candidates held over all calls; the oldest calls go first.
 - Judgements are by class id, classes are immutable and hold the state of that moment: the past is replayed as it was.
 """
@@ -14,24 +14,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.cluster.classes import NodeClass
+from extender.cluster.pictures import Picture
 from extender.replay.pod import Pod
 from extender.verbs.candidates import Candidates
 from extender.verbs.judge import Judgement
 from extender.verbs.memo import Judgements
 from extender.verbs.prioritize import MAX_SCORE, prioritize_nodes
-from extender.wire.scheduler import pack_names, unpack_names
+from extender.wire.scheduler import unpack_names
 
 MAX_CALLS: Final = 5000
 MAX_NAMES: Final = 400_000
-"""Candidates held over all calls: 80 calls about 5,000 nodes each, with names of 30 characters about 16 MB."""
+"""Candidates held over all calls: 80 calls about 5,000 nodes each, with names of 30 characters about 16 MB, and 24 MB
+of pictures if a node has changed between any two of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call about `count` nodes.
 
-    `classes`: those of the candidates, in the order asked; None: the pod asks for nothing that any node aligns, and all
-    of them passed.
+    `seen`: the picture of that moment, or the classes of the candidates in the order asked; None: the pod asks for
+    nothing that any node aligns, and all of them passed.
     """
 
     verb: str
@@ -39,7 +41,7 @@ class Call:
     packed_names: bytes
     count: int
     at: float
-    classes: Sequence[NodeClass] | None
+    seen: Picture | Sequence[NodeClass] | None
     judgements: Judgements
 
     @property
@@ -47,27 +49,42 @@ class Call:
         """The candidates, in the order asked."""
         return unpack_names(self.packed_names)
 
+    @property
+    def classes(self) -> Sequence[NodeClass] | None:
+        """Those of the candidates, in the order asked; None where `seen` is."""
+        return self.seen.classes_of(self.names) if isinstance(self.seen, Picture) else self.seen
+
     def by_judgement(self) -> Iterator[tuple[Judgement, list[str]]]:
         """The names of each class, with the judgement of the class."""
-        if self.classes is None:
+        classes = self.classes
+        if classes is None:
             return
         groups: dict[NodeClass, list[str]] = {}
-        for name, node_class in zip(self.names, self.classes, strict=True):
+        for name, node_class in zip(self.names, classes, strict=True):
             groups.setdefault(node_class, []).append(name)
         for node_class, names in groups.items():
             yield self.judgements[node_class.id], names
 
     def scores(self) -> list[tuple[str, int]]:
         """Name and score of each candidate, in the order asked, as prioritize gave them."""
-        names = self.names
-        if self.classes is None:
+        names, classes = self.names, self.classes
+        if classes is None:
             return [(name, MAX_SCORE) for name in names]
-        candidates = Candidates.of(names, self.classes)
+        candidates = Candidates.of(names, classes)
         return list(zip(names, prioritize_nodes(candidates, self.judgements), strict=True))
 
     def class_of(self, name: str) -> NodeClass | None:
         """The class that a candidate was of; None if it was none, or nothing was judged."""
-        return None if self.classes is None else dict(zip(self.names, self.classes, strict=True)).get(name)
+        classes = self.classes
+        return None if classes is None else dict(zip(self.names, classes, strict=True)).get(name)
+
+
+def kept_of(picture: Picture, names: Sequence[str]) -> Picture | Sequence[NodeClass]:
+    """What a call about *names* keeps of the picture that answered it: all of it, or their classes if that is less.
+
+    Calls between two changes of the cluster share one picture; a picture costs four times as much a node as a list.
+    """
+    return picture if len(picture) <= 2 * len(names) else picture.classes_of(names)
 
 
 class DecisionLog:
@@ -86,18 +103,13 @@ class DecisionLog:
         """Calls remembered, those that a later one of the same pod replaced included."""
         return len(self._order)
 
-    def note(
-        self, verb: str, pod: Pod, names: Sequence[str], judged: tuple[Candidates, Judgements] | None, at: float
-    ) -> None:
+    def note(self, call: Call) -> None:
         """Remember one call, in place of the last one of the same verb about the same pod."""
-        candidates, judgements = judged if judged is not None else (None, {})
-        classes = None if candidates is None else candidates.classes
-        call = Call(verb, pod, pack_names(names), len(names), at, classes, judgements)
-        calls = self._by_pod.setdefault(pod.uid, {})
-        calls[verb] = call
-        self._by_pod.move_to_end(pod.uid)
+        calls = self._by_pod.setdefault(call.pod.uid, {})
+        calls[call.verb] = call
+        self._by_pod.move_to_end(call.pod.uid)
         self._order.append(call)
-        self._names += len(names)
+        self._names += call.count
         while len(self._order) > 1 and (len(self._order) > self._max_calls or self._names > self._max_names):
             self._forget(self._order.popleft())
 

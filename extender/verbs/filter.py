@@ -7,7 +7,7 @@ for a node that a reply leaves out.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, filterfalse
 from operator import not_
 from typing import Final
 
@@ -25,6 +25,13 @@ class Filtered:
 
     passed: Sequence[str]
     refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def all_of(names: Sequence[str], rest: Filtered) -> Filtered:
+    """The answer about *names*, of which all pass but those that the answer about the *rest* refuses."""
+    if not rest.refused:
+        return Filtered(passed=names)
+    return Filtered(passed=list(filterfalse(rest.refused.__contains__, names)), refused=rest.refused)
 
 
 def filter_nodes(candidates: Candidates, judgements: Judgements) -> Filtered:

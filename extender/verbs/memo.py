@@ -6,6 +6,7 @@ Laws of this file
 - What is judged bears no pod's UID: a node answers otherwise to a pod that it holds already, such as the replica that a
   shape was first asked for, than to the next one.
 - Two steps, so that a caller can replay in another thread: `missing` says what to compute, `store` keeps it.
+- What is known by the names of nodes (`SureNodes`) can become wrong, and is brought up to date before each use.
 """
 
 from collections import OrderedDict
@@ -16,10 +17,13 @@ from typing import Final
 from extender.cluster.classes import NodeClass
 from extender.replay.pod import Pod
 from extender.verbs.judge import Judge, Judgement, PodShape
+from extender.verbs.sure import SureNodes
 
 Judgements = Mapping[int, Judgement]
 """Judgements of one pod shape, by class id."""
 
+MAX_SURE_SHAPES: Final = 16
+"""Pod shapes whose sure nodes are kept by name: with 5,000 nodes a megabyte each."""
 
 NOBODY: Final = "\0nobody"
 """A UID that no API server gives."""
@@ -47,6 +51,7 @@ class VerdictMemo:
     def __init__(self, max_judgements: int) -> None:
         self._max: Final = max_judgements
         self._shapes: OrderedDict[object, ShapeMemo] = OrderedDict()
+        self._sure: OrderedDict[ShapeMemo, SureNodes] = OrderedDict()
         self._held = 0
         """Judgements held, and one for each shape."""
 
@@ -76,12 +81,24 @@ class VerdictMemo:
             self._held += len(memo.judgements) - before
             self._make_room()
 
+    def sure(self, memo: ShapeMemo) -> SureNodes:
+        """The nodes that surely take pods of this shape, to be brought up to date; the last few shapes have some."""
+        if self._shapes.get(memo.key) is not memo:  # forgotten, and to be forgotten with all that it knows
+            return SureNodes()
+        found = self._sure.setdefault(memo, SureNodes())
+        self._sure.move_to_end(memo)
+        if len(self._sure) > MAX_SURE_SHAPES:
+            self._sure.popitem(last=False)
+        return found
+
     def _make_room(self) -> None:
         while self._held > self._max and len(self._shapes) > 1:
             _, oldest = self._shapes.popitem(last=False)
+            self._sure.pop(oldest, None)
             self._held -= 1 + len(oldest.judgements)
         if self._held > self._max:
             self._shapes.clear()
+            self._sure.clear()
             self._held = 0
 
 

@@ -8,6 +8,7 @@ Laws of this file
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Final
 
 import orjson
@@ -21,7 +22,7 @@ from extender.wire.validation import load_json
 JsonObject = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SchedulerArgs:
     """A filter or prioritize request.
 
@@ -32,6 +33,11 @@ class SchedulerArgs:
     pod: Pod
     names: Sequence[str]
     nodes: Sequence[object] | None
+
+    @cached_property
+    def packed_names(self) -> bytes:
+        """The names in one piece, to be kept, and to be sent back where all of them pass."""
+        return bytes(memoryview(orjson.dumps(self.names)))  # a copy: the encoder's own result holds spare room
 
 
 def parse_args(body: bytes) -> SchedulerArgs:
@@ -88,7 +94,9 @@ def filter_reply(
     The list of that form is never null: two nulls mean "no node fits, and there is no reason".
     """
     nodes: JsonObject | None = None
-    names: Sequence[str] | None = passed
+    names: Sequence[str] | orjson.Fragment | None = (
+        orjson.Fragment(args.packed_names) if passed is args.names else passed
+    )
     if args.nodes is not None:
         keep = set(passed)
         items = [item for name, item in zip(args.names, args.nodes, strict=True) if name in keep]
@@ -102,11 +110,6 @@ def filter_reply(
             "Error": "",
         }
     )
-
-
-def pack_names(names: Sequence[str]) -> bytes:
-    """Names in one piece, to be kept."""
-    return bytes(memoryview(orjson.dumps(names)))  # a copy: the encoder's own result holds spare room
 
 
 def unpack_names(packed: bytes) -> list[str]:

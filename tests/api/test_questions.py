@@ -17,7 +17,7 @@ from extender.api.what_if_models import MachineIndex, WhatIfReply
 from extender.app import make_app, make_service
 from extender.demo.nodes import Workload
 from extender.settings import Settings
-from extender.verbs.decisions import DecisionLog
+from extender.verbs.decisions import Call, DecisionLog
 from extender.verbs.machines import GPU
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
@@ -272,13 +272,13 @@ def test_decisions_are_bounded_by_calls_and_by_names() -> None:
     pods = [pod_from_json(pod_of(1, name=f"p{i}")) for i in range(6)]
 
     for i, pod in enumerate(pods):
-        log.note("filter", pod, ["n"] * 2, None, float(i))
+        log.note(Call("filter", pod, b"[]", 2, float(i), None, {}))
     assert (len(log), log.forgotten) == (3, 3)
     assert [calls[0].pod.name for calls in log.newest(10)] == ["p5", "p4", "p3"]
 
-    log.note("filter", pods[0], ["n"] * 11, None, 9.0)
+    log.note(Call("filter", pods[0], b"[]", 11, 9.0, None, {}))
     assert len(log) == 1
-    log.note("prioritize", pods[0], ["n"], None, 10.0)
+    log.note(Call("prioritize", pods[0], b"[]", 1, 10.0, None, {}))
     assert [call.verb for call in log.of_pod(pods[0].uid)] == ["prioritize"]
     assert log.of_pod("nobody") == []
 

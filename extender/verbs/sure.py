@@ -1,0 +1,54 @@
+"""Nodes that surely take a pod, known by name: a call about thousands of them is then one operation on sets.
+
+Laws of this file
+- A name is in the set only if the node's class, as of the set's moment, was judged to take the pod with certainty
+  EXACT. Whatever changed since is taken out before the set is used, and comes in again when it was judged again.
+- A set that is behind gives no answers: `follow` comes before `others`, with nothing awaited in between.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import compress, filterfalse
+
+from extender.cluster.pictures import Picture
+from extender.replay.verdict import Certainty
+from extender.verbs.candidates import Candidates
+from extender.verbs.judge import Judgement
+
+
+def is_sure(judgement: Judgement) -> bool:
+    """Whether nodes of which this was said surely take the pod."""
+    return judgement.refusal is None and judgement.certainty is Certainty.EXACT
+
+
+class SureNodes:
+    """Those of one pod shape; none at first."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._moment = 0
+
+    def follow(self, moment: int, changed: Collection[str] | None) -> None:
+        """Come to *moment*. *changed*: nodes that changed since `moment` was last followed; None: any may have."""
+        if changed is None:
+            self._names.clear()
+        else:
+            self._names.difference_update(changed)
+        self._moment = moment
+
+    @property
+    def moment(self) -> int:
+        """What was followed last."""
+        return self._moment
+
+    def others(self, names: Sequence[str]) -> Sequence[str]:
+        """Those of *names* that are not known to be sure, in order. Cost: a lookup a name, all of them in C."""
+        if self._names.issuperset(names):
+            return ()
+        return list(filterfalse(self._names.__contains__, names))
+
+    def learn(self, candidates: Candidates, judgements: Mapping[int, Judgement], picture: Picture) -> None:
+        """Take in which *candidates* are sure, as of *picture*; nothing if the set has come further since."""
+        if picture.moment != self._moment:
+            return
+        sure = {each for each in candidates.distinct if is_sure(judgements[each.id])}
+        self._names.update(compress(candidates.names, map(sure.__contains__, candidates.classes)))
