@@ -159,14 +159,14 @@ async def _filtered(service: Service, args: SchedulerArgs) -> tuple[Filtered, Ca
     picture = service.cluster.picture(now)
     sure = service.memo.sure(memo)
     sure.follow(picture.moment, service.cluster.changed_since(sure.moment))
-    others = sure.others(args.names)
-    rest = Candidates.of(others, picture.classes_of(others))
+    split = sure.split(args.names)
+    rest = Candidates.of(split.others, picture.classes_of(split.others))
     judgements = await _judge(service, memo, rest, deadline=now + service.settings.filter_seconds)
     sure.learn(rest, judgements, picture)
     answer = filter_nodes(rest, judgements)
     _count(service, count_answers(answer, rest, judgements))
-    _count(service, {EXACTLY_PASSED: len(args.names) - len(others)})
-    return all_of(args.names, answer), _call("filter", args, now, kept_of(picture, args.names), judgements)
+    _count(service, {EXACTLY_PASSED: len(args.names) - len(split.others)})
+    return all_of(args.names, split.sure, answer), _call("filter", args, now, kept_of(picture, args.names), judgements)
 
 
 async def _prioritize(service: Service, args: SchedulerArgs, watch: Stopwatch) -> bytes:

@@ -27,11 +27,12 @@ class Filtered:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def all_of(names: Sequence[str], rest: Filtered) -> Filtered:
-    """The answer about *names*, of which all pass but those that the answer about the *rest* refuses."""
+def all_of(names: Sequence[str], sure: Sequence[bool], rest: Filtered) -> Filtered:
+    """The answer about *names*: those that are *sure* pass, and *rest* is the answer about the others."""
     if not rest.refused:
         return Filtered(passed=names)
-    return Filtered(passed=list(filterfalse(rest.refused.__contains__, names)), refused=rest.refused)
+    passed = filterfalse(rest.refused.__contains__, names) if rest.passed else compress(names, sure)
+    return Filtered(passed=list(passed), refused=rest.refused)
 
 
 def filter_nodes(candidates: Candidates, judgements: Judgements) -> Filtered:

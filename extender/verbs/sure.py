@@ -3,11 +3,13 @@
 Laws of this file
 - A name is in the set only if the node's class, as of the set's moment, was judged to take the pod with certainty
   EXACT. Whatever changed since is taken out before the set is used, and comes in again when it was judged again.
-- A set that is behind gives no answers: `follow` comes before `others`, with nothing awaited in between.
+- A set that is behind gives no answers: `follow` comes before `split`, with nothing awaited in between.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import compress, filterfalse
+from itertools import compress
+from operator import not_
+from typing import NamedTuple
 
 from extender.cluster.pictures import Picture
 from extender.replay.verdict import Certainty
@@ -18,6 +20,13 @@ from extender.verbs.judge import Judgement
 def is_sure(judgement: Judgement) -> bool:
     """Whether nodes of which this was said surely take the pod."""
     return judgement.refusal is None and judgement.certainty is Certainty.EXACT
+
+
+class Split(NamedTuple):
+    """`sure`: whether each name is, in order; empty if all of them are. `others`: those that are not, in order."""
+
+    sure: Sequence[bool]
+    others: Sequence[str]
 
 
 class SureNodes:
@@ -40,11 +49,12 @@ class SureNodes:
         """What was followed last."""
         return self._moment
 
-    def others(self, names: Sequence[str]) -> Sequence[str]:
-        """Those of *names* that are not known to be sure, in order. Cost: a lookup a name, all of them in C."""
+    def split(self, names: Sequence[str]) -> Split:
+        """Which of *names* are sure. Cost: a lookup a name, all of them in C."""
         if self._names.issuperset(names):
-            return ()
-        return list(filterfalse(self._names.__contains__, names))
+            return Split((), ())
+        sure = list(map(self._names.__contains__, names))
+        return Split(sure, list(compress(names, map(not_, sure))))
 
     def learn(self, candidates: Candidates, judgements: Mapping[int, Judgement], picture: Picture) -> None:
         """Take in which *candidates* are sure, as of *picture*; nothing if the set has come further since."""
