@@ -174,12 +174,12 @@ async def _prioritize(service: Service, args: SchedulerArgs, watch: Stopwatch) -
     if not _is_aligned(service, memo):
         watch.lap("judge")
         service.decisions.note(_call("prioritize", args, now))
-        return prioritize_reply(args.names, [MAX_SCORE] * len(args.names))
+        return prioritize_reply(args, [MAX_SCORE] * len(args.names))
     candidates = Candidates.of(args.names, service.cluster.picture(now).classes_of(args.names))
     judgements = await _judge(service, memo, candidates)
     watch.lap("judge")
     service.decisions.note(_call("prioritize", args, now, candidates.classes, judgements))
-    return prioritize_reply(args.names, prioritize_nodes(candidates, judgements))
+    return prioritize_reply(args, prioritize_nodes(candidates, judgements))
 
 
 def _call(

@@ -21,9 +21,11 @@ MAX_SCORE: Final = 10
 def prioritize_nodes(candidates: Candidates, judgements: Judgements) -> list[int]:
     """The score of each candidate, in order."""
     asked = {node_class: judgements[node_class.id] for node_class in candidates.distinct}
-    merits = [j.merit for j in asked.values() if j.merit is not None and j.refusal is None]
+    kinds = set(asked.values())
+    merits = [j.merit for j in kinds if j.merit is not None and j.refusal is None]
     spread = (min(merits), max(merits)) if merits else None
-    scores = {node_class: _score(judgement, spread) for node_class, judgement in asked.items()}
+    score_of = {judgement: _score(judgement, spread) for judgement in kinds}
+    scores = {node_class: score_of[judgement] for node_class, judgement in asked.items()}
     return list(map(scores.__getitem__, candidates.classes))
 
 

@@ -118,9 +118,25 @@ def unpack_names(packed: bytes) -> list[str]:
     return names
 
 
-def prioritize_reply(names: Sequence[str], scores: Sequence[int]) -> bytes:
-    """The reply to a prioritize request: a bare array, scores as ints (one float would void the whole reply)."""
-    return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
+def prioritize_reply(args: SchedulerArgs, scores: Sequence[int]) -> bytes:
+    """The reply to a prioritize request: a bare array, scores as ints (one float would void the whole reply).
+
+    Put together from texts where no name needs escapes, as none of a real node does: a mapping for each of thousands of
+    nodes costs three times as much.
+    """
+    names = args.names
+    if not names or _need_escapes(args):
+        return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
+    between = ',{"Host":"'
+    after = {score: f'","Score":{score}}}{between}' for score in set(scores)}
+    pieces = [""] * (2 * len(names))
+    pieces[::2], pieces[1::2] = names, map(after.__getitem__, scores)
+    return f"[{between[1:]}{''.join(pieces)[: -len(between)]}]".encode()
+
+
+def _need_escapes(args: SchedulerArgs) -> bool:
+    """Whether names are longer as JSON than their characters, two quotes and a comma each."""
+    return len(args.packed_names) != len("".join(args.names)) + 3 * len(args.names) + 1
 
 
 def error_reply(message: str) -> bytes:

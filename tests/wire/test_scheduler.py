@@ -1,0 +1,35 @@
+"""Replies to kube-scheduler, whatever nodes are called."""
+
+import orjson
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from extender.wire.pods import pod_from_json
+from extender.wire.scheduler import SchedulerArgs, filter_reply, prioritize_reply, unpack_names
+from tests.reports import pod_of
+
+POD = pod_from_json(pod_of())
+_texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+@given(st.lists(st.tuples(_texts, st.integers(0, 10))))
+@example([("node-1", 3), ("node-2", 10)])
+@example([('quote"', 0), ("back\\slash", 1), ("line\n", 2), ("ü", 3)])
+@example([('","Score":9},{"Host":"', 1)])
+@example([("", 5)])
+def test_every_name_gets_its_score_and_nothing_else(scored: list[tuple[str, int]]) -> None:
+    args = SchedulerArgs(pod=POD, names=[name for name, _ in scored], nodes=None)
+
+    reply = prioritize_reply(args, [score for _, score in scored])
+
+    assert reply == orjson.dumps([{"Host": name, "Score": score} for name, score in scored])
+
+
+@given(st.lists(_texts))
+def test_names_that_all_pass_come_back_as_they_were_asked(names: list[str]) -> None:
+    args = SchedulerArgs(pod=POD, names=names, nodes=None)
+
+    all_of_them, as_many = (orjson.loads(filter_reply(args, passed, {}, {})) for passed in (names, list(names)))
+
+    assert all_of_them == as_many
+    assert as_many["NodeNames"] == names == unpack_names(args.packed_names)
