@@ -20,6 +20,19 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 F = TypeVar("F", Counter, Gauge, Histogram)
 
 
+class Series(dict[tuple[str, ...], F]):
+    """The series of one family by their labels, where each request counts: a lookup, and the library's own way once."""
+
+    def __init__(self, family: F) -> None:
+        super().__init__()
+        self._family: F = family
+
+    def __missing__(self, labels: tuple[str, ...]) -> F:
+        found: F = self._family.labels(*labels)
+        self[labels] = found
+        return found
+
+
 class Metrics:
     """The families."""
 
@@ -32,6 +45,11 @@ class Metrics:
         self._callers()
         self._transport()
         self._duties()
+        self.verb_series: Final = Series(self.verb_seconds)
+        self.phase_series: Final = Series(self.phase_seconds)
+        self.candidate_series: Final = Series(self.candidates)
+        self.admission_series: Final = Series(self.admissions)
+        self.response_series: Final = Series(self.responses)
 
     def exposition(self) -> bytes:
         """The Prometheus text format."""
@@ -173,14 +191,14 @@ class Metrics:
 class Stopwatch:
     """Times the phases of one call of *verb*: each `lap` ends the phase that it names. *clock*: seconds."""
 
-    def __init__(self, family: Histogram, verb: str, clock: Callable[[], float]) -> None:
-        self._family, self._verb, self._clock = family, verb, clock
+    def __init__(self, series: Series[Histogram], verb: str, clock: Callable[[], float]) -> None:
+        self._series, self._verb, self._clock = series, verb, clock
         self._at = clock()
 
     def lap(self, phase: str) -> None:
         """The phase that began with the last lap ends."""
         now = self._clock()
-        self._family.labels(self._verb, phase).observe(now - self._at)
+        self._series[self._verb, phase].observe(now - self._at)
         self._at = now
 
 

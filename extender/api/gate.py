@@ -103,7 +103,7 @@ class Gate:
             principal = await self._identify(asgi, peer, needed)
             if needed is Scope.REPORT and not principal.may_report(node_name or ""):
                 raise ForbiddenError(f"{principal.name} may not report another node", principal.means)
-            self._metrics.admissions.labels(principal.means.value, needed.value, "allowed").inc()
+            self._metrics.admission_series[principal.means.value, needed.value, "allowed"].inc()
             caller = "" if principal.means in (Means.LOOPBACK, Means.INSECURE) else principal.name
             if caller:
                 self._limits.check_rate(needed, caller)

@@ -53,7 +53,7 @@ class Observed:
     def _note(self, asgi: Scope, status: int, seconds: float) -> None:
         """*status* 0: nobody was left to answer."""
         label = f"{status // 100}xx" if status else "none"
-        self._metrics.responses.labels(_scope_label(asgi), label).inc()
+        self._metrics.response_series[_scope_label(asgi), label].inc()
         level = logging.INFO if status >= 400 or not status else logging.DEBUG
         if LOG.isEnabledFor(level):
             method, path = asgi["method"], asgi["path"][:200]

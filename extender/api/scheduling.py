@@ -93,7 +93,7 @@ async def _answer(
 ) -> Response:
     started = service.clock()
     outcome = "answered"
-    watch = Stopwatch(service.metrics.phase_seconds, verb, service.clock)
+    watch = Stopwatch(service.metrics.phase_series, verb, service.clock)
     try:
         body = await read_body(request, service.settings.max_scheduler_body_bytes)
         watch.lap("read")
@@ -118,7 +118,7 @@ async def _answer(
         outcome = "failed"
         LOG.exception("defect verb=%s", verb)
         reply = error_reply("numa-extender: a defect of the service; its log tells more")
-    service.metrics.verb_seconds.labels(verb, outcome).observe(service.clock() - started)
+    service.metrics.verb_series[verb, outcome].observe(service.clock() - started)
     return Response(reply, media_type="application/json")
 
 
@@ -160,12 +160,16 @@ async def _filtered(service: Service, args: SchedulerArgs) -> tuple[Filtered, Ca
     sure = service.memo.sure(memo)
     sure.follow(picture.moment, service.cluster.changed_since(sure.moment))
     split = sure.split(args.names)
+    surely = {EXACTLY_PASSED: len(args.names) - len(split.others)}
+    if not split.others:
+        _count(service, surely)
+        return Filtered(passed=args.names), _call("filter", args, now, kept_of(picture, args.names), memo.judgements)
     rest = Candidates.of(split.others, picture.classes_of(split.others))
     judgements = await _judge(service, memo, rest, deadline=now + service.settings.filter_seconds)
     sure.learn(rest, judgements, picture)
     answer = filter_nodes(rest, judgements)
+    _count(service, surely)
     _count(service, count_answers(answer, rest, judgements))
-    _count(service, {EXACTLY_PASSED: len(args.names) - len(split.others)})
     return all_of(args.names, split.sure, answer), _call("filter", args, now, kept_of(picture, args.names), judgements)
 
 
@@ -225,4 +229,4 @@ async def _judge(
 
 def _count(service: Service, answers: Mapping[tuple[str, Certainty], int]) -> None:
     for (result, certainty), count in answers.items():
-        service.metrics.candidates.labels(result, certainty.value).inc(count)
+        service.metrics.candidate_series[result, certainty.value].inc(count)
