@@ -55,7 +55,8 @@ async def read_body(request: Request, limit: int) -> bytes:
         packed_size += len(packed)
         if size > limit or size > max(FREE_BYTES, packed_size * MAX_RATIO):
             raise BodyTooLargeError(limit)
-        chunks.append(chunk)
+        if chunk:  # one piece and nothing else is not copied again
+            chunks.append(chunk)
     if unpacker is not None and (not unpacker.eof or unpacker.unused_data):
         raise WireError("", "the body ends before its gzip stream, or goes on after it")
     return b"".join(chunks)

@@ -61,4 +61,7 @@ class SureNodes:
         if picture.moment != self._moment:
             return
         sure = {each for each in candidates.distinct if is_sure(judgements[each.id])}
+        known = len(self._names)
         self._names.update(compress(candidates.names, map(sure.__contains__, candidates.classes)))
+        if len(self._names) > 2 * known:
+            self._names = set(self._names)  # grown name by name it is twice as large, and slower to look into

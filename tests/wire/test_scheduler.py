@@ -1,12 +1,14 @@
 """Replies to kube-scheduler, whatever nodes are called."""
 
 import orjson
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
-from extender.wire.scheduler import SchedulerArgs, filter_reply, prioritize_reply, unpack_names
-from tests.reports import pod_of
+from extender.wire.scheduler import SchedulerArgs, filter_reply, parse_args, prioritize_reply, unpack_names
+from tests.reports import args_of, pod_of
 
 POD = pod_from_json(pod_of())
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -33,3 +35,16 @@ def test_names_that_all_pass_come_back_as_they_were_asked(names: list[str]) -> N
 
     assert all_of_them == as_many
     assert as_many["NodeNames"] == names == unpack_names(args.packed_names)
+
+
+_wrong = st.one_of(st.none(), st.integers(), st.booleans(), st.just([]), st.just({}), st.just(["n"]))
+
+
+@given(st.lists(_texts), _wrong, st.lists(st.one_of(_texts, _wrong)))
+@example(["", "a"], 1, [])
+@example([], [], [])
+def test_the_first_name_that_is_no_text_is_told(before: list[str], wrong: object, after: list[object]) -> None:
+    body = orjson.dumps({**args_of(pod_of()), "NodeNames": [*before, wrong, *after]})
+
+    with pytest.raises(WireError, match=rf"^NodeNames\[{len(before)}\]"):
+        parse_args(body)
