@@ -2,7 +2,8 @@
 
 Client and server are two processes on one machine, one connection kept alive, as kube-scheduler does. `echo` is a route
 of the same server that parses the same body and sends all names back. `first` is the first request of a pod shape:
-every class is replayed. `repeated` is another pod of a shape that was asked for before.
+every class is replayed. `repeated` is another pod of a shape that was asked for before. Names come in another order
+each time, as kube-scheduler's do. `changed`: one node has reported another state since the last call.
 """
 
 import http.client
@@ -13,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import orjson
@@ -44,7 +45,7 @@ def run(console: Console) -> None:
         with server() as port:
             connection = http.client.HTTPConnection("127.0.0.1", port)
             names = load(connection, states, nodes, console)
-            console.print(_measure(connection, names))
+            console.print(_measure(connection, names, states))
 
 
 def distinct_states() -> list[SampleNode]:
@@ -111,10 +112,19 @@ def call(connection: http.client.HTTPConnection, method: str, path: str, body: b
 Pods = Iterator[dict[str, object]]
 
 
-def _measure(connection: http.client.HTTPConnection, names: list[str]) -> Table:
-    def timed(path: str, pods: Pods, calls: int) -> list[float]:
+def _measure(connection: http.client.HTTPConnection, names: list[str], states: list[SampleNode]) -> Table:
+    shuffled = random.Random(1).shuffle
+    changing = names[0]
+    reports = _reports(changing, states)
+
+    def change() -> None:
+        call(connection, "PUT", f"/v1/nodes/{changing}/report", next(reports))
+
+    def timed(path: str, pods: Pods, calls: int, before: Callable[[], None] = lambda: None) -> list[float]:
         millis = []
         for pod in itertools.islice(pods, calls):
+            before()
+            shuffled(names)
             body = orjson.dumps(args_of(pod, *names))
             started = time.perf_counter()
             call(connection, "POST", path, body)
@@ -133,6 +143,7 @@ def _measure(connection: http.client.HTTPConnection, names: list[str]) -> Table:
         "filter, first": timed("/scheduler/filter", new, FIRST_CALLS),
         f"filter, repeated, {small} pass": timed("/scheduler/filter", _equal_pods(SMALL), REPEATED_CALLS),
         f"filter, repeated, {large} pass": timed("/scheduler/filter", _equal_pods(LARGE), REPEATED_CALLS),
+        "filter, repeated, a node changed": timed("/scheduler/filter", _equal_pods(SMALL), REPEATED_CALLS, change),
         "filter, nothing to align": timed("/scheduler/filter", _unaligned(), REPEATED_CALLS),
         "prioritize, first": timed("/scheduler/prioritize", new, FIRST_CALLS),
         "prioritize, repeated": timed("/scheduler/prioritize", _equal_pods(SMALL), REPEATED_CALLS),
@@ -150,6 +161,13 @@ def _measure(connection: http.client.HTTPConnection, names: list[str]) -> Table:
 def _equal_pods(cpus: int) -> Pods:
     """Pods of one shape that differ in name and UID only."""
     return (pod_of(cpus, "16Gi", name=f"equal-{i}") for i in itertools.count())
+
+
+def _reports(name: str, states: list[SampleNode]) -> Iterator[bytes]:
+    """Reports of one node, each of another state."""
+    for sequence in itertools.count(2):
+        document = report_of(states[sequence % len(states)], sequence=sequence)
+        yield orjson.dumps({**document, "node_name": name})
 
 
 def _new_shapes() -> Pods:
