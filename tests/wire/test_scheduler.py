@@ -37,7 +37,7 @@ def test_names_that_all_pass_come_back_as_they_were_asked(names: list[str]) -> N
     assert as_many["NodeNames"] == names == unpack_names(args.packed_names)
 
 
-_wrong = st.one_of(st.none(), st.integers(), st.booleans(), st.just([]), st.just({}), st.just(["n"]))
+_wrong = st.one_of(st.none(), st.integers(-9, 9), st.booleans(), st.just([]), st.just({}), st.just(["n"]))
 
 
 @given(st.lists(_texts), _wrong, st.lists(st.one_of(_texts, _wrong)))
