@@ -46,8 +46,8 @@ class Settings(SecuritySettings, LiveSettings, DutySettings):
     )
     possible_nodes: Literal[Treatment.PASS, Treatment.REFUSE] = Field(
         default=Treatment.REFUSE,
-        description="A node where the kubelet's random choice of devices decides. Refused, because an admission is "
-        "promised only where it is certain.",
+        description="A node where the kubelet's random choice of devices decides, or the order in which pods come and "
+        "go. Refused, because an admission is promised only where it is certain.",
     )
     degraded_nodes: Treatment = Field(
         default=Treatment.REPLAY,

@@ -20,7 +20,7 @@ from extender.api.locks import NodeLocks
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
 from extender.replay.pod import Pod
-from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up
+from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up, overtakes
 from extender.verbs.judge import INDIFFERENT, Judgement
 from extender.verbs.memo import judge_all
 from extender.wire.binding import ExtenderBindingArgs, ExtenderBindingResult, binding_reply, parse_binding
@@ -92,7 +92,9 @@ async def _bind_locked(service: Service, args: ExtenderBindingArgs) -> BindOutco
         if refused is not None:
             LOG.info("bind refused pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, args.Node, refused.reason)
             return refused
-        service.cluster.assume(args.Node, pod, service.clock())
+        if not service.cluster.assume(args.Node, pod, service.clock()) and service.settings.doubts.refuses_chances:
+            service.cluster.forget(args.Node, pod.uid, service.clock())
+            return overtakes()
     return await _write(service, pod, args.Node)
 
 
@@ -125,6 +127,7 @@ async def _write(service: Service, pod: Pod, node_name: str) -> BindOutcome:
                 service.cluster.forget(before, pod.uid, service.clock())
         elif isinstance(outcome, Unsure):
             service.pods.unsure(pod.uid, node_name)
+            service.cluster.doubt(node_name, pod.uid, service.clock())
         elif before != node_name or outcome.kind != "failed":  # else the first try may still come through
             service.cluster.forget(node_name, pod.uid, service.clock())
         if not isinstance(outcome, Bound):

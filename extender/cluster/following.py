@@ -5,32 +5,37 @@ Laws of this file
 - A pod that the report shows in part is in the middle of its admission: what it holds is taken out and its admission
   replayed whole, which is what the kubelet is doing.
 - A pod that the replay says the kubelet refuses is not charged.
-- What came first is not always known: a pod may have left before or after another one was admitted, one that was asked
-  to leave may be gone or not, so may one that only the report knows, an init container may have given its memory back
-  or not. Every order is followed, up to `MAX_STATES` states; if that is not all, `complete` is False. Of more than
-  `MAX_UNSURE` pods that may be gone (or started), only none, each one alone and all together are followed, and that is
-  not all.
+- What came first is not always known (`order`): a pod may have left before or after another one was admitted, one that
+  was asked to leave may be gone or not, so may one that only the report knows, an init container may have given its
+  memory back or not, a binding whose reply was lost may never have been. Every order is followed, up to `MAX_STATES`
+  states, `MAX_ORDERS` orders and `MAX_ADMISSIONS`; if that is not all, `complete` is False. Of more than `MAX_UNSURE`
+  pods that may be gone (or started), only none, each one alone and all together are followed, and that is not all.
 
 Mirrors: kubelet `cm/{cpumanager,memorymanager}` removeStaleState, `cm/devicemanager` UpdateAllocatedDevices.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from typing import Final
 
-from extender.cluster.ledger import Admit, Ledger, Release
+from extender.cluster.ledger import Admit, Ledger, Release, has_left_before
 from extender.cluster.node import Observation
-from extender.replay.admission import is_indifferent, release_pods, start_pod
-from extender.replay.branches import admit_in_all
+from extender.cluster.order import predecessors
+from extender.replay.admission import Outcome, answer, is_indifferent, release_pods, start_pod
+from extender.replay.branches import MAX_REPLAYS, admit_in_all
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, resolve
 from extender.replay.state import ManagerState
-from extender.replay.verdict import Provider, Verdict
+from extender.replay.verdict import Certainty, Provider, Rejected, Verdict
 
 MAX_STATES: Final = 32
 """States of one node that are followed."""
 _MAX_TRIED: Final = 8 * MAX_STATES
+MAX_ORDERS: Final = 16
+"""Ways to have admitted the same number of pods."""
+MAX_ADMISSIONS: Final = 192
+"""Admissions replayed to follow one node once; a fifth of a millisecond to half of one each."""
 MAX_UNSURE: Final = 4
 """Pods that may be gone, or started, of which every combination is followed."""
 
@@ -40,12 +45,19 @@ class Following:
     """What follows: every state that the next pod can meet (never empty), told apart by what they answer.
 
     `complete` False: there were more. `verdicts`: what the replay says of each pod on its way, by UID, one for each way
-    it can go.
+    it can go. `one_order`: the kubelet meets the pods on their way as they were bound.
     """
 
     states: tuple[ManagerState, ...]
     complete: bool = True
     verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
+    one_order: bool = True
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """Pods on their way that the kubelet may refuse."""
+        verdicts = self.verdicts.items()
+        return frozenset(uid for uid, ways in verdicts if any(isinstance(way, Rejected) for way in ways))
 
 
 def follow(
@@ -59,91 +71,143 @@ def follow(
 ) -> Following:
     """The states that follow from *reported*. *ghosts*: pods in it that no longer exist; *doubtful*: that may not."""
     out = {*ledger.left, *ghosts, *(admit.uid for admit in ledger.admits)}
-    states: tuple[ManagerState, ...] = (release_pods(reported, sorted(out & reported.pod_uids)),)
+    state = release_pods(reported, sorted(out & reported.pod_uids))
     leaving = ledger.may_be_gone(now) | frozenset(doubtful)
-    starting = {uid: resolve(pod, kubelet.rules) for uid, pod in ledger.starting.items()}
-    if not ledger.events and not leaving and not starting:
-        return Following(states=states)
-    unsure = _Unsure(leaving, starting, frozenset({e.uid for e in ledger.events} | leaving | starting.keys()))
-    complete = True
-    verdicts: dict[str, tuple[Verdict, ...]] = {}
-    for position, event in enumerate(ledger.events):
-        if isinstance(event, Release):
-            if event.due <= now:
-                states = tuple(release_pods(state, (event.uid,)) for state in states)
-            continue
-        request = resolve(event.pod, kubelet.rules)
-        if is_indifferent(kubelet, request):
-            continue
-        states, all_tried = _by_now(states, unsure, _released_later(ledger.events[position + 1 :], now))
-        complete = complete and all_tried and len(states) <= MAX_STATES
-        outcomes = admit_in_all(kubelet, states[:MAX_STATES], request)
-        verdicts[event.uid] = tuple(outcome.verdict for outcome in outcomes)
-        states = _distinct((outcome.state for outcome in outcomes), unsure)
-        complete = complete and len(states) <= MAX_STATES and all(outcome.complete for outcome in outcomes)
-        states = states[:MAX_STATES]
-        if kubelet.memory_static and any(c.reusable for c in request.containers):
-            starting[event.uid] = request
-    states, all_tried = _by_now(states, unsure)
-    answers = {state.key: state for state in states}
-    complete = complete and all_tried and len(answers) <= MAX_STATES
-    return Following(states=tuple(answers.values())[:MAX_STATES], complete=complete, verdicts=verdicts)
+    if not ledger.events and not leaving and not ledger.starting:
+        return Following(states=(state,))
+    return _Walk(kubelet, ledger, leaving, now).from_state(state)
 
 
-def _released_later(events: Iterable[Admit | Release], now: float) -> Iterator[str]:
-    return (event.uid for event in events if isinstance(event, Release) and event.due <= now)
+class _Walk:
+    """From one state through all that may have happened since."""
 
+    def __init__(self, kubelet: Kubelet, ledger: Ledger, leaving: frozenset[str], now: float) -> None:
+        requests = {admit.uid: resolve(admit.pod, kubelet.rules) for admit in ledger.admits}
+        self.kubelet: Final = kubelet
+        self.events: Final = ledger.events
+        self.requests: Final = {uid: pod for uid, pod in requests.items() if not is_indifferent(kubelet, pod)}
+        self.admits: Final = [admit for admit in ledger.admits if admit.uid in self.requests]
+        self.released: Final = frozenset(e.uid for e in ledger.events if isinstance(e, Release) and e.due <= now)
+        self.leaving: Final = leaving
+        self.starting: Final = {uid: resolve(pod, kubelet.rules) for uid, pod in ledger.starting.items()}
+        if kubelet.memory_static:
+            self.starting.update(
+                {uid: pod for uid, pod in self.requests.items() if any(c.reusable for c in pod.containers)}
+            )
+        releases = {event.uid for event in ledger.events if isinstance(event, Release)}
+        self.told_apart: Final = frozenset(leaving | releases | self.starting.keys())
+        self.complete = True
+        self.one_order = True
+        self.admissions_left = MAX_ADMISSIONS
+        self.verdicts: Final[dict[str, tuple[Verdict, ...]]] = {}
 
-@dataclass(frozen=True, slots=True)
-class _Unsure:
-    """Pods that may be gone, those whose containers may have started, and all that have to be told apart."""
+    def from_state(self, state: ManagerState) -> Following:
+        """Every state that is possible by now."""
+        ways: dict[int, tuple[ManagerState, ...]] = {0: (state,)}
+        before = predecessors(self.admits, self.events, self.told_apart)
+        for _ in self.admits:
+            ways = self._one_more(ways, before)
+        (states,) = ways.values()
+        states = tuple(release_pods(state, sorted(self.released)) for state in self._by_now(states, self.leaving))
+        answers = tuple({state.key: state for state in states}.values())
+        self._check(len(answers) <= MAX_STATES)
+        return Following(
+            states=answers[:MAX_STATES], complete=self.complete, verdicts=self._told(), one_order=self.one_order
+        )
 
-    leaving: frozenset[str]
-    starting: Mapping[str, PodRequest]
-    told_apart: frozenset[str]
+    def _one_more(
+        self, ways: Mapping[int, tuple[ManagerState, ...]], before: Sequence[int]
+    ) -> dict[int, tuple[ManagerState, ...]]:
+        """From the states after some admissions (the bits of those) to the states after one admission more."""
+        longer: dict[int, list[ManagerState]] = {}
+        for done, states in ways.items():
+            for number, admit in enumerate(self.admits):
+                if not done >> number & 1 and not before[number] & ~done:
+                    longer.setdefault(done | 1 << number, []).extend(self._admit(admit, states))
+        self.one_order = self.one_order and len(longer) == 1
+        self._check(len(longer) <= MAX_ORDERS)
+        found = islice(longer.items(), MAX_ORDERS)
+        return {done: self._some(self._distinct(states)) for done, states in found}
 
+    def _admit(self, admit: Admit, states: tuple[ManagerState, ...]) -> Iterator[ManagerState]:
+        """The states after the pod's admission, and those without it if it may never have been bound."""
+        surely = self._released_before(admit)
+        states = tuple(release_pods(state, sorted(surely)) for state in states)
+        states = self._some(self._by_now(states, self.leaving | self.released - surely))
+        self._check(len(states) <= self.admissions_left)
+        states = states[: max(1, self.admissions_left)]
+        self.admissions_left -= len(states)
+        outcomes = self._admit_in_all(states, self.requests[admit.uid])
+        self._check(all(outcome.complete for outcome in outcomes))
+        self.verdicts[admit.uid] = (*self.verdicts.get(admit.uid, ()), *(outcome.verdict for outcome in outcomes))
+        yield from (outcome.state for outcome in outcomes)
+        if admit.unsure:
+            yield from states
 
-def _by_now(
-    states: tuple[ManagerState, ...], unsure: _Unsure, released: Iterable[str] = ()
-) -> tuple[tuple[ManagerState, ...], bool]:
-    """The states, and those that they may have become by now; False: not all of them."""
-    starting = unsure.starting
+    def _admit_in_all(self, states: tuple[ManagerState, ...], request: PodRequest) -> tuple[Outcome, ...]:
+        """The outcomes from all the states; those where other pods hold the same are not taken for one."""
+        alike: dict[object, list[ManagerState]] = {}
+        for state in states:
+            alike.setdefault(_holdings(state, self.told_apart), []).append(state)
+        outcomes: list[Outcome] = []
+        for group in alike.values():
+            replays = max(len(group), MAX_REPLAYS * len(group) // len(states))
+            outcomes += admit_in_all(self.kubelet, tuple(group), request, max_replays=replays)
+        return tuple(outcomes)
 
-    def start(state: ManagerState, uids: Sequence[str]) -> ManagerState:
-        for uid in uids:
-            state = start_pod(state, starting[uid])
-        return state
+    def _released_before(self, admit: Admit) -> frozenset[str]:
+        """Pods that had left when this one was bound."""
+        releases = (e for e in self.events if isinstance(e, Release))
+        return frozenset(e.uid for e in releases if has_left_before(e, admit, self.events))
 
-    leaving = unsure.leaving.union(released)
-    all_tried = True
-    if starting:
-        candidates = [[uid for uid, pod in starting.items() if gives_back(state, pod)] for state in states]
-        states, all_tried = _maybe(states, candidates, start, unsure)
-    candidates = [sorted(state.pod_uids & leaving) for state in states]
-    states, all_released = _maybe(states, candidates, release_pods, unsure)
-    return states, all_tried and all_released
+    def _by_now(self, states: tuple[ManagerState, ...], leaving: frozenset[str]) -> tuple[ManagerState, ...]:
+        """The states, and those that they may have become: some pods have started, some are gone."""
+        starting = self.starting
 
+        def start(state: ManagerState, uids: Sequence[str]) -> ManagerState:
+            for uid in uids:
+                state = start_pod(state, starting[uid])
+            return state
 
-def _maybe(
-    states: tuple[ManagerState, ...],
-    candidates: Sequence[Sequence[str]],
-    change: Callable[[ManagerState, Sequence[str]], ManagerState],
-    unsure: _Unsure,
-) -> tuple[tuple[ManagerState, ...], bool]:
-    """The states, and those that follow if *change* has met some of the *candidates* of each; False: not all."""
-    if not any(candidates):
-        return states, True
-    changed = list(islice(_changed(zip(states, candidates, strict=True), change), _MAX_TRIED + 1))
-    all_tried = max(map(len, candidates)) <= MAX_UNSURE and len(changed) <= _MAX_TRIED
-    return _distinct((*states, *changed[:_MAX_TRIED]), unsure), all_tried
+        if starting:
+            candidates = [[uid for uid, pod in starting.items() if gives_back(state, pod)] for state in states]
+            states = self._maybe(states, candidates, start)
+        return self._maybe(states, [sorted(state.pod_uids & leaving) for state in states], release_pods)
 
+    def _maybe(
+        self,
+        states: tuple[ManagerState, ...],
+        candidates: Sequence[Sequence[str]],
+        change: Callable[[ManagerState, Sequence[str]], ManagerState],
+    ) -> tuple[ManagerState, ...]:
+        """The states, and those that follow if *change* has met some of the *candidates* of each."""
+        if not any(candidates):
+            return states
+        pairs = zip(states, candidates, strict=True)
+        changed = (change(state, uids) for state, unsure in pairs for uids in _combinations(unsure))
+        tried = list(islice(changed, _MAX_TRIED + 1))
+        self._check(max(map(len, candidates)) <= MAX_UNSURE and len(tried) <= _MAX_TRIED)
+        return self._distinct((*states, *tried[:_MAX_TRIED]))
 
-def _changed(
-    states: Iterable[tuple[ManagerState, Sequence[str]]], change: Callable[[ManagerState, Sequence[str]], ManagerState]
-) -> Iterator[ManagerState]:
-    for state, candidates in states:
-        for uids in _combinations(candidates):
-            yield change(state, uids)
+    def _distinct(self, states: Iterable[ManagerState]) -> tuple[ManagerState, ...]:
+        """Without those that neither a later pod nor what is not sure yet can tell apart."""
+        return tuple({(state.key, _holdings(state, self.told_apart)): state for state in states}.values())
+
+    def _some(self, states: tuple[ManagerState, ...]) -> tuple[ManagerState, ...]:
+        """As many as are followed."""
+        self._check(len(states) <= MAX_STATES)
+        return states[:MAX_STATES]
+
+    def _check(self, is_all: bool) -> None:  # noqa: FBT001
+        self.complete = self.complete and is_all
+
+    def _told(self) -> dict[str, tuple[Verdict, ...]]:
+        """What was foretold of each pod: certain only if the same in every order."""
+        told = {}
+        for uid, verdicts in self.verdicts.items():
+            is_one = len({answer(verdict) for verdict in verdicts}) == 1
+            told[uid] = verdicts if is_one else tuple(replace(v, certainty=Certainty.POSSIBLE) for v in verdicts)
+        return told
 
 
 def _combinations(uids: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -160,11 +224,6 @@ def gives_back(state: ManagerState, request: PodRequest) -> bool:
     """Whether init containers of the pod hold memory that its next start gives back."""
     held = state.memory.entries.get(request.uid)
     return held is not None and any(c.reusable and c.name in held for c in request.containers[:-1])
-
-
-def _distinct(states: Iterable[ManagerState], unsure: _Unsure) -> tuple[ManagerState, ...]:
-    """Without those that neither a later pod nor what is not sure yet can tell apart."""
-    return tuple({(state.key, _holdings(state, unsure.told_apart)): state for state in states}.values())
 
 
 def _holdings(state: ManagerState, uids: Collection[str]) -> object:

@@ -109,14 +109,30 @@ class InFlight:
         """We are about to bind *pod* to the node. Returns, as the following do, whether the ledger has changed."""
         return self._change(name, lambda ledger: ledgers.assume(ledger, pod, now))
 
+    def is_safe(self, name: str, refused_before: frozenset[str]) -> bool:
+        """Whether every pod on its way to the node is still surely admitted, but for those that were not before."""
+        node = self._nodes.get(name)
+        if node is None or node.following is None or node.following.one_order:
+            return True
+        return node.following.complete and node.following.refused <= refused_before
+
+    def refused(self, name: str) -> frozenset[str]:
+        """Pods on their way to the node that its kubelet may refuse."""
+        node = self._nodes.get(name)
+        return frozenset() if node is None or node.following is None else node.following.refused
+
     def forget(self, name: str, uid: str) -> bool:
         """Our binding failed."""
         return self._change(name, lambda ledger: ledgers.forget(ledger, uid))
 
-    def see(self, name: str, pod: Pod, now: float, *, started: bool) -> bool:
-        """The watch shows *pod* alive on the node."""
+    def doubt(self, name: str, uid: str) -> bool:
+        """Nobody knows what came of our binding."""
+        return self._change(name, lambda ledger: ledgers.doubt(ledger, uid))
+
+    def see(self, name: str, pod: Pod, now: float, *, started: bool, ordered: bool) -> bool:
+        """The watch shows *pod* alive on the node; *ordered*: see `ledger.Admit`."""
         self._nodes.setdefault(name, _OnNode()).known.add(pod.uid)
-        return self._change(name, lambda ledger: ledgers.see(ledger, pod, now, started=started))
+        return self._change(name, lambda ledger: ledgers.see(ledger, pod, now, started=started, ordered=ordered))
 
     def refuse(self, name: str, uid: str, reason: str, now: float) -> bool:
         """The watch shows that the kubelet refused the pod."""

@@ -10,7 +10,7 @@ Laws of this file
 - A UID is noted as admitted at most once, and never comes back after it has left: repeats of an event change nothing.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -25,7 +25,9 @@ class Admit:
     """A pod that the kubelet admits, or has admitted, since the report.
 
     `since`: when we took note. `firm`: the pod watch has shown it bound to the node; otherwise it expires.
-    `started_at`: when the watch first said that the kubelet has started it; None until then.
+    `started_at`: when the watch first said that the kubelet has started it; None until then. `ordered`: it stands where
+    its binding stands among the events; nobody knows that of a pod that came in a list. `unsure`: we tried to bind it,
+    and whether that has come or will come to pass is not known.
     """
 
     uid: str
@@ -33,6 +35,8 @@ class Admit:
     since: float
     firm: bool = False
     started_at: float | None = None
+    ordered: bool = True
+    unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,21 +100,29 @@ def forget(ledger: Ledger, uid: str) -> Ledger:
     return _without(ledger, lambda admit: admit.uid == uid and not admit.firm)
 
 
-def see(ledger: Ledger, pod: Pod, now: float, *, started: bool) -> Ledger:
-    """The watch shows the pod on the node, alive; *started*: the kubelet has admitted it."""
+def doubt(ledger: Ledger, uid: str) -> Ledger:
+    """Nobody knows what came of our binding. A pod that the watch has shown is beyond doubt."""
+    known = ledger.find(uid)
+    if known is None or known.firm or known.unsure:
+        return ledger
+    return _instead(ledger, known, replace(known, unsure=True))
+
+
+def see(ledger: Ledger, pod: Pod, now: float, *, started: bool, ordered: bool = True) -> Ledger:
+    """The watch shows the pod on the node, alive; *started*: the kubelet has admitted it; *ordered*: see `Admit`."""
     if _is_over(ledger, pod.uid):
         return ledger
     known = ledger.find(pod.uid)
     started_at = now if started else None
     if known is None:
-        return _insert(ledger, Admit(uid=pod.uid, pod=pod, since=now, firm=True, started_at=started_at))
+        seen = Admit(uid=pod.uid, pod=pod, since=now, firm=True, started_at=started_at, ordered=ordered)
+        return _insert(ledger, seen)
     if known.firm:
         if known.started_at is not None or not started:
             return ledger
-        settled = replace(known, started_at=now)
-        return replace(ledger, events=tuple(settled if e is known else e for e in ledger.events))
+        return _instead(ledger, known, replace(known, started_at=now))
     rest = replace(ledger, events=tuple(e for e in ledger.events if e is not known))
-    return _insert(rest, replace(known, firm=True, started_at=started_at))
+    return _insert(rest, replace(known, firm=True, started_at=started_at, ordered=ordered, unsure=False))
 
 
 def ask_to_leave(ledger: Ledger, uid: str) -> Ledger:
@@ -127,8 +139,7 @@ def leave(ledger: Ledger, uid: str, due: float) -> Ledger:
     ledger = replace(ledger, leaving=ledger.leaving - {uid}) if uid in ledger.leaving else ledger
     for event in ledger.events:
         if isinstance(event, Release) and event.uid == uid:
-            sooner = replace(event, due=min(event.due, due))
-            return replace(ledger, events=tuple(sooner if e is event else e for e in ledger.events))
+            return _instead(ledger, event, replace(event, due=min(event.due, due)))
     return _insert(ledger, Release(uid=uid, due=due))
 
 
@@ -195,18 +206,23 @@ def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds:
     return replace(ledger, events=events, resolved=ledger.resolved - over, left=left)
 
 
+def has_left_before(release: Release, admit: Admit, events: Sequence[Event]) -> bool:
+    """Whether the one pod had surely left when the other was bound, so that its admission cannot have met it."""
+    return admit.ordered and release.due <= admit.since and events.index(release) < events.index(admit)
+
+
 def _over(events: tuple[Event, ...], now: float) -> frozenset[str]:
     """Pods that have left, and that no pod still on its way can have met at its admission."""
-    left_at = {e.uid: i for i, e in enumerate(events) if isinstance(e, Release) and e.due <= now}
-    came_at = {e.uid: i for i, e in enumerate(events) if isinstance(e, Admit)}
-    kept = [at for uid, at in came_at.items() if uid not in left_at]
-    over = set()
-    for uid in sorted(left_at, key=lambda uid: came_at.get(uid, -1), reverse=True):
-        came = came_at.get(uid, -1)
-        if not any(came < at < left_at[uid] for at in kept):
-            over.add(uid)
-        elif came >= 0:
-            kept.append(came)
+    released = [e for e in events if isinstance(e, Release) and e.due <= now]
+    gone = {e.uid for e in released}
+    came = {e.uid: e for e in events if isinstance(e, Admit)}
+    met_by = [e for e in came.values() if e.uid not in gone]
+    over = {e.uid for e in released}
+    while met_by:
+        admit = met_by.pop()
+        met = {e.uid for e in released if e.uid in over and not has_left_before(e, admit, events)} - {admit.uid}
+        over -= met
+        met_by += [came[uid] for uid in met if uid in came]
     return frozenset(over)
 
 
@@ -230,6 +246,10 @@ def _insert(ledger: Ledger, event: Event) -> Ledger:
     """Put in what the watch has told, before the pods that it has not shown yet."""
     place = next((i for i, e in enumerate(ledger.events) if isinstance(e, Admit) and not e.firm), len(ledger.events))
     return replace(ledger, events=(*ledger.events[:place], event, *ledger.events[place:]))
+
+
+def _instead(ledger: Ledger, old: Event, new: Event) -> Ledger:
+    return replace(ledger, events=tuple(new if e is old else e for e in ledger.events))
 
 
 def _without(ledger: Ledger, unwanted: Callable[[Admit], bool]) -> Ledger:

@@ -213,19 +213,33 @@ class ClusterState:
             for name in changed:
                 self._again(name, now)
 
-    def assume(self, name: str, pod: Pod, now: float) -> None:
-        """We are about to bind the pod to the node: from now on its room is taken."""
+    def assume(self, name: str, pod: Pod, now: float) -> bool:
+        """We are about to bind the pod to the node: from now on its room is taken.
+
+        False if that would endanger another pod on its way there, or this one: a kubelet that is told of several pods
+        at once does not admit them in the order of their bindings. `forget` then takes it back.
+        """
+        refused_before = self._in_flight.refused(name)
         if self._in_flight.assume(name, pod, now):
             self._again(name, now)
+        return self._in_flight.is_safe(name, refused_before)
 
     def forget(self, name: str, uid: str, now: float) -> None:
         """Our binding failed for certain: its room is free again."""
         if self._in_flight.forget(name, uid):
             self._again(name, now)
 
-    def see_pod(self, name: str, pod: Pod, now: float, *, started: bool) -> None:
-        """The API server has the pod on the node, alive; *started*: its kubelet has admitted it."""
-        if self._in_flight.see(name, pod, now, started=started):
+    def doubt(self, name: str, uid: str, now: float) -> None:
+        """Nobody knows whether our binding has come to pass, or will."""
+        if self._in_flight.doubt(name, uid):
+            self._again(name, now)
+
+    def see_pod(self, name: str, pod: Pod, now: float, *, started: bool, ordered: bool = True) -> None:
+        """The API server has the pod on the node, alive; *started*: its kubelet has admitted it.
+
+        *ordered*: this is told in the order of the bindings, not by a list.
+        """
+        if self._in_flight.see(name, pod, now, started=started, ordered=ordered):
             self._again(name, now)
 
     def see_refusal(self, name: str, uid: str, reason: str, now: float) -> None:

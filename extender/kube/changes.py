@@ -41,11 +41,13 @@ class Batch(Generic[T]):
     """Changes in the order to apply them; may be empty.
 
     `complete`: with this batch applied, the consumer knows all that the server had at some moment since the last such
-    batch. False only within the delivery of a list that takes several batches.
+    batch. False only within the delivery of a list that takes several batches. `listed`: the changes were found by
+    comparing with a list, so their order is not the one in which they happened.
     """
 
     changes: tuple[Change[T], ...]
     complete: bool = True
+    listed: bool = False
 
 
 class ConsumerGoneError(Exception):
@@ -99,4 +101,4 @@ def batches(changes: list[Change[T]], size: int) -> Iterable[Batch[T]]:
     """*changes* in batches of at most *size*, the last one complete; one empty complete batch for no changes."""
     last = max(len(changes) - 1, 0) // size
     for i in range(last + 1):
-        yield Batch(tuple(changes[i * size : (i + 1) * size]), complete=i == last)
+        yield Batch(tuple(changes[i * size : (i + 1) * size]), complete=i == last, listed=True)

@@ -49,7 +49,7 @@ class ClusterFeed:
         changes = batch.changes if self.pods_complete else sorted(batch.changes, key=_age)
         with self._cluster.batch(now):
             for change in changes:
-                self._pod(change, now)
+                self._pod(change, now, ordered=not batch.listed)
         self.pods_complete = self.pods_complete or batch.complete
 
     def apply_nodes(self, batch: Batch[NodeRecord]) -> None:
@@ -68,7 +68,7 @@ class ClusterFeed:
         if self.nodes_complete:
             self._cluster.set_existing(self._nodes.keys())
 
-    def _pod(self, change: Change[PodRecord], now: float) -> None:
+    def _pod(self, change: Change[PodRecord], now: float, *, ordered: bool) -> None:
         record = change.value
         node, uid = record.node_name, record.kubelet_uid
         if isinstance(change, Gone):
@@ -88,7 +88,7 @@ class ClusterFeed:
             return
         pod = pod_of(record)
         if pod is not None:
-            self._cluster.see_pod(node, pod, now, started=record.started_at is not None)
+            self._cluster.see_pod(node, pod, now, started=record.started_at is not None, ordered=ordered)
         if record.terminating:
             self._cluster.see_leaving(node, uid, now)
 
@@ -108,7 +108,9 @@ def pod_of(record: PodRecord) -> Pod | None:
     shape = _shape(record.reduced)
     if shape is None:
         return None
-    return replace(shape, uid=record.kubelet_uid, name=record.name, namespace=record.namespace)
+    return replace(
+        shape, uid=record.kubelet_uid, name=record.name, namespace=record.namespace, created_at=record.created_at
+    )
 
 
 @lru_cache(_SHAPES)

@@ -1,7 +1,6 @@
 """Reading untrusted JSON objects: what is missing or of another type reads as empty, and never raises."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 _EMPTY: Final[Mapping[str, Any]] = {}
@@ -40,14 +39,3 @@ def texts(value: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """The strings of the list under *name*; entries of other types are left out."""
     found = value.get(name)
     return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list) else ()
-
-
-def unix_seconds(value: Mapping[str, Any], name: str) -> int | None:
-    """The RFC 3339 time under *name* in whole seconds since 1970; None when there is none or it cannot be read."""
-    found = value.get(name)
-    if not isinstance(found, str):
-        return None
-    try:
-        return int(datetime.fromisoformat(found).timestamp())
-    except (ValueError, OverflowError):
-        return None

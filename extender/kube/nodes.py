@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from extender.kube.client import KubeClient
-from extender.kube.fields import items, mapping, strings, text, unix_seconds
+from extender.kube.fields import items, mapping, strings, text
 from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+from extender.wire.times import unix_seconds
 
 SOURCE: Final = Source(path="/api/v1/nodes")
 
@@ -63,7 +64,7 @@ def decode_node(value: Mapping[str, Any]) -> tuple[str, NodeRecord] | None:
         ready=any(text(c, "type") == "Ready" and text(c, "status") == "True" for c in items(status, "conditions")),
         boot_id=text(info, "bootID"),
         kubelet_version=sys.intern(text(info, "kubeletVersion")),
-        deleted_at=unix_seconds(metadata, "deletionTimestamp"),
+        deleted_at=unix_seconds(metadata.get("deletionTimestamp")),
     )
 
 

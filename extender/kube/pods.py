@@ -18,8 +18,9 @@ from typing import Any, Final
 import orjson
 
 from extender.kube.client import KubeClient
-from extender.kube.fields import integer, items, mapping, strings, text, unix_seconds
+from extender.kube.fields import integer, items, mapping, strings, text
 from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+from extender.wire.times import rfc_3339, unix_seconds
 
 SOURCE: Final = Source(path="/api/v1/pods", field_selector="spec.nodeName!=")
 _MIRROR: Final = "kubernetes.io/config.mirror"
@@ -73,6 +74,8 @@ class PodRecord:
         """A v1.Pod with what `extender.wire.pods.pod_from_json` reads, and labels; a fresh copy at each call."""
         pod: dict[str, Any] = orjson.loads(self.reduced)
         pod["metadata"].update(name=self.name, namespace=self.namespace, uid=self.uid)
+        if self.created_at is not None:
+            pod["metadata"]["creationTimestamp"] = rfc_3339(self.created_at)
         pod["spec"]["nodeName"] = self.node_name
         pod["status"]["phase"] = self.phase
         return pod
@@ -100,9 +103,9 @@ class PodDecoder:
             reason=sys.intern(text(status, "reason")),
             message=text(status, "message"),
             priority=integer(spec, "priority"),
-            created_at=unix_seconds(metadata, "creationTimestamp"),
-            started_at=unix_seconds(status, "startTime"),
-            deleted_at=unix_seconds(metadata, "deletionTimestamp"),
+            created_at=unix_seconds(metadata.get("creationTimestamp")),
+            started_at=unix_seconds(status.get("startTime")),
+            deleted_at=unix_seconds(metadata.get("deletionTimestamp")),
             reduced=self._share(orjson.dumps(_reduced(metadata, spec, status), option=orjson.OPT_SORT_KEYS)),
         )
 

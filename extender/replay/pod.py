@@ -57,7 +57,8 @@ class Container:
 class Pod:
     """A pod; `containers` in the kubelet's order: init containers and sidecars as listed, then app containers.
 
-    `pod_requests_milli` / `pod_limits_milli` are `spec.resources`; None when the spec has none.
+    `pod_requests_milli` / `pod_limits_milli` are `spec.resources`; None when the spec has none. `created_at`: Unix
+    seconds, None where it is not told: a kubelet that starts admits older pods first.
     """
 
     uid: str
@@ -67,6 +68,7 @@ class Pod:
     pod_requests_milli: Mapping[str, int] | None = None
     pod_limits_milli: Mapping[str, int] | None = None
     status_qos: QOSClass | None = None
+    created_at: int | None = None
 
     @property
     def shape(self) -> tuple[object, ...]:

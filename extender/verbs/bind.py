@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from extender.replay.pod import Pod
 from extender.verbs.judge import Judgement
+from extender.verbs.refusals import Refusal
 from extender.wire.binding import ExtenderBindingArgs
 
 AGAIN: Final = "the scheduler will try again"
@@ -61,6 +62,11 @@ def look_up(args: ExtenderBindingArgs, pod: Pod | None, bound_to: str | None) ->
         described = f"{pod.namespace}/{pod.name}"
         return Unbound(f"the pod with UID {args.PodUID} is {described}", "conflict")
     return pod
+
+
+def overtakes() -> Unbound:
+    """The answer where the kubelet may admit this pod before others on their way, and then not all of them."""
+    return Unbound(f"{Refusal.UNSETTLED.text}; {AGAIN}", "refused")
 
 
 def gate(judgement: Judgement) -> Unbound | None:

@@ -39,7 +39,8 @@ class Doubts:
     """How uncertain nodes are treated.
 
     `unknown`: no report, or not enough in it (PASS or REFUSE). `stale`: not heard of for too long. `possible`: the
-    kubelet's random choice of devices decides; REPLAY and REFUSE mean refused if any choice leads to a refusal.
+    kubelet's random choice of devices decides, or the order of what happens on the node; REPLAY and REFUSE mean refused
+    if any way leads to a refusal.
     `degraded`: only counts per NUMA node are known; REPLAY means refused where they prove that it must be.
     """
 
@@ -47,6 +48,11 @@ class Doubts:
     stale: Treatment = Treatment.REPLAY
     possible: Treatment = Treatment.REFUSE
     degraded: Treatment = Treatment.REPLAY
+
+    @property
+    def refuses_chances(self) -> bool:
+        """Whether a node that only may admit a pod is refused."""
+        return self.possible is not Treatment.PASS
 
 
 class Judgement(NamedTuple):
@@ -120,8 +126,9 @@ def make_judge(strategy: Strategy, doubts: Doubts) -> Judge:
             return Judgement(None, certainty)
         if not landings:
             return Judgement(refusal_of(rejected[0]), certainty)
-        if (rejected or not node_class.complete) and doubts.possible is not Treatment.PASS:
-            return Judgement(Refusal.CHANCE, certainty)
+        if (rejected or not node_class.complete) and doubts.refuses_chances:
+            is_settled = node_class.complete and not node_class.others
+            return Judgement(Refusal.CHANCE if is_settled else Refusal.UNSETTLED, certainty)
         return Judgement(None, certainty, min(map(strategy, landings)))
 
     return judge

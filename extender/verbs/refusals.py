@@ -27,6 +27,7 @@ class Refusal(Enum):
     POOL_NEVER = ("the pod can never have shared CPUs on the node", True)
     CRASH = ("the kubelet of the node would fail on this pod", False)
     CHANCE = ("NUMA alignment on the node depends on a random choice of devices", False)
+    UNSETTLED = ("pods coming to or leaving the node decide whether NUMA alignment is possible", False)
     STALE = ("the node's NUMA state is stale", False)
     UNKNOWN = ("the node's NUMA state is not known", False)
     AWAITED = ("the node's NUMA state has not been reported yet", False)

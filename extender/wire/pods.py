@@ -14,6 +14,7 @@ from typing import Final
 from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
 from extender.wire.errors import WireError, shown
 from extender.wire.quantity import parse_milli
+from extender.wire.times import unix_seconds
 
 MAX_CONTAINERS: Final = 1000
 MAX_RESOURCES: Final = 256
@@ -52,6 +53,7 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
         pod_requests_milli=requests,
         pod_limits_milli=limits,
         status_qos=_qos(status.get("qosClass"), f"{path}.status.qosClass"),
+        created_at=unix_seconds(metadata.get("creationTimestamp")),
     )
 
 

@@ -65,7 +65,10 @@ def test_the_filter_of_the_next_pod_may_come_before_the_bind_of_the_last(live: L
     """Both pods pass filter for the last slot; bind decides, and says so."""
     server, _, client = live
     full = [Workload(name="w", resources={"cpu": 16, "memory": "1Gi"})]
-    client.report(report_of(sample("node-a", workloads=full)))
+    node = sample("node-a", workloads=full)
+    for pod in node.pods:
+        server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "node-a"}})
+    client.report(report_of(node))
     first, second = _create(server, "first", 10), _create(server, "second", 10)
     assert client.filter(first, "node-a")["NodeNames"] == ["node-a"]
     assert client.filter(second, "node-a")["NodeNames"] == ["node-a"]

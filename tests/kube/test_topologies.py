@@ -95,6 +95,8 @@ def test_replicas_share_one_truth_through_the_api_server(server: FakeApiServer) 
             await until(lambda: all(answer(each, 14).certainty is Certainty.EXACT for each in both))
             assert [answer(each, 14).refusal for each in both] == [None, None]
 
+            for pod in FULL.pods:
+                server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "n1"}})
             assert publish(server, report(FULL, sequence=2)) is Outcome.ACCEPTED
             await until(lambda: all(answer(each, 14).refusal is Refusal.ALIGNMENT_NOW for each in both))
             keys = [record.state.key for each in both if (record := each.cluster.get("n1")) and record.state]

@@ -42,7 +42,7 @@ def test_an_empty_cluster_is_told_as_one_complete_batch(client: KubeClient) -> N
 
     with followed(client, consumer) as watch:
         assert watch.wait_synced(5)
-        assert consumer.batches == [Batch((), complete=True)]
+        assert consumer.batches == [Batch((), complete=True, listed=True)]
 
 
 def test_pods_on_no_node_are_not_sent_until_they_are_bound(server: FakeApiServer, client: KubeClient) -> None:

@@ -1,0 +1,18 @@
+"""Times as the API server writes them."""
+
+from datetime import UTC, datetime
+
+
+def unix_seconds(written: object) -> int | None:
+    """An RFC 3339 time in whole seconds since 1970; None for what is none: an order by age does without it."""
+    if not isinstance(written, str):
+        return None
+    try:
+        return int(datetime.fromisoformat(written).timestamp())
+    except (ValueError, OverflowError):
+        return None
+
+
+def rfc_3339(seconds: int) -> str:
+    """The time as the API server writes it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
