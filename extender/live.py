@@ -96,6 +96,8 @@ class Live:
         """Tell the service how sure its picture of the cluster is."""
         service, feed = self._service, self._feed
         states = {name: watch.status() for name, watch in self._watches.items()}
+        if states["pods"].failures:
+            service.link.failed_at = service.clock()
         broken = [f"the watch of {name} has ended: {state.broken}" for name, state in states.items() if state.broken]
         unsynced = not (feed.pods_complete and feed.nodes_complete)
         silent = max(states[name].silent_seconds for name in ("pods", "nodes"))

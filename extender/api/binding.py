@@ -5,6 +5,8 @@ Laws of this file
 - One binding at a time for each node, its API call included: the kubelet admits pods in the order in which the API
   server has bound them, so that order must be the one that was judged.
 - A pod whose binding to the node is in doubt has its room there already, and is not judged against itself.
+- Just after the API server could not be reached, pods may have ended that nobody has told of yet: a pod is bound only
+  where the kubelet would also admit it with any one of the others gone.
 - The room is taken before the API is called, and given back only if the pod is certainly not bound.
 """
 
@@ -20,7 +22,7 @@ from extender.api.locks import NodeLocks
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
 from extender.replay.pod import Pod
-from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up, overtakes
+from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up, overtakes, with_one_gone
 from extender.verbs.judge import INDIFFERENT, Judgement
 from extender.verbs.memo import judge_all
 from extender.wire.binding import ExtenderBindingArgs, ExtenderBindingResult, binding_reply, parse_binding
@@ -92,6 +94,10 @@ async def _bind_locked(service: Service, args: ExtenderBindingArgs) -> BindOutco
         if refused is not None:
             LOG.info("bind refused pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, args.Node, refused.reason)
             return refused
+        if service.link.is_settling(service.clock()) and service.settings.doubts.refuses_chances:
+            refused = gate(_judge_with_one_gone(service, pod, args.Node))
+            if refused is not None:
+                return refused
         if not service.cluster.assume(args.Node, pod, service.clock()) and service.settings.doubts.refuses_chances:
             service.cluster.forget(args.Node, pod.uid, service.clock())
             return overtakes()
@@ -113,6 +119,13 @@ async def _judge(service: Service, pod: Pod, node_name: str) -> Judgement:
     return memo.judgements.get(node_class.id) or service.judge(memo.shape, node_class)
 
 
+def _judge_with_one_gone(service: Service, pod: Pod, node_name: str) -> Judgement:
+    """The node's answer if any one pod has ended of which nobody has told."""
+    memo = service.memo.shape(pod)
+    (node_class,) = service.cluster.classes_of((node_name,), service.clock())
+    return service.judge(memo.shape, with_one_gone(node_class))
+
+
 async def _write(service: Service, pod: Pod, node_name: str) -> BindOutcome:
     """Make the binding; the pod is assumed on the node already."""
     binder, before = service.link.binder, service.pods.unsure_node(pod.uid)
@@ -130,6 +143,8 @@ async def _write(service: Service, pod: Pod, node_name: str) -> BindOutcome:
             service.cluster.doubt(node_name, pod.uid, service.clock())
         elif before != node_name or outcome.kind != "failed":  # else the first try may still come through
             service.cluster.forget(node_name, pod.uid, service.clock())
+        if isinstance(outcome, Unsure) or (isinstance(outcome, Unbound) and outcome.kind == "failed"):
+            service.link.failed_at = service.clock()
         if not isinstance(outcome, Bound):
             LOG.warning("not bound pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, node_name, outcome.reason)
     return outcome

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from math import inf
+from typing import Any, Final, Protocol, TypeVar
 
 from extender.api.barrier import Barrier
 from extender.cluster.pods import KnownPods
@@ -22,6 +23,8 @@ from extender.verbs.surroundings import LookUp, nothing_known
 from extender.verbs.waiting import WaitingPods
 
 T = TypeVar("T")
+SETTLING_SECONDS: Final = 12.0
+"""Kubelets send statuses again that did not get through every ten seconds (`status_manager.go` syncPeriod)."""
 
 
 class Offload(Protocol):
@@ -36,11 +39,16 @@ class Link:
     """The connection with the API server, as it is now.
 
     `binder` None: no bindings are written here. `trouble`: why the picture of the cluster is not whole; empty while it
-    is, or where nobody watches.
+    is, or where nobody watches. `failed_at`: when a call last failed, by the service's clock.
     """
 
     binder: Binds | None = None
     trouble: str = ""
+    failed_at: float = -inf
+
+    def is_settling(self, now: float) -> bool:
+        """Whether kubelets may still have to tell of pods that ended while the API server could not be reached."""
+        return now - self.failed_at < SETTLING_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

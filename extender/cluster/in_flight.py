@@ -219,7 +219,8 @@ class InFlight:
         """Pods of the report that do not exist, and those that may not: the watch knows of every pod, and not of them.
 
         Both readings are followed at first, because the watch may be late, and a kubelet collects what a pod held only
-        when it admits the next one. Later a pod that the kubelet lists is believed, and another one is not.
+        when it admits the next one. Later a pod that the kubelet lists is believed, and another one is not. One that
+        the watch knows and the kubelet does not list is in doubt until one of them gives in.
         """
         unknown: frozenset[str] = frozenset()
         if self.watching:
@@ -230,7 +231,8 @@ class InFlight:
         doubtful = frozenset(uid for uid, at in due.items() if now < at)
         if doubtful:
             heapq.heappush(self._due, (min(due[uid] for uid in doubtful), name))
-        return unknown - doubtful - observation.listed, doubtful
+        ghosts = unknown - doubtful - observation.listed
+        return ghosts, doubtful | observation.unlisted - ghosts
 
     def _unknow(self, name: str, uid: str) -> None:
         node = self._nodes.get(name)

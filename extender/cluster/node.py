@@ -22,7 +22,7 @@ class Observation:
     `kubelet` and `state` are None where the report is not enough for any verdict; `hidden` names the managers whose
     state it does not tell. `pod_uids` are the pods that the report knows of; None if it could not list them.
     `listed` are those of them that the kubelet itself lists, `left` those that it counts no more; of the rest it is not
-    known.
+    known. `unlisted`: pods that hold something and that a list with the UIDs of all its pods does not have.
     `version_from_node`: the kubelet version that the Node object named when the report came, "" if it was not known;
     None where the report itself told it. `counts`: all that is known, instead of a report. `facts` are passed on
     unread, for people: a JSON object.
@@ -39,6 +39,7 @@ class Observation:
     pod_uids: frozenset[str] | None = None
     listed: frozenset[str] = frozenset()
     left: frozenset[str] = frozenset()
+    unlisted: frozenset[str] = frozenset()
     version_from_node: str | None = None
     counts: Counts | None = None
     facts: Mapping[str, object] = field(default_factory=dict)

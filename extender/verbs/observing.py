@@ -9,6 +9,10 @@ from extender.wire.reports import ReadReport, report_facts
 def observation_of(report: ReadReport, body: bytes) -> Observation:
     """The observation that a report makes; *body* is the JSON it was read from."""
     pods = [(pod.uid, pod) for pod in report.pods or () if pod.uid is not None]
+    listed = frozenset(uid for uid, pod in pods if pod.counted or (pod.counted is None and pod.containers))
+    left = frozenset(uid for uid, pod in pods if pod.counted is False)
+    is_whole = report.pods is not None and len(pods) == len(report.pods)
+    holders = frozenset() if report.state is None or not is_whole else report.state.pod_uids
     return Observation(
         node_name=report.node_name,
         boot_id=report.boot_id,
@@ -19,8 +23,9 @@ def observation_of(report: ReadReport, body: bytes) -> Observation:
         state=report.state,
         hidden=report.hidden,
         pod_uids=None if report.pods is None else frozenset(uid for uid, _ in pods),
-        listed=frozenset(uid for uid, pod in pods if pod.counted or (pod.counted is None and pod.containers)),
-        left=frozenset(uid for uid, pod in pods if pod.counted is False),
+        listed=listed,
+        left=left,
+        unlisted=holders - listed - left,
         version_from_node=report.version_from_node,
         facts=report_facts(report),
     )

@@ -286,6 +286,21 @@ def test_pods_of_static_manifests_are_nobodys_ghosts(listed: bool) -> None:  # n
     assert world.states(100) == {held.key}
 
 
+def test_a_pod_that_the_watch_knows_and_the_kubelet_no_longer_lists_may_be_gone() -> None:
+    """It has ended, and the API server has yet to be told."""
+    world, pod = World(), _pod()
+    held = world.admits(pod)
+    world.cluster.set_watching(Watching.LIVE, 0)
+    world.cluster.see_pod("n", pod, 0, started=True)
+    world.report(held, 1, listed=frozenset({pod.uid}))
+    assert world.states(1) == {held.key}
+
+    world.report(held, 2, unlisted=frozenset({pod.uid}))
+    assert world.states(2) == world.states(1000) == {held.key, EMPTY.state.key}
+    world.cluster.see_finish("n", pod.uid, 1000)
+    assert world.states(1004) == {EMPTY.state.key}
+
+
 def test_a_reported_pod_that_has_yet_to_start_may_give_the_memory_of_its_init_container_back_at_any_moment() -> None:
     world = World()
     pod = _with_init("early", 2, {"memory": "9Gi", "cpu": "2"})

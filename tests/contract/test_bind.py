@@ -1,5 +1,6 @@
 """The bind gate, the watches and the audit against a fake API server: real sockets, nothing mocked."""
 
+import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -252,3 +253,67 @@ def _naive(node: Any) -> NaiveKubelet:  # noqa: ANN401
     for pod in node.pods:
         assert kubelet.admit(pod)["admit"]
     return kubelet
+
+
+FULL: dict[str, str | int] = {"cpu": "2", "memory": "30Gi"}
+"""Takes nearly all the memory of the first NUMA node."""
+
+
+def _fragile() -> Json:
+    """A pod that fits only where its init container finds no room on the first NUMA node, which has too few CPUs.
+
+    The CPUs of the init container are taken over by the app, which so has to be on the same NUMA node.
+    """
+    pod = pod_of(16, name="fragile")
+    init = {"cpu": "2", "memory": "8Gi"}
+    pod["spec"]["initContainers"] = [{"name": "init", "image": "i", "resources": {"requests": init, "limits": init}}]
+    return pod
+
+
+def test_just_after_an_outage_a_pod_is_bound_only_where_it_also_fits_if_another_one_has_ended(live: Live) -> None:
+    """Kubelets send the ends of pods that did not get through only after a while."""
+    server, service, client = live
+    node = sample("node-a", workloads=[Workload(name="w", resources=FULL)])
+    for running in node.pods:
+        server.pods.create({**running, "spec": {**running["spec"], "nodeName": "node-a"}})
+    client.report(report_of(node))
+    fragile, plain = server.pods.create(_fragile()), _create(server, "plain", 2)
+    for pod in (fragile, plain):
+        assert client.filter(pod, "node-a")["NodeNames"] == ["node-a"]
+
+    service.link.failed_at = service.clock()
+    error = client.bind(fragile, "node-a")
+    assert "pods coming to or leaving the node decide" in error
+    assert _node_of(server, "fragile") == ""
+    assert client.bind(plain, "node-a") == ""
+    server.pods.delete("plain")
+    until(lambda: service.cluster.pods_in_flight == 0)
+
+    service.link.failed_at = -math.inf
+    assert client.bind(fragile, "node-a") == ""
+
+
+@pytest.mark.parametrize("older", ["fragile", "full"])
+def test_a_pod_that_may_overtake_others_is_bound_only_if_all_of_them_still_fit(live: Live, older: str) -> None:
+    """A kubelet that starts admits older pods first, whatever was bound first."""
+    server, service, client = live
+    client.report(report_of(sample("node-a")))
+    full = pod_of(2, "30Gi", name="full")
+    full["metadata"]["creationTimestamp"] = "2026-01-01T00:00:05Z"
+    first = server.pods.create(full)
+    pod = _fragile()
+    pod["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{4 if older == 'fragile' else 6}Z"
+    fragile = server.pods.create(pod)
+    for each in (first, fragile):
+        client.filter(each, "node-a")
+
+    assert client.bind(first, "node-a") == ""
+    assert client.filter(fragile, "node-a")["NodeNames"] == ["node-a"]
+    error = client.bind(fragile, "node-a")
+
+    if older == "fragile":
+        assert "pods coming to or leaving the node decide" in error
+        assert service.cluster.pods_in_flight == 1
+    else:
+        assert error == ""
+        assert service.cluster.pods_in_flight == 2

@@ -18,7 +18,7 @@ from tests.drill.drill import Drill, Outcome, Plan
 @click.option("--pods", default=2000, show_default=True)
 @click.option("--nodes", default=40, show_default=True)
 @click.option("--seed", default=1, show_default=True, help="The same seed plays the same story.")
-@click.option("--restarts/--no-restarts", default=True, show_default=True, help="Of the extender and the API server.")
+@click.option("--restarts/--no-restarts", default=True, show_default=True, help="Of every part.")
 @click.option("--life", default=60.0, show_default=True, help="Mean life of a pod, virtual seconds.")
 @click.option("--load", default=0.9, show_default=True, help="How full to keep the cluster; above 1 pods queue up.")
 @click.option("--only", type=click.Choice(["gate", "no-gate"]), help="One of the two only.")
@@ -57,7 +57,8 @@ def _table(plan: Plan, outcome: Outcome, seconds: float) -> Table:
         "nodes with leaked or double-counted room after settling": str(len(outcome.leaks)),
         "pods still in flight after settling": str(outcome.in_flight),
         "pods that fit nowhere and were taken back": str(outcome.given_up),
-        "restarts of the extender, of the API server": f"{outcome.restarts}, {outcome.outages}",
+        "restarts": ", ".join(f"{part} {n}" for part, n in sorted(outcome.restarts.items())),
+        "times that the API server was away": str(outcome.outages),
         "reports lost": str(outcome.lost_reports),
         "audit": ", ".join(f"{name} {count}" for name, count in sorted(outcome.audit.items())),
         "attempts that led to no binding": ", ".join(f"{w} {n}" for w, n in outcome.scheduling.most_common(8)),

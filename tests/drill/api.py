@@ -110,8 +110,16 @@ class Binds:
         await timeline.sleep(timeline.between(0.002, 0.04))
         if not api.up:
             return Unbound("connection refused")
+        if timeline.chance(0.002):  # the call is stuck somewhere: it arrives late, or never
+            if timeline.chance(0.5):
+                timeline.after(timeline.between(0.1, 3.0), lambda: self._arrive(uid, node_name))
+            return Unsure("no reply in time")
         outcome = api.bind(uid, node_name)
         await timeline.sleep(timeline.between(0.001, 0.01))
         if not api.up or timeline.chance(0.003):
             return Unsure("the reply was lost")
         return outcome
+
+    def _arrive(self, uid: str, node_name: str) -> None:
+        if self.api.up:
+            self.api.bind(uid, node_name)

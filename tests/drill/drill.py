@@ -22,7 +22,7 @@ MAX_ATTEMPTS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to play. `gate`: the extender binds; otherwise the scheduler. `restarts`: of extender and API server."""
+    """What to play. `gate`: the extender binds; otherwise the scheduler. `restarts`: of every part."""
 
     pods: int = 1000
     nodes: int = 20
@@ -43,7 +43,7 @@ class Outcome:
     given_up: int
     leaks: list[str]
     in_flight: int
-    restarts: int
+    restarts: Counter[str]
     outages: int
     lost_reports: int
     scheduling: Counter[str]
@@ -64,6 +64,7 @@ class Drill:
         self.exporters = [Exporter(kubelet, self.extender) for kubelet in self.kubelets]
         self.scheduler = Scheduler(self.api, self.extender, self.kubelets, gate=plan.gate)
         self.made = self.given_up = self.outages = 0
+        self.restarts: Counter[str] = Counter()
         self.audit: Counter[str] = Counter()
         self.pending: set[str] = set()
 
@@ -75,6 +76,8 @@ class Drill:
         if self.plan.restarts:
             timeline.after(timeline.between(5, 20), self._restart_extender)
             timeline.after(timeline.between(10, 40), self._outage)
+            timeline.after(timeline.between(10, 40), self._restart_scheduler)
+            timeline.after(timeline.between(1, 10), self._restart_something)
         while self.made < self.plan.pods or self.pending:
             await timeline.step()
             progress(self.tally.admitted + self.tally.refused.total())
@@ -87,7 +90,7 @@ class Drill:
         """Make a pod, and look after those that nobody takes."""
         if self.made >= self.plan.pods:
             return
-        pod = make_pod(self.made, self.timeline.random)
+        pod = make_pod(self.made, self.timeline.random, self.timeline.now)
         uid = pod["metadata"]["uid"]
         self.made += 1
         self.api.write("ADDED", pod)
@@ -112,9 +115,32 @@ class Drill:
         if self.made >= self.plan.pods:
             return
         self._count_audit()
+        self.restarts["extender"] += 1
         self.extender.kill()
         self.timeline.after(self.timeline.between(0.2, 3.0), self.extender.start)
         self.timeline.after(self.timeline.between(60, 200), self._restart_extender)
+
+    def _restart_scheduler(self) -> None:
+        if self.made >= self.plan.pods:
+            return
+        self.restarts["scheduler"] += 1
+        self.scheduler.restart()
+        self.timeline.after(self.timeline.between(100, 300), self._restart_scheduler)
+
+    def _restart_something(self) -> None:
+        """A kubelet, now and then with its node, or an exporter; each about once in a thousand seconds."""
+        if self.made >= self.plan.pods:
+            return
+        number = self.timeline.random.randrange(len(self.kubelets))
+        kubelet = self.kubelets[number]
+        if self.timeline.chance(0.5):
+            self.restarts["exporter"] += 1
+            self.exporters[number].restart()
+        elif not kubelet.down:
+            boots = kubelet.boots
+            kubelet.stop()
+            self.restarts["node" if kubelet.boots > boots else "kubelet"] += 1
+        self.timeline.after(self.timeline.random.expovariate(len(self.kubelets) / 500), self._restart_something)
 
     def _outage(self) -> None:
         """The API server goes, and comes back."""
@@ -141,7 +167,7 @@ class Drill:
             given_up=self.given_up,
             leaks=[wrong for kubelet in self.kubelets if (wrong := self._difference(kubelet))],
             in_flight=service.cluster.pods_in_flight,
-            restarts=self.extender.starts - 1,
+            restarts=self.restarts,
             outages=self.outages,
             lost_reports=sum(exporter.lost for exporter in self.exporters),
             scheduling=self.scheduler.outcomes,

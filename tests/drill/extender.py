@@ -126,7 +126,7 @@ class SimExtender:
             decoded = self.decode(pod)
             if decoded is not None:
                 listed[decoded[0]] = decoded[1]
-        self.feed.apply_pods(Batch(tuple(self.mirror.replace(listed))))
+        self.feed.apply_pods(Batch(tuple(self.mirror.replace(listed)), listed=True))
         service.cluster.set_watching(Watching.LIVE, self.timeline.now)
         service.link.trouble = ""
 
@@ -144,4 +144,6 @@ class SimExtender:
     def _tick(self, service: Service) -> None:
         if service is self.service:
             service.cluster.expire(self.timeline.now)
+            if not self.api.up:
+                service.link.failed_at = self.timeline.now
             self.timeline.after(1.0, lambda: self._tick(service))

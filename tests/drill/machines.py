@@ -60,8 +60,10 @@ def allocatable(scenario_: Json) -> dict[str, int]:
     return totals | {resource: len(devices) for resource, devices in scenario_["devices"].items()}
 
 
-def report(name: str, scenario_: Json, kubelet: NaiveKubelet, boot: str, sequence: int) -> Json:
-    """What an exporter would send of the node now."""
+def report(
+    name: str, scenario_: Json, kubelet: NaiveKubelet, boot: str, sequence: int, pods: list[Json] | None = None
+) -> Json:
+    """What an exporter would send of the node now; *pods*: what podresources lists, joined with UIDs."""
     return {
         "schema_version": 1,
         "node_name": name,
@@ -77,12 +79,21 @@ def report(name: str, scenario_: Json, kubelet: NaiveKubelet, boot: str, sequenc
             "memory_manager_state": _memory(kubelet),
             "kubelet_internal_checkpoint": _devices(kubelet),
         },
-        "pods": [
-            {"namespace": "default", "name": pod.name, "uid": uid, "counted": True, "containers": []}
-            for uid, pod in kubelet.active.items()
-        ],
+        "pods": [listed_pod(uid, counted=True) for uid in kubelet.active] if pods is None else pods,
         "zones": [],
         "problems": [],
+    }
+
+
+def listed_pod(uid: str, *, counted: bool | None, name: str = "p") -> Json:
+    """A pod of a report; without a name it is known from state files only."""
+    containers = [{"name": "c0", "cpus": [], "memory": [], "devices": {}}] if name and counted is not False else []
+    return {
+        "namespace": "default" if name else "",
+        "name": name,
+        "uid": uid,
+        "counted": counted,
+        "containers": containers,
     }
 
 

@@ -34,7 +34,11 @@ class Tally:
 
 
 class Kubelet:
-    """Admits, starts, ends pods; its status updates and its view of the API are late."""
+    """Admits, starts, ends pods; its status updates and its view of the API are late.
+
+    While it is down, or the node boots, containers run on and nobody follows them; after that it lists its pods, and
+    admits those that are new to it in the order of their creation.
+    """
 
     def __init__(self, number: int, api: Api, tally: Tally, mean_life: float) -> None:
         self.name = f"node-{number}"
@@ -49,8 +53,61 @@ class Kubelet:
             rng=Random(number),
         )
         self.on_change: Callable[[], None] = lambda: None
+        self.minor = int(self.scenario["version"].split(".")[1])
+        self.reads_pod_logs = number % 3 > 0
+        self.boots = 1
+        self.down = False
+        self._postponed: list[Callable[[], None]] = []
         self._known: set[str] = set()
-        api.by_node[self.name] = [Watcher(api, self._take, (0.005, 0.1))]
+        self._watcher = Watcher(api, self._take, (0.005, 0.1))
+        api.by_node[self.name] = [self._watcher]
+
+    def stop(self) -> None:
+        """The kubelet ends, or its node: it comes back."""
+        if self.down:
+            return
+        self.down = True
+        self._watcher.closed = True
+        self.api.by_node[self.name] = []
+        boots = self.timeline.chance(0.1)
+        self.boots += boots
+        self.timeline.after(self.timeline.between(20, 60) if boots else self.timeline.between(0.5, 8), self._come_back)
+
+    def _come_back(self) -> None:
+        if not self.api.up:
+            self.timeline.after(0.5, self._come_back)
+            return
+        self.down = False
+        self._watcher = Watcher(self.api, self._take, (0.005, 0.1))
+        self.api.by_node[self.name] = [self._watcher]
+        mine = [pod for pod in self.api.pods.values() if pod["spec"].get("nodeName") == self.name]
+        self.timeline.random.shuffle(mine)
+        mine.sort(key=lambda pod: pod["metadata"]["creationTimestamp"])
+        gone = self._known - {pod["metadata"]["uid"] for pod in mine}
+        events = [("DELETED", {"metadata": {"uid": uid}, "spec": {"nodeName": self.name}}) for uid in sorted(gone)]
+        self._take([*events, *(("ADDED", pod) for pod in mine)])
+        postponed, self._postponed = self._postponed, []
+        for action in postponed:
+            action()
+        self._changed()
+
+    def _is_down(self, action: Callable[[], None]) -> bool:
+        """Whether the kubelet cannot do it now; then it does when it is back."""
+        if self.down:
+            self._postponed.append(action)
+        return self.down
+
+    def listed(self) -> list[Json]:
+        """What podresources lists, as an exporter joins it with UIDs: active pods, and before 1.34 finished ones."""
+        lists_active_only = self.minor >= 34
+        listed = [uid for uid in self._known if not lists_active_only or uid in self.naive.active]
+        pods = [
+            machines.listed_pod(uid, counted=True if lists_active_only else None, name=uid) for uid in sorted(listed)
+        ]
+        naive = self.naive
+        stale = {*naive.cpus.entries, *naive.memory.blocks, *naive.devices.held}.difference(listed)
+        told = (False, "p") if self.reads_pod_logs else (None, "")
+        return pods + [machines.listed_pod(uid, counted=told[0], name=told[1]) for uid in sorted(stale)]
 
     def _take(self, events: list[Event]) -> None:
         for kind, pod in events:
@@ -64,7 +121,8 @@ class Kubelet:
                     self._changed()
             elif uid not in self._known:
                 self._known.add(uid)
-                self._admit(uid, pod)
+                if pod["status"]["phase"] == "Pending" and "deletionTimestamp" not in pod["metadata"]:
+                    self._admit(uid, pod)
             elif "deletionTimestamp" in pod["metadata"] and pod["status"]["phase"] not in ("Succeeded", "Failed"):
                 self.timeline.after(self.timeline.between(0.1, 2.0), lambda uid=uid: self._stop(uid))  # type: ignore[misc]
 
@@ -85,6 +143,8 @@ class Kubelet:
         self.timeline.after(1.0 + life, lambda: self._end(uid))
 
     def _start(self, uid: str) -> None:
+        if self._is_down(lambda: self._start(uid)):
+            return
         if uid in self.naive.active:
             self.naive.start(uid)
             self._changed()
@@ -92,7 +152,7 @@ class Kubelet:
 
     def _end(self, uid: str) -> None:
         """The pod's life is over: it succeeds, or somebody deletes it, gently or by force."""
-        if uid not in self.naive.active:
+        if uid not in self.naive.active or self._is_down(lambda: self._end(uid)):
             return
         how = self.timeline.random.random()
         if how < 0.5:
@@ -112,6 +172,8 @@ class Kubelet:
 
     def _stop(self, uid: str) -> None:
         """The containers of a deleted pod have stopped; then its object goes."""
+        if self._is_down(lambda: self._stop(uid)):
+            return
         self._torn_down(uid)
         self._gone(uid)
 
@@ -122,12 +184,16 @@ class Kubelet:
             self.api.delete(uid, force=True)
 
     def _torn_down(self, uid: str) -> None:
+        if self._is_down(lambda: self._torn_down(uid)):
+            return
         if uid in self.naive.active:
             self.naive.remove(uid)
             self._changed()
 
     def _publish(self, uid: str, **status: object) -> None:
         def write() -> None:
+            if self._is_down(write):
+                return
             if not self.api.up:
                 self.timeline.after(0.5, write)
             else:
@@ -149,9 +215,11 @@ class Exporter:
         self.kubelet, self.extender = kubelet, extender
         self.timeline = kubelet.timeline
         self.sequence = 0
-        self.held: tuple[int, str] | None = None
+        self.held: tuple[str, int, str] | None = None
         self.lost = 0
         self._scheduled = False
+        self._starts = 0
+        self._boots = kubelet.boots
         kubelet.on_change = self.changed
         self.timeline.after(self.timeline.between(0, 1), self.changed)
         self.timeline.after(self.timeline.between(0, HEARTBEAT_SECONDS), self.beat)
@@ -162,11 +230,24 @@ class Exporter:
             self._scheduled = True
             self.timeline.after(self.timeline.between(0.02, 0.4), self.report)
 
+    def restart(self) -> None:
+        """The process ends; the next one knows nothing of it."""
+        self._starts += 1
+        self.held = None
+        self._scheduled = False
+        self.timeline.after(self.timeline.between(0.3, 3.0), self.changed)
+
     async def report(self) -> None:
         self._scheduled = False
+        kubelet = self.kubelet
+        if kubelet.down:
+            self.timeline.after(self.timeline.between(1, 4), self.changed)
+            return
+        if self._boots != kubelet.boots:
+            self._boots, self.sequence = kubelet.boots, 0
         self.sequence += 1
-        sequence, kubelet = self.sequence, self.kubelet
-        document = machines.report(kubelet.name, kubelet.scenario, kubelet.naive, "boot", sequence)
+        sequence, boot, process = self.sequence, f"boot{self._boots}", self._starts
+        document = machines.report(kubelet.name, kubelet.scenario, kubelet.naive, boot, sequence, kubelet.listed())
         body = orjson.dumps(document)
         await self.timeline.sleep(self.timeline.between(0.002, 0.05) * (40 if self.timeline.chance(0.05) else 1))
         if self.timeline.chance(0.05):
@@ -174,20 +255,23 @@ class Exporter:
             answer = None
         else:
             answer = await self.extender.call("PUT", f"/v1/nodes/{kubelet.name}/report", body)
+        if process != self._starts:
+            return
         if answer is None:
             self.timeline.after(self.timeline.between(1, 4), self.changed)
             return
         status, said = answer
         assert status in (200, 409), said
         if status == 200:
-            self.held = (sequence, hashlib.sha256(body).hexdigest())
+            self.held = (boot, sequence, hashlib.sha256(body).hexdigest())
 
     async def beat(self) -> None:
         self.timeline.after(HEARTBEAT_SECONDS * self.timeline.between(0.9, 1.1), self.beat)
         if self.held is None:
             self.changed()
             return
-        beat = {"boot_id": "boot", "sequence": self.held[0], "digest": self.held[1], "observed_at": 0.0}
+        boot, sequence, digest = self.held
+        beat = {"boot_id": boot, "sequence": sequence, "digest": digest, "observed_at": 0.0}
         path = f"/v1/nodes/{self.kubelet.name}/heartbeat"
         answer = await self.extender.call("POST", path, orjson.dumps(beat))
         if answer is not None and answer[0] in (404, 409):

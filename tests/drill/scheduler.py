@@ -35,6 +35,29 @@ class Scheduler:
         self._watcher = Watcher(api, self._take, (0.001, 0.03))
         api.everywhere.append(self._watcher)
         self._idle = True
+        self._starts = 0
+
+    def restart(self) -> None:
+        """The process ends, whatever it was doing; the next one lists nodes and pods."""
+        self._starts += 1
+        self._watcher.closed = True
+        self.api.everywhere.remove(self._watcher)
+        self.queue.clear()
+        for uid in list(self.charged):
+            self._release(uid)
+        self.binding, self._idle = 0, True
+        self.timeline.after(self.timeline.between(0.3, 3.0), self._list)
+
+    def _list(self) -> None:
+        if not self.api.up:
+            self.timeline.after(0.5, self._list)
+            return
+        self._watcher = Watcher(self.api, self._take, (0.001, 0.03))
+        self.api.everywhere.append(self._watcher)
+        self._take([("ADDED", pod) for pod in self.api.pods.values()])
+        for uid, pod in self.api.pods.items():
+            if not pod["spec"].get("nodeName"):
+                self.submit(uid)
 
     def submit(self, uid: str) -> None:
         """A pod waits to be scheduled."""
@@ -48,14 +71,16 @@ class Scheduler:
 
     async def _cycle(self) -> None:
         """Schedule the first pod of the queue, then the next."""
+        process = self._starts
         try:
             pod = self._next()
             if pod is not None:
                 await self._schedule(pod)
         finally:
-            self._idle = True
-            if self.queue and self.binding < PARALLEL_BINDS:
-                self._wake()
+            if process == self._starts:
+                self._idle = True
+                if self.queue and self.binding < PARALLEL_BINDS:
+                    self._wake()
 
     def _next(self) -> Json | None:
         while self.queue:
@@ -75,11 +100,16 @@ class Scheduler:
         if not fits:
             self._again(uid, "no room by totals")
             return
+        process = self._starts
         passed = await self._filter(pod, fits)
+        if process != self._starts:
+            return
         if passed is None or not passed:
             self._again(uid, "filter failed" if passed is None else "filter refused")
             return
         node = passed[0] if len(passed) == 1 else await self._best(pod, passed)
+        if process != self._starts:
+            return
         self.charged[uid] = (node, wanted)
         for resource, amount in wanted.items():
             self.room[node][resource] -= amount
@@ -110,7 +140,7 @@ class Scheduler:
         return orjson.loads(said)
 
     async def _bind(self, pod: Json, node: str) -> None:
-        metadata = pod["metadata"]
+        metadata, process = pod["metadata"], self._starts
         uid = metadata["uid"]
         if self.gate:
             args = {
@@ -124,6 +154,8 @@ class Scheduler:
         else:
             await self.timeline.sleep(self.timeline.between(0.002, 0.05))
             error = "connection refused" if not self.api.up else getattr(self.api.bind(uid, node), "reason", "")
+        if process != self._starts:
+            return
         self.binding -= 1
         if error:
             self._release(uid)

@@ -1,14 +1,16 @@
 """The pods of the drill."""
 
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
 from tests.drill.machines import GPU, NIC
 
 Json = dict[str, Any]
+BEGINNING = 1_767_225_600
 
 
-def make_pod(number: int, random: Random) -> Json:
+def make_pod(number: int, random: Random, now: float) -> Json:
     """A pod: mostly Guaranteed with whole CPUs, one or two containers, now and then devices or an init container."""
     burstable = random.random() < 0.1
     containers = [_container(f"c{i}", random, burstable=burstable) for i in range(random.choice((1, 1, 1, 2)))]
@@ -16,7 +18,12 @@ def make_pod(number: int, random: Random) -> Json:
     if random.random() < 0.1:
         spec["initContainers"] = [_container("init", random, burstable=burstable, devices=False)]
     return {
-        "metadata": {"name": f"p{number}", "namespace": "default", "uid": f"uid-{number}"},
+        "metadata": {
+            "name": f"p{number}",
+            "namespace": "default",
+            "uid": f"uid-{number}",
+            "creationTimestamp": datetime.fromtimestamp(BEGINNING + int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        },
         "spec": spec,
         "status": {"phase": "Pending", "qosClass": "Burstable" if burstable else "Guaranteed"},
     }
