@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from typing import Final
 
-from extender.cluster.ledger import Admit, Ledger, Release, has_left_before
+from extender.cluster.ledger import Admit, Ledger, Release, left_before
 from extender.cluster.node import Observation
 from extender.cluster.order import predecessors
 from extender.replay.admission import Outcome, answer, is_indifferent, release_pods, start_pod
@@ -131,7 +131,7 @@ class _Walk:
 
     def _admit(self, admit: Admit, states: tuple[ManagerState, ...]) -> Iterator[ManagerState]:
         """The states after the pod's admission, and those without it if it may never have been bound."""
-        surely = self._released_before(admit)
+        surely = left_before(self.events, admit)
         states = tuple(release_pods(state, sorted(surely)) for state in states)
         states = self._some(self._by_now(states, self.leaving | self.released - surely))
         self._check(len(states) <= self.admissions_left)
@@ -154,11 +154,6 @@ class _Walk:
             replays = max(len(group), MAX_REPLAYS * len(group) // len(states))
             outcomes += admit_in_all(self.kubelet, tuple(group), request, max_replays=replays)
         return tuple(outcomes)
-
-    def _released_before(self, admit: Admit) -> frozenset[str]:
-        """Pods that had left when this one was bound."""
-        releases = (e for e in self.events if isinstance(e, Release))
-        return frozenset(e.uid for e in releases if has_left_before(e, admit, self.events))
 
     def _by_now(self, states: tuple[ManagerState, ...], leaving: frozenset[str]) -> tuple[ManagerState, ...]:
         """The states, and those that they may have become: some pods have started, some are gone."""

@@ -12,6 +12,7 @@ Laws of this file
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Final
 
 from extender.replay.pod import Pod
@@ -206,24 +207,25 @@ def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds:
     return replace(ledger, events=events, resolved=ledger.resolved - over, left=left)
 
 
-def has_left_before(release: Release, admit: Admit, events: Sequence[Event]) -> bool:
-    """Whether the one pod had surely left when the other was bound, so that its admission cannot have met it."""
-    return admit.ordered and release.due <= admit.since and events.index(release) < events.index(admit)
+def left_before(events: Sequence[Event], admit: Admit) -> frozenset[str]:
+    """Pods that had surely left when *admit*, one of *events*, was bound: its admission cannot have met them."""
+    if not admit.ordered:
+        return frozenset()
+    earlier = takewhile(lambda event: event is not admit, events)
+    return frozenset(e.uid for e in earlier if isinstance(e, Release) and e.due <= admit.since)
 
 
 def _over(events: tuple[Event, ...], now: float) -> frozenset[str]:
     """Pods that have left, and that no pod still on its way can have met at its admission."""
-    released = [e for e in events if isinstance(e, Release) and e.due <= now]
-    gone = {e.uid for e in released}
+    over = frozenset(e.uid for e in events if isinstance(e, Release) and e.due <= now)
     came = {e.uid: e for e in events if isinstance(e, Admit)}
-    met_by = [e for e in came.values() if e.uid not in gone]
-    over = {e.uid for e in released}
-    while met_by:
+    met_by = [e for e in came.values() if e.uid not in over]
+    while met_by and over:
         admit = met_by.pop()
-        met = {e.uid for e in released if e.uid in over and not has_left_before(e, admit, events)} - {admit.uid}
+        met = over - left_before(events, admit) - {admit.uid}
         over -= met
         met_by += [came[uid] for uid in met if uid in came]
-    return frozenset(over)
+    return over
 
 
 def absent(ledger: Ledger, heard_at: float, *, absence_seconds: float) -> frozenset[str]:

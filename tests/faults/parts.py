@@ -146,7 +146,9 @@ class Reporter:
     """Exporters of *nodes*: a heartbeat to every extender each *interval* seconds, the report where it is asked for."""
 
     def __init__(self, nodes: Sequence[SampleNode], urls: Sequence[str], interval: float = 0.2) -> None:
-        self._bodies = {node.name: orjson.dumps(report_of(node)) for node in nodes}
+        self._bodies: dict[str, tuple[int, bytes]] = {}
+        for node in nodes:
+            self.change(node)
         self._urls, self._interval = urls, interval
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -160,6 +162,11 @@ class Reporter:
         self._stop.set()
         self._thread.join(30)
 
+    def change(self, node: SampleNode) -> None:
+        """From now on the node's exporter reports this state of it."""
+        sequence = self._bodies.get(node.name, (0, b""))[0] + 1
+        self._bodies[node.name] = sequence, orjson.dumps(report_of(node, sequence=sequence))
+
     def _run(self) -> None:
         with httpx.Client(trust_env=False, timeout=5) as client:
             while not self._stop.wait(self._interval):
@@ -168,8 +175,9 @@ class Reporter:
                         self._tell(client, url)
 
     def _tell(self, client: httpx.Client, url: str) -> None:
-        for name, body in self._bodies.items():
-            beat = {"boot_id": "boot-1", "sequence": 1, "digest": hashlib.sha256(body).hexdigest(), "observed_at": 1.0}
+        for name, (sequence, body) in self._bodies.items():
+            digest = hashlib.sha256(body).hexdigest()
+            beat = {"boot_id": "boot-1", "sequence": sequence, "digest": digest, "observed_at": 1.0}
             status = client.post(f"{url}/v1/nodes/{name}/heartbeat", content=orjson.dumps(beat)).status_code
             if status in (404, 409):
                 status = client.put(f"{url}/v1/nodes/{name}/report", content=body).status_code

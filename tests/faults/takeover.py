@@ -9,7 +9,7 @@ What must hold at the end, of the truth in the API server:
 import random
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from extender.demo.nodes import SampleNode
@@ -42,7 +42,8 @@ def play(directory: Path, *, seed: int, kills: int, nodes: int = 4, pods: int = 
     """One story. The same seed kills at the same pods and phases, not at the same microseconds."""
     chance = random.Random(seed)
     cluster = [sample(f"node-{i}") for i in range(nodes)]
-    names = [node.name for node in cluster]
+    truth = {node.name: node for node in cluster}
+    names = list(truth)
     killing = sorted(chance.sample(range(5, pods - 2), kills))
     story = Story()
     with FakeApiServer() as server:
@@ -62,6 +63,7 @@ def play(directory: Path, *, seed: int, kills: int, nodes: int = 4, pods: int = 
                 if index in killing:
                     kill_leader(extenders, server, names, pod, chance, story)
                 schedule(extenders, server, names, pod, story)
+                admit_bound(server, truth, pod, reporter)
             assert reporter.unexpected == []
             story.peak_rss_bytes = max(e.note_memory() or e.peak_rss_bytes for e in extenders)
         check(server, cluster, story)
@@ -130,6 +132,17 @@ def kill_leader(
     until(lambda: any(leads(e) for e in extenders), 30, "a takeover")
     story.seconds_without_leader.append(time.monotonic() - killed_at)
     story.kills += 1
+
+
+def admit_bound(server: FakeApiServer, truth: dict[str, SampleNode], pod: JSON, reporter: Reporter) -> None:
+    """The kubelet admits the pod, if it was bound, and its node's exporter tells of it soon."""
+    document = server.pods.get(pod["metadata"]["name"]) or {}
+    node = truth.get(document["spec"].get("nodeName", ""))
+    if node is None:
+        return
+    request = resolve(pod_from_json(document, "pod"), node.kubelet.rules)
+    truth[node.name] = replace(node, state=admit(node.kubelet, node.state, request).state, pods=(*node.pods, document))
+    reporter.change(truth[node.name])
 
 
 def check(server: FakeApiServer, cluster: list[SampleNode], story: Story) -> None:
