@@ -43,6 +43,8 @@ from extender.wire.scheduler import (
 LOG: Final = logging.getLogger(__name__)
 FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
+MAX_AT_ONCE: Final = 2
+"""Nodes that changed since a pod shape was last asked for, and are judged before the rest is looked at."""
 NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
 NO_JUDGEMENTS: Final[Judgements] = {}
 EXACTLY_PASSED: Final = (PASSED, Certainty.EXACT)
@@ -158,7 +160,10 @@ async def _filtered(service: Service, args: SchedulerArgs) -> tuple[Filtered, Ca
         return Filtered(passed=args.names), _call("filter", args, now)
     picture = service.cluster.picture(now)
     sure = service.memo.sure(memo)
-    sure.follow(picture.moment, service.cluster.changed_since(sure.moment))
+    lost = sure.follow(picture.moment, service.cluster.changed_since(sure.moment))
+    if 0 < len(lost) <= MAX_AT_ONCE:
+        changed = Candidates.of(lost, picture.classes_of(lost))
+        sure.learn(changed, _judge_at_once(service, memo, changed), picture)
     split = sure.split(args.names)
     surely = {EXACTLY_PASSED: len(args.names) - len(split.others)}
     if not split.others:
@@ -225,6 +230,14 @@ async def _judge(
     if service.settings.late_nodes == "error":
         raise UnreadyError(f"out of time with {len(left)} of {len(candidates.distinct)} kinds of nodes to judge")
     return {**memo.judgements, **dict.fromkeys((each.id for each in left), NOT_JUDGED)}
+
+
+def _judge_at_once(service: Service, memo: ShapeMemo, candidates: Candidates) -> Judgements:
+    """The judgements of a few candidates, replayed here: for one or two, another thread costs more than the replay."""
+    judged = judge_all(service.judge, memo.shape, memo.missing(candidates.distinct))
+    service.metrics.judgements.labels("replayed").inc(len(judged))
+    service.memo.store(memo, judged)
+    return memo.judgements
 
 
 def _count(service: Service, answers: Mapping[tuple[str, Certainty], int]) -> None:

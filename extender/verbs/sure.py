@@ -36,13 +36,18 @@ class SureNodes:
         self._names: set[str] = set()
         self._moment = 0
 
-    def follow(self, moment: int, changed: Collection[str] | None) -> None:
-        """Come to *moment*. *changed*: nodes that changed since `moment` was last followed; None: any may have."""
+    def follow(self, moment: int, changed: Collection[str] | None) -> Sequence[str]:
+        """Come to *moment*. *changed*: nodes that changed since `moment` was last followed; None: any may have.
+
+        Returns those of *changed* that are sure no more; it is worth while to judge and learn a few of them at once.
+        """
+        self._moment = moment
         if changed is None:
             self._names.clear()
-        else:
-            self._names.difference_update(changed)
-        self._moment = moment
+            return ()
+        lost = sorted(self._names.intersection(changed))
+        self._names.difference_update(lost)
+        return lost
 
     @property
     def moment(self) -> int:
