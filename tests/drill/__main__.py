@@ -43,10 +43,26 @@ def main(*, pods: int, nodes: int, seed: int, restarts: bool, life: float, load:
 
 
 def _play(plan: Plan, console: Console) -> Outcome:
+    if not console.is_terminal:
+        return asyncio.run(Drill(plan).run(_Lines(plan.pods, console)))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("gate" if plan.gate else "no gate", total=plan.pods)
         return asyncio.run(Drill(plan).run(lambda done: progress.update(task, completed=done)))
+
+
+class _Lines:
+    """Progress where no bar can be drawn: a line for each twentieth."""
+
+    def __init__(self, total: int, console: Console) -> None:
+        self._step, self._total, self._console = max(1, total // 20), total, console
+        self._next, self._started = self._step, time.perf_counter()
+
+    def __call__(self, done: int) -> None:
+        if done >= self._next:
+            self._next += self._step
+            elapsed = time.perf_counter() - self._started
+            self._console.print(f"  {done} of {self._total} pods, {elapsed:.0f} s", highlight=False)
 
 
 def _table(plan: Plan, outcome: Outcome, seconds: float) -> Table:
