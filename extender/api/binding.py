@@ -21,9 +21,10 @@ from extender.api.limits import LimitError
 from extender.api.locks import NodeLocks
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
+from extender.cluster.classes import NodeClass
 from extender.replay.pod import Pod
 from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up, overtakes, with_one_gone
-from extender.verbs.judge import INDIFFERENT, Judgement
+from extender.verbs.judge import INDIFFERENT, Judgement, PodShape
 from extender.verbs.memo import judge_all
 from extender.wire.binding import ExtenderBindingArgs, ExtenderBindingResult, binding_reply, parse_binding
 from extender.wire.errors import WireError
@@ -90,18 +91,20 @@ async def _bind_locked(service: Service, args: ExtenderBindingArgs) -> BindOutco
     if not service.cluster.may_exist(args.Node):
         return Unbound(f"there is no node {args.Node}", "unknown_node")
     if service.cluster.ledger(args.Node).find(pod.uid) is None:
-        refused = gate(await _judge(service, pod, args.Node))
+        refused = gate(await _judge(service, pod, args.Node)) or _assume(service, pod, args.Node)
         if refused is not None:
             LOG.info("bind refused pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, args.Node, refused.reason)
             return refused
-        if service.link.is_settling(service.clock()) and service.settings.doubts.refuses_chances:
-            refused = gate(_judge_with_one_gone(service, pod, args.Node))
-            if refused is not None:
-                return refused
-        if not service.cluster.assume(args.Node, pod, service.clock()) and service.settings.doubts.refuses_chances:
-            service.cluster.forget(args.Node, pod.uid, service.clock())
-            return overtakes()
     return await _write(service, pod, args.Node)
+
+
+def _assume(service: Service, pod: Pod, node_name: str) -> Unbound | None:
+    """Take the room; why not, if that would endanger another pod on its way."""
+    now = service.clock()
+    if service.cluster.assume(node_name, pod, now) or not service.settings.doubts.refuses_chances:
+        return None
+    service.cluster.forget(node_name, pod.uid, now)
+    return overtakes()
 
 
 async def _judge(service: Service, pod: Pod, node_name: str) -> Judgement:
@@ -113,17 +116,16 @@ async def _judge(service: Service, pod: Pod, node_name: str) -> Judgement:
         (node_class,) = service.cluster.classes_of((node_name,), service.clock())
         judgement = memo.judgements.get(node_class.id)
         if judgement is not None:
-            return judgement
+            return _while_settling(service, memo.shape, node_class) or judgement
         service.memo.store(memo, await service.offload(judge_all, service.judge, memo.shape, (node_class,)))
     (node_class,) = service.cluster.classes_of((node_name,), service.clock())
-    return memo.judgements.get(node_class.id) or service.judge(memo.shape, node_class)
+    return _while_settling(service, memo.shape, node_class) or service.judge(memo.shape, node_class)
 
 
-def _judge_with_one_gone(service: Service, pod: Pod, node_name: str) -> Judgement:
-    """The node's answer if any one pod has ended of which nobody has told."""
-    memo = service.memo.shape(pod)
-    (node_class,) = service.cluster.classes_of((node_name,), service.clock())
-    return service.judge(memo.shape, with_one_gone(node_class))
+def _while_settling(service: Service, shape: PodShape, node_class: NodeClass) -> Judgement | None:
+    """The answer if any one pod may have ended of which nobody has told; None if that need not be asked."""
+    settling = service.link.is_settling(service.clock()) and service.settings.doubts.refuses_chances
+    return service.judge(shape, with_one_gone(node_class)) if settling and node_class.states else None
 
 
 async def _write(service: Service, pod: Pod, node_name: str) -> BindOutcome:

@@ -217,12 +217,13 @@ class ClusterState:
         """We are about to bind the pod to the node: from now on its room is taken.
 
         False if that would endanger another pod on its way there, or this one: a kubelet that is told of several pods
-        at once does not admit them in the order of their bindings. `forget` then takes it back.
+        at once does not admit them in the order of their bindings. `forget` then takes it back. Always True for a node
+        whose verdicts only rank.
         """
         refused_before = self._in_flight.refused(name)
         if self._in_flight.assume(name, pod, now):
             self._again(name, now)
-        return self._in_flight.is_safe(name, refused_before)
+        return name in self._distrusted or self._in_flight.is_safe(name, refused_before)
 
     def forget(self, name: str, uid: str, now: float) -> None:
         """Our binding failed for certain: its room is free again."""

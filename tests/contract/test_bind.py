@@ -317,3 +317,15 @@ def test_a_pod_that_may_overtake_others_is_bound_only_if_all_of_them_still_fit(l
     else:
         assert error == ""
         assert service.cluster.pods_in_flight == 2
+
+
+def test_a_pod_that_nothing_aligns_is_bound_at_any_time(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", unknown_nodes="refuse") as (server, service, client):
+        service.link.failed_at = service.clock()
+        pod = pod_of(name="plain")
+        pod["spec"]["containers"][0]["resources"] = {}
+        pod["status"]["qosClass"] = "BestEffort"
+        plain = server.pods.create(pod)
+        client.filter(plain, "node-a")
+
+        assert client.bind(plain, "node-a") == ""
