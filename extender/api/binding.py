@@ -5,8 +5,9 @@ Laws of this file
 - One binding at a time for each node, its API call included: the kubelet admits pods in the order in which the API
   server has bound them, so that order must be the one that was judged.
 - A pod whose binding to the node is in doubt has its room there already, and is not judged against itself.
-- Just after the API server could not be reached, pods may have ended that nobody has told of yet: a pod is bound only
-  where the kubelet would also admit it with any one of the others gone.
+- Between a pod's end and our knowing of it there are moments. Where the end of a single other pod would have the
+  kubelet refuse this one, it waits for a better node or moment, up to `HELD_BACK_SECONDS`; and however long just after
+  the API server could not be reached, when such ends are many.
 - The room is taken before the API is called, and given back only if the pod is certainly not bound.
 """
 
@@ -21,15 +22,16 @@ from extender.api.limits import LimitError
 from extender.api.locks import NodeLocks
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
-from extender.cluster.classes import NodeClass
 from extender.replay.pod import Pod
-from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up, overtakes, with_one_gone
-from extender.verbs.judge import INDIFFERENT, Judgement, PodShape
+from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up, unsettled
+from extender.verbs.judge import INDIFFERENT, Judgement
 from extender.verbs.memo import judge_all
 from extender.wire.binding import ExtenderBindingArgs, ExtenderBindingResult, binding_reply, parse_binding
 from extender.wire.errors import WireError
 
 LOG: Final = logging.getLogger(__name__)
+HELD_BACK_SECONDS: Final = 10.0
+"""How long a pod is held back, from its first bind call on, because another pod's end might matter."""
 _MAX_LOOKS: Final = 5
 """How often a node is judged that changes while it is judged."""
 
@@ -91,20 +93,37 @@ async def _bind_locked(service: Service, args: ExtenderBindingArgs) -> BindOutco
     if not service.cluster.may_exist(args.Node):
         return Unbound(f"there is no node {args.Node}", "unknown_node")
     if service.cluster.ledger(args.Node).find(pod.uid) is None:
-        refused = gate(await _judge(service, pod, args.Node)) or _assume(service, pod, args.Node)
+        judgement = await _judge(service, pod, args.Node)
+        refused = gate(judgement) or await _assume(service, pod, args.Node, is_replayed=judgement.merit is not None)
         if refused is not None:
             LOG.info("bind refused pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, args.Node, refused.reason)
             return refused
     return await _write(service, pod, args.Node)
 
 
-def _assume(service: Service, pod: Pod, node_name: str) -> Unbound | None:
-    """Take the room; why not, if that would endanger another pod on its way."""
-    now = service.clock()
-    if service.cluster.assume(node_name, pod, now) or not service.settings.doubts.refuses_chances:
+async def _assume(service: Service, pod: Pod, node_name: str, *, is_replayed: bool) -> Unbound | None:
+    """Take the room; why not, if what else happens on the node may turn out badly for the pod or another one."""
+    is_safe = service.cluster.assume(node_name, pod, service.clock())
+    if not service.settings.doubts.refuses_chances:
         return None
-    service.cluster.forget(node_name, pod.uid, now)
-    return overtakes()
+    try:
+        if is_safe and (not is_replayed or await _may_go(service, pod, node_name)):
+            return None
+    except BaseException:
+        service.cluster.forget(node_name, pod.uid, service.clock())
+        raise
+    service.cluster.forget(node_name, pod.uid, service.clock())
+    return unsettled()
+
+
+async def _may_go(service: Service, pod: Pod, node_name: str) -> bool:
+    """Whether no single end of another pod matters, or the pod was held back for long enough."""
+    now = service.clock()
+    withstands_an_end = service.cluster.withstands_an_end(node_name, pod.uid, now)
+    if withstands_an_end is None or await service.offload(withstands_an_end):
+        return True
+    held_back_seconds = service.pods.held_back(pod.uid, now)
+    return held_back_seconds >= HELD_BACK_SECONDS and not service.link.is_settling(now)
 
 
 async def _judge(service: Service, pod: Pod, node_name: str) -> Judgement:
@@ -116,16 +135,10 @@ async def _judge(service: Service, pod: Pod, node_name: str) -> Judgement:
         (node_class,) = service.cluster.classes_of((node_name,), service.clock())
         judgement = memo.judgements.get(node_class.id)
         if judgement is not None:
-            return _while_settling(service, memo.shape, node_class) or judgement
+            return judgement
         service.memo.store(memo, await service.offload(judge_all, service.judge, memo.shape, (node_class,)))
     (node_class,) = service.cluster.classes_of((node_name,), service.clock())
-    return _while_settling(service, memo.shape, node_class) or service.judge(memo.shape, node_class)
-
-
-def _while_settling(service: Service, shape: PodShape, node_class: NodeClass) -> Judgement | None:
-    """The answer if any one pod may have ended of which nobody has told; None if that need not be asked."""
-    settling = service.link.is_settling(service.clock()) and service.settings.doubts.refuses_chances
-    return service.judge(shape, with_one_gone(node_class)) if settling and node_class.states else None
+    return service.judge(memo.shape, node_class)
 
 
 async def _write(service: Service, pod: Pod, node_name: str) -> BindOutcome:

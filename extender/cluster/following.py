@@ -38,6 +38,10 @@ MAX_ADMISSIONS: Final = 192
 """Admissions replayed to follow one node once; a fifth of a millisecond to half of one each."""
 MAX_UNSURE: Final = 4
 """Pods that may be gone, or started, of which every combination is followed."""
+MAX_ENDS: Final = 64
+"""Pods of which `withstands_an_end` asks what if they had ended."""
+MAX_END_ADMISSIONS: Final = 512
+"""Admissions replayed for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +49,14 @@ class Following:
     """What follows: every state that the next pod can meet (never empty), told apart by what they answer.
 
     `complete` False: there were more. `verdicts`: what the replay says of each pod on its way, by UID, one for each way
-    it can go. `one_order`: the kubelet meets the pods on their way as they were bound.
+    it can go. `one_order`: the kubelet meets the pods on their way as they were bound. `admissions`: replayed for this.
     """
 
     states: tuple[ManagerState, ...]
     complete: bool = True
     verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
     one_order: bool = True
+    admissions: int = 0
 
     @property
     def refused(self) -> frozenset[str]:
@@ -76,6 +81,36 @@ def follow(
     if not ledger.events and not leaving and not ledger.starting:
         return Following(states=(state,))
     return _Walk(kubelet, ledger, leaving, now).from_state(state)
+
+
+def withstands_an_end(
+    kubelet: Kubelet,
+    reported: ManagerState,
+    ledger: Ledger,
+    uid: str,
+    now: float,
+    *,
+    ghosts: Collection[str] = (),
+    doubtful: Collection[str] = (),
+) -> bool:
+    """Whether a pod on its way is also surely admitted if any one other has ended, at any moment, that nobody told of.
+
+    And those that it may overtake as surely as before. Looks at `MAX_ENDS` others at most, as long as that takes no
+    more than `MAX_END_ADMISSIONS`. Arguments as of `follow`.
+    """
+    refused = follow(kubelet, reported, ledger, now, ghosts=ghosts, doubtful=doubtful).refused
+    known = {*ghosts, *doubtful, *ledger.left, *ledger.may_be_gone(now)}
+    others = reported.pod_uids | {admit.uid for admit in ledger.admits}
+    admissions = 0
+    for other in islice(sorted(others - known - {uid}), MAX_ENDS):
+        following = follow(kubelet, reported, ledger, now, ghosts=ghosts, doubtful={*doubtful, other})
+        endangered = frozenset({uid}) if following.one_order else following.refused - refused | {uid}
+        if not following.complete or following.refused & endangered:
+            return False
+        admissions += following.admissions
+        if admissions >= MAX_END_ADMISSIONS:
+            break
+    return True
 
 
 class _Walk:
@@ -112,7 +147,11 @@ class _Walk:
         answers = tuple({state.key: state for state in states}.values())
         self._check(len(answers) <= MAX_STATES)
         return Following(
-            states=answers[:MAX_STATES], complete=self.complete, verdicts=self._told(), one_order=self.one_order
+            states=answers[:MAX_STATES],
+            complete=self.complete,
+            verdicts=self._told(),
+            one_order=self.one_order,
+            admissions=MAX_ADMISSIONS - self.admissions_left,
         )
 
     def _one_more(

@@ -10,10 +10,11 @@ import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from extender.cluster import ledger as ledgers
-from extender.cluster.following import Following, follow, gives_back, held_by, is_over
+from extender.cluster.following import Following, follow, gives_back, held_by, is_over, withstands_an_end
 from extender.cluster.ledger import EMPTY, Ledger, Release
 from extender.cluster.node import Observation
 from extender.replay.kubelet import Kubelet
@@ -79,6 +80,8 @@ class _OnNode:
     known: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
     unknown_since: dict[str, float] = field(default_factory=dict)
+    ghosts: frozenset[str] = frozenset()
+    doubtful: frozenset[str] = frozenset()
 
 
 class InFlight:
@@ -120,6 +123,17 @@ class InFlight:
         """Pods on their way to the node that its kubelet may refuse."""
         node = self._nodes.get(name)
         return frozenset() if node is None or node.following is None else node.following.refused
+
+    def withstands_an_end(self, observation: Observation, uid: str, now: float) -> Callable[[], bool] | None:
+        """See `following.withstands_an_end`; None where the replay says nothing of the pod. Any thread may call it."""
+        node, kubelet, state = self._nodes.get(observation.node_name), observation.kubelet, observation.state
+        if node is None or node.following is None or uid not in node.following.verdicts:
+            return None
+        if kubelet is None or state is None:
+            return None
+        return partial(
+            withstands_an_end, kubelet, state, node.ledger, uid, now, ghosts=node.ghosts, doubtful=node.doubtful
+        )
 
     def forget(self, name: str, uid: str) -> bool:
         """Our binding failed."""
@@ -170,8 +184,8 @@ class InFlight:
         if node is None:
             node = self._nodes[name] = _OnNode()
         self._reconcile(name, node, observation, kubelet, state, heard_at, now)
-        ghosts, doubtful = self._unknown(name, node, observation, state, now)
-        following = follow(kubelet, state, node.ledger, now, ghosts=ghosts, doubtful=doubtful)
+        node.ghosts, node.doubtful = self._unknown(name, node, observation, state, now)
+        following = follow(kubelet, state, node.ledger, now, ghosts=node.ghosts, doubtful=node.doubtful)
         node.following, node.kubelet = following, kubelet
         due = node.ledger.next_due(now, self._patience.assume)
         if due is not None:

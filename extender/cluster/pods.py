@@ -1,7 +1,8 @@
 """Pods by UID: what the scheduler said of those it asked about, and where those are that are bound.
 
 Laws of this file
-- Bounded: of the pods asked about the ones asked for longest ago are forgotten first, of our bindings the oldest.
+- Bounded: of the pods asked about the ones asked for longest ago are forgotten first, of our bindings and of the pods
+  that we held back the oldest.
 - Where a pod is bound is never unlearned while the pod exists: a binding is for life.
 """
 
@@ -12,7 +13,7 @@ from extender.replay.pod import Pod
 
 
 class KnownPods:
-    """See the file's laws. *max_pods* bounds each of the two memories of our own; watched pods are as many as exist."""
+    """See the file's laws. *max_pods* bounds each of the memories of our own; watched pods are as many as exist."""
 
     def __init__(self, max_pods: int) -> None:
         self._max: Final = max_pods
@@ -20,6 +21,7 @@ class KnownPods:
         self._bound: OrderedDict[str, str] = OrderedDict()
         self._unsure: OrderedDict[str, str] = OrderedDict()
         self._watched: dict[str, str] = {}
+        self._held_back: OrderedDict[str, float] = OrderedDict()
 
     def remember(self, pod: Pod) -> None:
         """The scheduler asked about the pod; one without UID cannot be bound and is not kept."""
@@ -36,6 +38,13 @@ class KnownPods:
     def node_of(self, uid: str) -> str | None:
         """The node that the pod is bound to; None if none is known."""
         return self._watched.get(uid) or self._bound.get(uid)
+
+    def held_back(self, uid: str, now: float) -> float:
+        """Take note that the pod was not bound for the sake of caution; for how many seconds that has been so."""
+        since = self._held_back.setdefault(uid, now)
+        if len(self._held_back) > self._max:
+            self._held_back.popitem(last=False)
+        return now - since
 
     def bound(self, uid: str, node_name: str) -> None:
         """We have bound the pod."""
@@ -60,8 +69,9 @@ class KnownPods:
         self._asked.pop(uid, None)
         self._bound.pop(uid, None)
         self._unsure.pop(uid, None)
+        self._held_back.pop(uid, None)
 
     def gone(self, uid: str) -> None:
         """The pod no longer exists."""
-        for memory in (self._watched, self._bound, self._unsure, self._asked):
+        for memory in (self._watched, self._bound, self._unsure, self._asked, self._held_back):
             memory.pop(uid, None)

@@ -225,6 +225,16 @@ class ClusterState:
             self._again(name, now)
         return name in self._distrusted or self._in_flight.is_safe(name, refused_before)
 
+    def withstands_an_end(self, name: str, uid: str, now: float) -> Callable[[], bool] | None:
+        """Tells whether a pod on its way is admitted whichever one other pod has ended; None: nothing to ask.
+
+        A pure question about the present, which takes long on nodes with many pods: any thread may ask it.
+        """
+        record = self._nodes.get(name)
+        if record is None or name in self._distrusted:
+            return None
+        return self._in_flight.withstands_an_end(record.observation, uid, now)
+
     def forget(self, name: str, uid: str, now: float) -> None:
         """Our binding failed for certain: its room is free again."""
         if self._in_flight.forget(name, uid):

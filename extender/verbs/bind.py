@@ -9,13 +9,9 @@ Laws of this file
 - A pod is bound only as the scheduler described it, under its own name and UID.
 """
 
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from extender.cluster.classes import NodeClass
-from extender.replay.admission import release_pods
-from extender.replay.branches import MAX_STATES
 from extender.replay.pod import Pod
 from extender.verbs.judge import Judgement
 from extender.verbs.refusals import Refusal
@@ -68,16 +64,9 @@ def look_up(args: ExtenderBindingArgs, pod: Pod | None, bound_to: str | None) ->
     return pod
 
 
-def overtakes() -> Unbound:
-    """The answer where the kubelet may admit this pod before others on their way, and then not all of them."""
+def unsettled() -> Unbound:
+    """The answer where what else happens on the node just now may decide."""
     return Unbound(f"{Refusal.UNSETTLED.text}; {AGAIN}", "refused")
-
-
-def with_one_gone(node_class: NodeClass) -> NodeClass:
-    """The nodes of the class, as they also are with one pod less; at most `MAX_STATES` ways. In no table of classes."""
-    fewer = (release_pods(state, (uid,)) for state in node_class.states for uid in sorted(state.pod_uids))
-    others = {state.key: state for state in (*node_class.others, *islice(fewer, MAX_STATES))}
-    return replace(node_class, others=tuple(others.values()))
 
 
 def gate(judgement: Judgement) -> Unbound | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from extender.api.binding import HELD_BACK_SECONDS
 from extender.api.service import Service
 from extender.demo.nodes import Workload
 from tests.contract.live import Client, cluster, until
@@ -270,8 +271,11 @@ def _fragile() -> Json:
     return pod
 
 
-def test_just_after_an_outage_a_pod_is_bound_only_where_it_also_fits_if_another_one_has_ended(live: Live) -> None:
-    """Kubelets send the ends of pods that did not get through only after a while."""
+@pytest.mark.parametrize("outage", [False, True])
+def test_a_pod_is_held_back_for_a_while_where_it_would_not_fit_if_another_one_has_ended(
+    live: Live, *, outage: bool
+) -> None:
+    """We hear of an end some time after it; just after an outage long after it, so then caution has no end."""
     server, service, client = live
     node = sample("node-a", workloads=[Workload(name="w", resources=FULL)])
     for running in node.pods:
@@ -281,15 +285,33 @@ def test_just_after_an_outage_a_pod_is_bound_only_where_it_also_fits_if_another_
     for pod in (fragile, plain):
         assert client.filter(pod, "node-a")["NodeNames"] == ["node-a"]
 
-    service.link.failed_at = service.clock()
     error = client.bind(fragile, "node-a")
     assert "pods coming to or leaving the node decide" in error
-    assert _node_of(server, "fragile") == ""
+    assert service.cluster.pods_in_flight == 0
     assert client.bind(plain, "node-a") == ""
     server.pods.delete("plain")
     until(lambda: service.cluster.pods_in_flight == 0)
 
-    service.link.failed_at = -math.inf
+    waiting = _fragile()
+    waiting["metadata"] |= {"name": "waiting", "uid": "uid-waiting"}
+    waiting = server.pods.create(waiting)
+    client.filter(waiting, "node-a")
+    service.pods.held_back(waiting["metadata"]["uid"], service.clock() - HELD_BACK_SECONDS)
+    service.link.failed_at = service.clock() if outage else -math.inf
+    assert bool(client.bind(waiting, "node-a")) is outage
+    assert _node_of(server, "waiting") == ("" if outage else "node-a")
+
+
+def test_nothing_is_held_back_from_a_node_whose_verdicts_only_rank(live: Live) -> None:
+    server, service, client = live
+    node = sample("node-a", workloads=[Workload(name="w", resources=FULL)])
+    for running in node.pods:
+        server.pods.create({**running, "spec": {**running["spec"], "nodeName": "node-a"}})
+    client.report(report_of(node))
+    service.cluster.set_distrusted("node-a", service.clock(), distrusted=True)
+    fragile = server.pods.create(_fragile())
+    client.filter(fragile, "node-a")
+
     assert client.bind(fragile, "node-a") == ""
 
 
@@ -309,6 +331,7 @@ def test_a_pod_that_may_overtake_others_is_bound_only_if_all_of_them_still_fit(l
 
     assert client.bind(first, "node-a") == ""
     assert client.filter(fragile, "node-a")["NodeNames"] == ["node-a"]
+    service.pods.held_back(fragile["metadata"]["uid"], service.clock() - HELD_BACK_SECONDS)
     error = client.bind(fragile, "node-a")
 
     if older == "fragile":

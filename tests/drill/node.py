@@ -36,8 +36,9 @@ class Tally:
 class Kubelet:
     """Admits, starts, ends pods; its status updates and its view of the API are late.
 
-    While it is down, or the node boots, containers run on and nobody follows them; after that it lists its pods, and
-    admits those that are new to it in the order of their creation.
+    While it is down, or the node boots, containers run on and nobody follows them; after that it lists its pods, counts
+    no more those that the API server has as finished, and admits those that are new to it in the order of their
+    creation.
     """
 
     def __init__(self, number: int, api: Api, tally: Tally, mean_life: float) -> None:
@@ -85,6 +86,9 @@ class Kubelet:
         mine.sort(key=lambda pod: pod["metadata"]["creationTimestamp"])
         gone = self._known - {pod["metadata"]["uid"] for pod in mine}
         events = [("DELETED", {"metadata": {"uid": uid}, "spec": {"nodeName": self.name}}) for uid in sorted(gone)]
+        for pod in mine:
+            if pod["status"]["phase"] in ("Succeeded", "Failed"):
+                self._torn_down(pod["metadata"]["uid"])
         self._take([*events, *(("ADDED", pod) for pod in mine)])
         postponed, self._postponed = self._postponed, []
         for action in postponed:
