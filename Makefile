@@ -40,7 +40,7 @@ faults: setup    ## the long fault drills, with their figures (about ten minutes
 bench: setup     ## measure: replays a second, filter over HTTP
 	$(BIN)/python -m tests.bench
 
-drill: setup     ## a simulated cluster with restarts, with the bind gate and without; DRILL='--pods 100000 --nodes 500'
+drill: setup     ## 100,000 pods on 500 simulated nodes, all parts restarted, with the bind gate and without (an hour); DRILL='--pods 3000 --nodes 30'
 	$(BIN)/python -m tests.drill $(DRILL)
 
 format: setup    ## let ruff lay out and mend what it can

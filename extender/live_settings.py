@@ -52,6 +52,12 @@ class LiveSettings(BaseSettings):
         description="A finished pod still counts for so long: its kubelet publishes the end before it has torn the pod "
         "down, and until then gives its room to nobody.",
     )
+    hold_back_seconds: float = Field(
+        default=10.0,
+        ge=0,
+        description="How long a pod is held back, from its first bind call on, where the end of a single other pod "
+        "would have the kubelet refuse it: we hear of ends a moment late. Meanwhile it is tried on other nodes, too.",
+    )
     watch_silent_seconds: float = Field(
         default=150.0, gt=0, description="Silence of the API server after which every node counts as stale."
     )

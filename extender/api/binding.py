@@ -6,7 +6,7 @@ Laws of this file
   server has bound them, so that order must be the one that was judged.
 - A pod whose binding to the node is in doubt has its room there already, and is not judged against itself.
 - Between a pod's end and our knowing of it there are moments. Where the end of a single other pod would have the
-  kubelet refuse this one, it waits for a better node or moment, up to `HELD_BACK_SECONDS`; and however long just after
+  kubelet refuse this one, it waits for a better node or moment, up to `hold_back_seconds`; and however long just after
   the API server could not be reached, when such ends are many.
 - The room is taken before the API is called, and given back only if the pod is certainly not bound.
 """
@@ -30,8 +30,6 @@ from extender.wire.binding import ExtenderBindingArgs, ExtenderBindingResult, bi
 from extender.wire.errors import WireError
 
 LOG: Final = logging.getLogger(__name__)
-HELD_BACK_SECONDS: Final = 10.0
-"""How long a pod is held back, from its first bind call on, because another pod's end might matter."""
 _MAX_LOOKS: Final = 5
 """How often a node is judged that changes while it is judged."""
 
@@ -117,13 +115,18 @@ async def _assume(service: Service, pod: Pod, node_name: str, *, is_replayed: bo
 
 
 async def _may_go(service: Service, pod: Pod, node_name: str) -> bool:
-    """Whether no single end of another pod matters, or the pod was held back for long enough."""
+    """Whether no single end of another pod matters, or the pod was held back for long enough; and it fits as before."""
     now = service.clock()
     withstands_an_end = service.cluster.withstands_an_end(node_name, pod.uid, now)
-    if withstands_an_end is None or await service.offload(withstands_an_end):
+    if withstands_an_end is None:
+        return True
+    withstands = await service.offload(withstands_an_end)
+    if not service.cluster.is_admitted(node_name, pod.uid):  # the node has changed meanwhile
+        return False
+    if withstands:
         return True
     held_back_seconds = service.pods.held_back(pod.uid, now)
-    return held_back_seconds >= HELD_BACK_SECONDS and not service.link.is_settling(now)
+    return held_back_seconds >= service.settings.hold_back_seconds and not service.link.is_settling(now)
 
 
 async def _judge(service: Service, pod: Pod, node_name: str) -> Judgement:

@@ -124,6 +124,13 @@ class InFlight:
         node = self._nodes.get(name)
         return frozenset() if node is None or node.following is None else node.following.refused
 
+    def is_admitted(self, name: str, uid: str) -> bool:
+        """Whether all that the replay says of a pod on its way is that it is admitted."""
+        node = self._nodes.get(name)
+        if node is None or node.following is None or uid not in node.following.verdicts:
+            return True
+        return node.following.complete and uid not in node.following.refused
+
     def withstands_an_end(self, observation: Observation, uid: str, now: float) -> Callable[[], bool] | None:
         """See `following.withstands_an_end`; None where the replay says nothing of the pod. Any thread may call it."""
         node, kubelet, state = self._nodes.get(observation.node_name), observation.kubelet, observation.state

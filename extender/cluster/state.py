@@ -225,6 +225,10 @@ class ClusterState:
             self._again(name, now)
         return name in self._distrusted or self._in_flight.is_safe(name, refused_before)
 
+    def is_admitted(self, name: str, uid: str) -> bool:
+        """Whether all that is foretold of a pod on its way is that it is admitted; True if nothing is."""
+        return name in self._distrusted or self._in_flight.is_admitted(name, uid)
+
     def withstands_an_end(self, name: str, uid: str, now: float) -> Callable[[], bool] | None:
         """Tells whether a pod on its way is admitted whichever one other pod has ended; None: nothing to ask.
 

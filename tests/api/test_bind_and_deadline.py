@@ -17,6 +17,7 @@ from extender.demo.nodes import Workload
 from extender.settings import Settings
 from extender.verbs.bind import BindOutcome, Bound, Unbound
 from extender.verbs.judge import Treatment
+from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample
 
@@ -78,6 +79,28 @@ def test_an_api_server_that_refuses_leaves_the_room_free(clock: Clock) -> None:
         assert _bind(client, "p") == ""
     assert refusing.calls == 1
     assert service.cluster.pods_in_flight == 1
+
+
+@pytest.mark.parametrize("cpus", [2, 10])
+def test_a_node_that_changes_during_the_last_look_is_not_bound_to(clock: Clock, cpus: int) -> None:
+    """Two pods that others have bound are seen while the gate asks what if one had ended."""
+
+    async def meanwhile(work: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+        if service.cluster.pods_in_flight == 1:
+            for name in ("x", "y"):
+                service.cluster.see_pod("node-a", pod_from_json(pod_of(cpus, name=name)), clock(), started=False)
+        return work(*args)
+
+    service = replace(make_service(Settings(), clock), offload=meanwhile)
+    service.link.binder = binder = Answers(Bound())
+    with _client(service) as client:
+        _report(client)
+        client.post("/scheduler/filter", json=args_of(pod_of(14, name="p"), "node-a"))
+        error = _bind(client, "p")
+
+    assert ("pods coming to or leaving the node decide" in error) is (cpus == 10)
+    assert binder.calls == (cpus == 2)
+    assert service.cluster.pods_in_flight == 2 + binder.calls
 
 
 def test_a_pod_that_nothing_aligns_is_bound_whatever_is_known(clock: Clock) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from extender.api.binding import HELD_BACK_SECONDS
 from extender.api.service import Service
 from extender.demo.nodes import Workload
 from tests.contract.live import Client, cluster, until
@@ -296,7 +295,7 @@ def test_a_pod_is_held_back_for_a_while_where_it_would_not_fit_if_another_one_ha
     waiting["metadata"] |= {"name": "waiting", "uid": "uid-waiting"}
     waiting = server.pods.create(waiting)
     client.filter(waiting, "node-a")
-    service.pods.held_back(waiting["metadata"]["uid"], service.clock() - HELD_BACK_SECONDS)
+    service.pods.held_back(waiting["metadata"]["uid"], service.clock() - service.settings.hold_back_seconds)
     service.link.failed_at = service.clock() if outage else -math.inf
     assert bool(client.bind(waiting, "node-a")) is outage
     assert _node_of(server, "waiting") == ("" if outage else "node-a")
@@ -331,7 +330,7 @@ def test_a_pod_that_may_overtake_others_is_bound_only_if_all_of_them_still_fit(l
 
     assert client.bind(first, "node-a") == ""
     assert client.filter(fragile, "node-a")["NodeNames"] == ["node-a"]
-    service.pods.held_back(fragile["metadata"]["uid"], service.clock() - HELD_BACK_SECONDS)
+    service.pods.held_back(fragile["metadata"]["uid"], service.clock() - service.settings.hold_back_seconds)
     error = client.bind(fragile, "node-a")
 
     if older == "fragile":

@@ -15,12 +15,12 @@ from tests.drill.drill import Drill, Outcome, Plan
 
 
 @click.command()
-@click.option("--pods", default=2000, show_default=True)
-@click.option("--nodes", default=40, show_default=True)
+@click.option("--pods", default=100_000, show_default=True)
+@click.option("--nodes", default=500, show_default=True)
 @click.option("--seed", default=1, show_default=True, help="The same seed plays the same story.")
 @click.option("--restarts/--no-restarts", default=True, show_default=True, help="Of every part.")
-@click.option("--life", default=60.0, show_default=True, help="Mean life of a pod, virtual seconds.")
-@click.option("--load", default=0.9, show_default=True, help="How full to keep the cluster; above 1 pods queue up.")
+@click.option("--life", default=30.0, show_default=True, help="Mean life of a pod, virtual seconds.")
+@click.option("--load", default=1.0, show_default=True, help="How full to keep the cluster; above 1 pods queue up.")
 @click.option("--only", type=click.Choice(["gate", "no-gate"]), help="One of the two only.")
 def main(*, pods: int, nodes: int, seed: int, restarts: bool, life: float, load: float, only: str | None) -> None:
     """Play a cluster with the bind gate, and without."""
