@@ -38,7 +38,7 @@ class Call:
 
     verb: str
     pod: Pod
-    packed_names: bytes
+    packed_names: memoryview
     count: int
     at: float
     seen: Picture | Sequence[NodeClass] | None

@@ -9,6 +9,7 @@ Laws of this file
 from collections.abc import Collection, Mapping, Sequence
 from itertools import compress
 from operator import not_
+from sys import intern
 from typing import NamedTuple
 
 from extender.cluster.pictures import Picture
@@ -67,6 +68,7 @@ class SureNodes:
             return
         sure = {each for each in candidates.distinct if is_sure(judgements[each.id])}
         known = len(self._names)
-        self._names.update(compress(candidates.names, map(sure.__contains__, candidates.classes)))
+        names = compress(candidates.names, map(sure.__contains__, candidates.classes))
+        self._names.update(map(intern, names))  # one text for all pod shapes: less memory, and most of it at hand
         if len(self._names) > 2 * known:
             self._names = set(self._names)  # grown name by name it is twice as large, and slower to look into

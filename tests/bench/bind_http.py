@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,17 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.bench.filter_http import SERVER_START_SECONDS, call, distinct_states, load, server
-from tests.reports import args_of, pod_of
+from tests.bench.filter_http import (
+    HARDWARE,
+    SERVER_START_SECONDS,
+    STATES,
+    call,
+    distinct_states,
+    load,
+    node_names,
+    server,
+)
+from tests.reports import args_of, pod_of, report_of, sample
 
 NODES = 5000
 CALLS = 200
@@ -38,15 +47,21 @@ def run(console: Console) -> None:
     states = distinct_states()
     with tempfile.TemporaryDirectory() as directory, _api_server() as api:
         kubernetes = http.client.HTTPConnection(urlsplit(api).netloc)
-        names = [f"ip-10-{i // 250}-{i % 250}-17.eu-central-1.compute.internal" for i in range(NODES)]
-        for name in track(names, "nodes into the API server", console=console, transient=True):
-            _send(kubernetes, "POST", "/api/v1/nodes", {"metadata": {"name": name}})
+        nodes = [
+            sample(name, hardware=HARDWARE, workloads=states[i % STATES].description.workloads)
+            for i, name in enumerate(track(node_names(NODES), "nodes start", console=console, transient=True))
+        ]
+        for node in track(nodes, "nodes and pods into the API server", console=console, transient=True):
+            _send(kubernetes, "POST", "/api/v1/nodes", {"metadata": {"name": node.name}})
+            for number, pod in enumerate(node.pods):
+                _send(kubernetes, "POST", "/api/v1/namespaces/demo/pods", _running(node.name, number, pod))
         os.environ["NUMA_EXTENDER_KUBECONFIG"] = str(_kubeconfig(Path(directory), api))
         try:
             with server() as port:
                 connection = http.client.HTTPConnection("127.0.0.1", port)
                 _wait_ready(connection)
-                console.print(_measure(connection, kubernetes, load(connection, states, NODES, console)))
+                names = load(connection, ((node.name, report_of(node)) for node in nodes), console)
+                console.print(_measure(connection, kubernetes, names))
         finally:
             del os.environ["NUMA_EXTENDER_KUBECONFIG"]
 
@@ -129,6 +144,12 @@ def _measure(connection: http.client.HTTPConnection, kubernetes: http.client.HTT
 
 def _pod(name: str) -> dict[str, Any]:
     return pod_of(CPUS, "1Gi", name=name)
+
+
+def _running(node_name: str, number: int, pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The sample node's pod, as the API server holds it."""
+    metadata = {**pod["metadata"], "name": f"{node_name}-{number}"}
+    return {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": node_name}}
 
 
 def _bind_body(pod: dict[str, Any], node: str) -> bytes:
