@@ -6,8 +6,8 @@ Laws of this file
   server has bound them, so that order must be the one that was judged.
 - A pod whose binding to the node is in doubt has its room there already, and is not judged against itself.
 - Between a pod's end and our knowing of it there are moments. Where the end of a single other pod would have the
-  kubelet refuse this one, it waits for a better node or moment, up to `hold_back_seconds`; and however long just after
-  the API server could not be reached, when such ends are many.
+  kubelet refuse this one, it waits for a better moment, up to `hold_back_seconds`, and filter offers it other nodes;
+  and however long just after the API server could not be reached, when such ends are many.
 - The room is taken before the API is called, and given back only if the pod is certainly not bound.
 """
 
@@ -125,7 +125,7 @@ async def _may_go(service: Service, pod: Pod, node_name: str) -> bool:
         return False
     if withstands:
         return True
-    held_back_seconds = service.pods.held_back(pod.uid, now)
+    held_back_seconds = service.pods.hold_back(pod.uid, node_name, now)
     return held_back_seconds >= service.settings.hold_back_seconds and not service.link.is_settling(now)
 
 

@@ -116,7 +116,7 @@ def _node(calls: Sequence[Call], name: str) -> Json | None:
     call = next((each for each in calls if name in each.names), None)
     if call is None:
         return None
-    node_class = call.class_of(name)
+    node_class, judgement = call.class_of(name), call.judgement_of(name)
     scores = {n: s for each in calls if each.verb == "prioritize" for n, s in each.scores()}
     told: Json = {
         "node": name,
@@ -126,9 +126,8 @@ def _node(calls: Sequence[Call], name: str) -> Json | None:
         "score": scores.get(name),
         "verdict": None,
     }
-    if node_class is None:
+    if node_class is None or judgement is None:
         return told
-    judgement = call.judgements[node_class.id]
     told["certainty"] = judgement.certainty.value
     if judgement.refusal is not None:
         told |= {"passed": False, "reason": judgement.refusal.text}

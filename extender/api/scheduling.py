@@ -8,6 +8,7 @@ Laws of this file
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -24,7 +25,7 @@ from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
 from extender.verbs.candidates import Candidates
 from extender.verbs.decisions import Call, kept_of
-from extender.verbs.filter import PASSED, Filtered, all_of, count_answers, filter_nodes
+from extender.verbs.filter import PASSED, Filtered, all_of, avoid, count_answers, filter_nodes
 from extender.verbs.judge import Judgement
 from extender.verbs.memo import Judgements, ShapeMemo, judge_all
 from extender.verbs.prioritize import MAX_SCORE, prioritize_nodes
@@ -135,6 +136,10 @@ async def _filter(service: Service, args: SchedulerArgs, watch: Stopwatch) -> by
         service.pods.remember(args.pod)
     await service.barrier.wait(args.pod.uid)
     filtered, call = await _filtered(service, args)
+    held_back_from = service.pods.held_back_from(args.pod.uid, service.clock() - service.settings.hold_back_seconds)
+    if held_back_from:
+        before, filtered = filtered, avoid(filtered, held_back_from)
+        call = replace(call, avoided=filtered.refused.keys() - before.refused.keys())
     watch.lap("judge")
     service.decisions.note(call)
     if filtered.passed and call.seen is not None:

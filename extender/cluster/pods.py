@@ -7,9 +7,17 @@ Laws of this file
 """
 
 from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import Final
 
 from extender.replay.pod import Pod
+
+
+@dataclass(slots=True)
+class _HeldBack:
+    since: float
+    node_names: set[str] = field(default_factory=set)
 
 
 class KnownPods:
@@ -21,7 +29,7 @@ class KnownPods:
         self._bound: OrderedDict[str, str] = OrderedDict()
         self._unsure: OrderedDict[str, str] = OrderedDict()
         self._watched: dict[str, str] = {}
-        self._held_back: OrderedDict[str, float] = OrderedDict()
+        self._held_back: OrderedDict[str, _HeldBack] = OrderedDict()
 
     def remember(self, pod: Pod) -> None:
         """The scheduler asked about the pod; one without UID cannot be bound and is not kept."""
@@ -39,12 +47,18 @@ class KnownPods:
         """The node that the pod is bound to; None if none is known."""
         return self._watched.get(uid) or self._bound.get(uid)
 
-    def held_back(self, uid: str, now: float) -> float:
+    def hold_back(self, uid: str, node_name: str, now: float) -> float:
         """Take note that the pod was not bound for the sake of caution; for how many seconds that has been so."""
-        since = self._held_back.setdefault(uid, now)
+        held = self._held_back.setdefault(uid, _HeldBack(now))
+        held.node_names.add(node_name)
         if len(self._held_back) > self._max:
             self._held_back.popitem(last=False)
-        return now - since
+        return now - held.since
+
+    def held_back_from(self, uid: str, since: float) -> Collection[str]:
+        """Nodes that the pod was not bound to for the sake of caution, if the first time was after *since*."""
+        held = self._held_back.get(uid)
+        return () if held is None or held.since <= since else held.node_names
 
     def bound(self, uid: str, node_name: str) -> None:
         """We have bound the pod."""

@@ -9,7 +9,7 @@ Laws of this file
 """
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from extender.cluster.classes import NodeClass
 from extender.cluster.pictures import Picture
 from extender.replay.pod import Pod
 from extender.verbs.candidates import Candidates
+from extender.verbs.filter import AVOIDED
 from extender.verbs.judge import Judgement
 from extender.verbs.memo import Judgements
 from extender.verbs.prioritize import MAX_SCORE, prioritize_nodes
@@ -33,7 +34,8 @@ class Call:
     """One call about `count` nodes.
 
     `seen`: the picture of that moment, or the classes of the candidates in the order asked; None: the pod asks for
-    nothing that any node aligns, and all of them passed.
+    nothing that any node aligns, and all of them passed. `avoided`: candidates of which `filter.AVOIDED` was said in
+    place of their judgement.
     """
 
     verb: str
@@ -43,6 +45,7 @@ class Call:
     at: float
     seen: Picture | Sequence[NodeClass] | None
     judgements: Judgements
+    avoided: Collection[str] = ()
 
     @property
     def names(self) -> list[str]:
@@ -55,15 +58,25 @@ class Call:
         return self.seen.classes_of(self.names) if isinstance(self.seen, Picture) else self.seen
 
     def by_judgement(self) -> Iterator[tuple[Judgement, list[str]]]:
-        """The names of each class, with the judgement of the class."""
+        """The names of each class, with the judgement of the class; those avoided are a class of their own."""
         classes = self.classes
         if classes is None:
             return
         groups: dict[NodeClass, list[str]] = {}
         for name, node_class in zip(self.names, classes, strict=True):
-            groups.setdefault(node_class, []).append(name)
+            if name not in self.avoided:
+                groups.setdefault(node_class, []).append(name)
         for node_class, names in groups.items():
             yield self.judgements[node_class.id], names
+        if self.avoided:
+            yield AVOIDED, sorted(self.avoided)
+
+    def judgement_of(self, name: str) -> Judgement | None:
+        """What was said of a candidate; None if it was none, or nothing was judged."""
+        node_class = self.class_of(name)
+        if node_class is None:
+            return None
+        return AVOIDED if name in self.avoided else self.judgements[node_class.id]
 
     def scores(self) -> list[tuple[str, int]]:
         """Name and score of each candidate, in the order asked, as prioritize gave them."""

@@ -5,7 +5,7 @@ for a node that a reply leaves out.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, filterfalse
 from operator import not_
@@ -13,10 +13,15 @@ from typing import Final
 
 from extender.replay.verdict import Certainty
 from extender.verbs.candidates import Candidates
+from extender.verbs.judge import Judgement
 from extender.verbs.memo import Judgements
+from extender.verbs.refusals import Refusal
 
 PASSED: Final = "passed"
 """What counts are filed under for nodes that are offered; refused ones under the text of their refusal."""
+
+AVOIDED: Final = Judgement(Refusal.UNSETTLED, Certainty.POSSIBLE)
+"""Said of nodes that the bind gate held the pod back from a moment ago."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,15 @@ def all_of(names: Sequence[str], sure: Sequence[bool], rest: Filtered) -> Filter
         return Filtered(passed=names)
     passed = filterfalse(rest.refused.__contains__, names) if rest.passed else compress(names, sure)
     return Filtered(passed=list(passed), refused=rest.refused)
+
+
+def avoid(filtered: Filtered, names: Collection[str]) -> Filtered:
+    """The answer with those of *names* that pass refused as `AVOIDED`; as it was, if no other node passes."""
+    passed = [name for name in filtered.passed if name not in names]
+    if not passed or len(passed) == len(filtered.passed):
+        return filtered
+    avoided = dict.fromkeys((name for name in filtered.passed if name in names), Refusal.UNSETTLED.text)
+    return Filtered(passed=passed, refused={**filtered.refused, **avoided})
 
 
 def filter_nodes(candidates: Candidates, judgements: Judgements) -> Filtered:

@@ -10,6 +10,8 @@ import pytest
 
 from extender.api.service import Service
 from extender.demo.nodes import Workload
+from extender.verbs.machines import Hardware
+from extender.verbs.refusals import Refusal
 from tests.contract.live import Client, cluster, until
 from tests.fakes.apiserver import FakeApiServer
 from tests.oracle.kubelet import NaiveKubelet
@@ -295,10 +297,37 @@ def test_a_pod_is_held_back_for_a_while_where_it_would_not_fit_if_another_one_ha
     waiting["metadata"] |= {"name": "waiting", "uid": "uid-waiting"}
     waiting = server.pods.create(waiting)
     client.filter(waiting, "node-a")
-    service.pods.held_back(waiting["metadata"]["uid"], service.clock() - service.settings.hold_back_seconds)
+    service.pods.hold_back(waiting["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds)
     service.link.failed_at = service.clock() if outage else -math.inf
     assert bool(client.bind(waiting, "node-a")) is outage
     assert _node_of(server, "waiting") == ("" if outage else "node-a")
+
+
+def test_a_pod_that_was_held_back_from_a_node_is_offered_others_for_a_while(tmp_path: Path) -> None:
+    large = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=16, threads=2, memory_gib=64, distances=(10, 21))
+    with cluster(tmp_path, "node-a", "node-b") as (server, service, client):
+        node = sample("node-a", workloads=[Workload(name="w", resources=FULL)])
+        for running in node.pods:
+            server.pods.create({**running, "spec": {**running["spec"], "nodeName": "node-a"}})
+        client.report(report_of(node))
+        client.report(report_of(sample("node-b", hardware=large)))
+        fragile = server.pods.create(_fragile())
+        before = client.filter(fragile, "node-a", "node-b")
+        assert "coming to or leaving" in client.bind(fragile, "node-a")
+
+        alone = client.filter(fragile, "node-a")
+        both = client.filter(fragile, "node-a", "node-b")
+        _, decision = client.call("GET", f"/v1/pods/{fragile['metadata']['uid']}/decision?node=node-a")
+        other = _create(server, "other", 2)
+        service.pods.hold_back(other["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds)
+        later = client.filter(other, "node-a", "node-b")
+
+    assert before["NodeNames"] == later["NodeNames"] == ["node-a", "node-b"]
+    assert alone["NodeNames"] == ["node-a"]
+    assert both["NodeNames"] == ["node-b"]
+    assert both["FailedAndUnresolvableNodes"] == {"node-a": Refusal.UNSETTLED.text}
+    assert decision["node"]["passed"] is False
+    assert (decision["calls"][0]["passed"], decision["calls"][0]["refused"]) == (1, 1)
 
 
 def test_nothing_is_held_back_from_a_node_whose_verdicts_only_rank(live: Live) -> None:
@@ -330,7 +359,7 @@ def test_a_pod_that_may_overtake_others_is_bound_only_if_all_of_them_still_fit(l
 
     assert client.bind(first, "node-a") == ""
     assert client.filter(fragile, "node-a")["NodeNames"] == ["node-a"]
-    service.pods.held_back(fragile["metadata"]["uid"], service.clock() - service.settings.hold_back_seconds)
+    service.pods.hold_back(fragile["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds)
     error = client.bind(fragile, "node-a")
 
     if older == "fragile":
