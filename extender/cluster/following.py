@@ -98,12 +98,16 @@ def withstands_an_end(
     And those that it may overtake as surely as before. Looks at `MAX_ENDS` others at most, as long as that takes no
     more than `MAX_END_ADMISSIONS`. Arguments as of `follow`.
     """
-    refused = follow(kubelet, reported, ledger, now, ghosts=ghosts, doubtful=doubtful).refused
+    admitted = {admit.uid for admit in ledger.admits}
+    is_alone = admitted == {uid}  # then all that counts is whether the other one has ended before it
+    refused = (
+        frozenset() if is_alone else follow(kubelet, reported, ledger, now, ghosts=ghosts, doubtful=doubtful).refused
+    )
     known = {*ghosts, *doubtful, *ledger.left, *ledger.may_be_gone(now)}
-    others = reported.pod_uids | {admit.uid for admit in ledger.admits}
     admissions = 0
-    for other in islice(sorted(others - known - {uid}), MAX_ENDS):
-        following = follow(kubelet, reported, ledger, now, ghosts=ghosts, doubtful={*doubtful, other})
+    for other in islice(sorted((reported.pod_uids | admitted) - known - {uid}), MAX_ENDS):
+        gone, maybe = ({other}, ()) if is_alone else ((), {other})
+        following = follow(kubelet, reported, ledger, now, ghosts={*ghosts, *gone}, doubtful={*doubtful, *maybe})
         endangered = frozenset({uid}) if following.one_order else following.refused - refused | {uid}
         if not following.complete or following.refused & endangered:
             return False

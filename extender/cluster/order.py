@@ -5,7 +5,9 @@ Laws of this file
   many at once, and admits the older pods first: by creation time, which has whole seconds; equal ones in any order.
 - So the pod that was bound first comes first, unless another one is no younger than it. Nothing overtakes a pod that
   was seen started, or gone, before the other one was bound.
-- Of two pods that nothing tells apart but their names, either order leads to the same.
+- Of two pods that nothing tells apart but their names, either order leads to the same: the one bound first is taken to
+  come first. Unless their ages tell them apart from a third one: where that may come between only one way round, their
+  names do matter.
 
 Mirrors: kubelet `kubelet.go` HandlePodAdditions, `config/config.go` podStorage.merge; the same from 1.27 on.
 """
@@ -17,27 +19,47 @@ from extender.cluster.ledger import Admit, Event, Release
 
 
 def predecessors(admits: Sequence[Admit], events: Sequence[Event], told_apart: Collection[str]) -> list[int]:
-    """For each of *admits* the bits of those that the kubelet has surely met before it.
+    """For each of *admits* the bits of those that are taken to have been met before it: together, every outcome.
 
     *admits* are some of *events*, both in the ledger's order; *told_apart*: UIDs of pods that are more than a shape.
     """
+    surely = _surely_before(admits, events)
+    before = list(surely)
+    for (i, first), (j, second) in combinations(enumerate(admits), 2):
+        is_alike = first.pod.shape == second.pod.shape and not (first.unsure or second.unsure)
+        if is_alike and not {first.uid, second.uid} & set(told_apart) and _may_swap_names(i, j, surely):
+            before[j] |= 1 << i
+    return before
+
+
+def _surely_before(admits: Sequence[Admit], events: Sequence[Event]) -> list[int]:
+    """For each of *admits* the bits of those that the kubelet has surely met before it."""
     place = {(type(event), event.uid): position for position, event in enumerate(events)}
     before = [0] * len(admits)
     for (i, first), (j, second) in combinations(enumerate(admits), 2):
         left_at = place.get((Release, first.uid))
         is_over = left_at is not None and left_at < place[Admit, second.uid]
-        if is_over or not _may_overtake(first, second, told_apart):
+        if is_over or not _may_overtake(first, second):
             before[j] |= 1 << i
     return before
 
 
-def _may_overtake(first: Admit, second: Admit, told_apart: Collection[str]) -> bool:
+def _may_swap_names(i: int, j: int, before: Sequence[int]) -> bool:
+    """Whether in every order that has *j* before *i*, which is later in the ledger, these two can change places.
+
+    Only a third one between them can be in the way: one that is surely before *i*, and not before *j*, or surely after
+    *j*, and not after *i*.
+    """
+    is_before_i_only = before[i] & ~before[j]
+    is_after_j_only = any(after >> j & 1 and not after >> i & 1 for after in before[j + 1 :])
+    return not is_before_i_only and not is_after_j_only
+
+
+def _may_overtake(first: Admit, second: Admit) -> bool:
     """Whether the kubelet may have met *second* before *first*, which stands before it in the ledger."""
     if second.ordered and first.started_at is not None and first.started_at <= second.since:
         return False
     if first.unsure or not (first.ordered or second.ordered):
         return True
-    if first.pod.shape == second.pod.shape and not {first.uid, second.uid} & set(told_apart):
-        return False
     ages = first.pod.created_at, second.pod.created_at
     return ages[0] is not None and ages[1] is not None and ages[1] <= ages[0]
