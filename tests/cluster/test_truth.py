@@ -117,7 +117,7 @@ class Play:
             self.cluster.forget("n", pod.uid, self.now)
             return
         withstands_an_end = self.cluster.withstands_an_end("n", pod.uid, self.now)
-        if self.sudden and withstands_an_end is not None and not withstands_an_end():
+        if withstands_an_end is not None and not withstands_an_end():
             self.held_back += 1
             self.cluster.forget("n", pod.uid, self.now)
             return

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from extender.api.service import Service
-from extender.demo.nodes import Workload
+from extender.demo.nodes import SampleNode, Workload
 from extender.verbs.machines import Hardware
 from extender.verbs.refusals import Refusal
 from tests.contract.live import Client, cluster, until
@@ -27,6 +27,14 @@ GPU = "gpu-vendor.example/gpu"
 def live(tmp_path: Path) -> Iterator[Live]:
     with cluster(tmp_path, "node-a", "node-b") as running:
         yield running
+
+
+def _run(node: SampleNode, server: FakeApiServer, service: Service, client: Client) -> None:
+    """Its pods are known as running on it, and then it reports: in the other order they would be in doubt."""
+    for pod in node.pods:
+        server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": node.name}})
+    until(lambda: all(service.pods.node_of(pod["metadata"]["uid"]) == node.name for pod in node.pods))
+    client.report(report_of(node))
 
 
 def _create(server: FakeApiServer, name: str, cpu: int = 4, node: str = "") -> Json:
@@ -66,12 +74,10 @@ def test_a_pod_is_bound_and_its_room_is_taken(live: Live) -> None:
 
 def test_the_filter_of_the_next_pod_may_come_before_the_bind_of_the_last(live: Live) -> None:
     """Both pods pass filter for the last slot; bind decides, and says so."""
-    server, _, client = live
+    server, service, client = live
     full = [Workload(name="w", resources={"cpu": 16, "memory": "1Gi"})]
     node = sample("node-a", workloads=full)
-    for pod in node.pods:
-        server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "node-a"}})
-    client.report(report_of(node))
+    _run(node, server, service, client)
     first, second = _create(server, "first", 10), _create(server, "second", 10)
     assert client.filter(first, "node-a")["NodeNames"] == ["node-a"]
     assert client.filter(second, "node-a")["NodeNames"] == ["node-a"]
@@ -279,9 +285,7 @@ def test_a_pod_is_held_back_for_a_while_where_it_would_not_fit_if_another_one_ha
     """We hear of an end some time after it; just after an outage long after it, so then caution has no end."""
     server, service, client = live
     node = sample("node-a", workloads=[Workload(name="w", resources=FULL)])
-    for running in node.pods:
-        server.pods.create({**running, "spec": {**running["spec"], "nodeName": "node-a"}})
-    client.report(report_of(node))
+    _run(node, server, service, client)
     fragile, plain = server.pods.create(_fragile()), _create(server, "plain", 2)
     for pod in (fragile, plain):
         assert client.filter(pod, "node-a")["NodeNames"] == ["node-a"]
@@ -307,9 +311,7 @@ def test_a_pod_that_was_held_back_from_a_node_is_offered_others_for_a_while(tmp_
     large = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=16, threads=2, memory_gib=64, distances=(10, 21))
     with cluster(tmp_path, "node-a", "node-b") as (server, service, client):
         node = sample("node-a", workloads=[Workload(name="w", resources=FULL)])
-        for running in node.pods:
-            server.pods.create({**running, "spec": {**running["spec"], "nodeName": "node-a"}})
-        client.report(report_of(node))
+        _run(node, server, service, client)
         client.report(report_of(sample("node-b", hardware=large)))
         fragile = server.pods.create(_fragile())
         before = client.filter(fragile, "node-a", "node-b")
@@ -333,9 +335,7 @@ def test_a_pod_that_was_held_back_from_a_node_is_offered_others_for_a_while(tmp_
 def test_nothing_is_held_back_from_a_node_whose_verdicts_only_rank(live: Live) -> None:
     server, service, client = live
     node = sample("node-a", workloads=[Workload(name="w", resources=FULL)])
-    for running in node.pods:
-        server.pods.create({**running, "spec": {**running["spec"], "nodeName": "node-a"}})
-    client.report(report_of(node))
+    _run(node, server, service, client)
     service.cluster.set_distrusted("node-a", service.clock(), distrusted=True)
     fragile = server.pods.create(_fragile())
     client.filter(fragile, "node-a")
