@@ -40,7 +40,7 @@ MAX_UNSURE: Final = 4
 """Pods that may be gone, or started, of which every combination is followed."""
 MAX_ENDS: Final = 64
 """Pods of which `withstands_an_end` asks what if they had ended."""
-MAX_END_ADMISSIONS: Final = 512
+MAX_END_ADMISSIONS: Final = 128
 """Admissions replayed for that."""
 
 
@@ -49,14 +49,13 @@ class Following:
     """What follows: every state that the next pod can meet (never empty), told apart by what they answer.
 
     `complete` False: there were more. `verdicts`: what the replay says of each pod on its way, by UID, one for each way
-    it can go. `one_order`: the kubelet meets the pods on their way as they were bound. `admissions`: replayed for this.
+    it can go. `one_order`: the kubelet meets the pods on their way as they were bound.
     """
 
     states: tuple[ManagerState, ...]
     complete: bool = True
     verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
     one_order: bool = True
-    admissions: int = 0
 
     @property
     def refused(self) -> frozenset[str]:
@@ -75,12 +74,17 @@ def follow(
     doubtful: Collection[str] = (),
 ) -> Following:
     """The states that follow from *reported*. *ghosts*: pods in it that no longer exist; *doubtful*: that may not."""
-    out = {*ledger.left, *ghosts, *(admit.uid for admit in ledger.admits)}
-    state = release_pods(reported, sorted(out & reported.pod_uids))
+    state = _without_what_left(reported, ledger, ghosts)
     leaving = ledger.may_be_gone(now) | frozenset(doubtful)
     if not ledger.events and not leaving and not ledger.starting:
         return Following(states=(state,))
     return _Walk(kubelet, ledger, leaving, now).from_state(state)
+
+
+def _without_what_left(reported: ManagerState, ledger: Ledger, ghosts: Collection[str]) -> ManagerState:
+    """Where the walk begins; pods on their way that the report shows in part are taken out, too."""
+    out = {*ledger.left, *ghosts, *(admit.uid for admit in ledger.admits)}
+    return release_pods(reported, sorted(out & reported.pod_uids))
 
 
 def withstands_an_end(
@@ -96,31 +100,54 @@ def withstands_an_end(
     """Whether a pod on its way is also surely admitted if any one other has ended, at any moment, that nobody told of.
 
     And those that it may overtake as surely as before. Looks at `MAX_ENDS` others at most, as long as that takes no
-    more than `MAX_END_ADMISSIONS`. Arguments as of `follow`.
+    more than about `MAX_END_ADMISSIONS` replays. Arguments as of `follow`.
     """
-    admitted = {admit.uid for admit in ledger.admits}
-    is_alone = admitted == {uid}  # then all that counts is whether the other one has ended before it
-    refused = (
-        frozenset() if is_alone else follow(kubelet, reported, ledger, now, ghosts=ghosts, doubtful=doubtful).refused
-    )
-    known = {*ghosts, *doubtful, *ledger.left, *ledger.may_be_gone(now)}
-    admissions = 0
-    for other in islice(sorted((reported.pod_uids | admitted) - known - {uid}), MAX_ENDS):
-        gone, maybe = ({other}, ()) if is_alone else ((), {other})
-        following = follow(kubelet, reported, ledger, now, ghosts={*ghosts, *gone}, doubtful={*doubtful, *maybe})
+    start, leaving, replays = _without_what_left(reported, ledger, ghosts), ledger.may_be_gone(now), _Replays()
+    leaving |= frozenset(doubtful)
+
+    def walk(state: ManagerState, *ended: str) -> Following:
+        return _Walk(kubelet, ledger, leaving.union(ended), now, replays).from_state(state)
+
+    others = (start.pod_uids | {admit.uid for admit in ledger.admits}) - leaving - ledger.left.keys() - {uid}
+    is_alone = all(admit.uid == uid for admit in ledger.admits)  # then an end counts before it only
+    refused = frozenset() if is_alone else walk(start).refused
+    for other in islice(sorted(others), MAX_ENDS):
+        following = walk(release_pods(start, (other,))) if is_alone else walk(start, other)
         endangered = frozenset({uid}) if following.one_order else following.refused - refused | {uid}
         if not following.complete or following.refused & endangered:
             return False
-        admissions += following.admissions
-        if admissions >= MAX_END_ADMISSIONS:
+        if replays.count >= MAX_END_ADMISSIONS:
             break
     return True
+
+
+class _Replays:
+    """Admissions replayed: several walks from one state have many in common. `count`: states replayed from."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._known: Final[dict[tuple[int, str, int], tuple[ManagerState, tuple[Outcome, ...]]]] = {}
+
+    def admit_in_all(
+        self, kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, max_replays: int
+    ) -> tuple[Outcome, ...]:
+        """As `branches.admit_in_all`; what is known of a state is kept with it, so that its id stays its own."""
+        key = (id(states[0]), request.uid, max_replays)
+        if len(states) == 1 and key in self._known:
+            return self._known[key][1]
+        self.count += len(states)
+        outcomes = admit_in_all(kubelet, states, request, max_replays=max_replays)
+        if len(states) == 1:
+            self._known[key] = states[0], outcomes
+        return outcomes
 
 
 class _Walk:
     """From one state through all that may have happened since."""
 
-    def __init__(self, kubelet: Kubelet, ledger: Ledger, leaving: frozenset[str], now: float) -> None:
+    def __init__(
+        self, kubelet: Kubelet, ledger: Ledger, leaving: frozenset[str], now: float, replays: _Replays | None = None
+    ) -> None:
         requests = {admit.uid: resolve(admit.pod, kubelet.rules) for admit in ledger.admits}
         self.kubelet: Final = kubelet
         self.events: Final = ledger.events
@@ -128,6 +155,7 @@ class _Walk:
         self.admits: Final = [admit for admit in ledger.admits if admit.uid in self.requests]
         self.released: Final = frozenset(e.uid for e in ledger.events if isinstance(e, Release) and e.due <= now)
         self.leaving: Final = leaving
+        self.replays: Final = replays or _Replays()
         self.starting: Final = {uid: resolve(pod, kubelet.rules) for uid, pod in ledger.starting.items()}
         if kubelet.memory_static:
             self.starting.update(
@@ -155,7 +183,6 @@ class _Walk:
             complete=self.complete,
             verdicts=self._told(),
             one_order=self.one_order,
-            admissions=MAX_ADMISSIONS - self.admissions_left,
         )
 
     def _one_more(
@@ -195,7 +222,7 @@ class _Walk:
         outcomes: list[Outcome] = []
         for group in alike.values():
             replays = max(len(group), MAX_REPLAYS * len(group) // len(states))
-            outcomes += admit_in_all(self.kubelet, tuple(group), request, max_replays=replays)
+            outcomes += self.replays.admit_in_all(self.kubelet, tuple(group), request, replays)
         return tuple(outcomes)
 
     def _by_now(self, states: tuple[ManagerState, ...], leaving: frozenset[str]) -> tuple[ManagerState, ...]:

@@ -216,7 +216,13 @@ class Play:
             self.report(state)
 
     def report(self, state: ManagerState) -> None:
+        """What the kubelet writes down: not what the pod admitted last could still reuse."""
         self.sequence += 1
+        state = ManagerState(
+            cpu=replace(state.cpu, reusable=("", 0)),
+            memory=replace(state.memory, reusable=("", {})),
+            devices=replace(state.devices, reusable=("", {})),
+        )
         observation = Observation(
             node_name="n",
             boot_id="b",
