@@ -123,8 +123,9 @@ class Metrics:
         )
         self.binds = self._counter(
             "binds",
-            "Bind calls: `bound`, `unsure` (no answer of the API server), `refused` (no longer fits), `conflict`, "
-            "`not_found`, `unknown_pod`, `unknown_node`, `busy`, `standby`, `no_access`, `invalid`, `failed`.",
+            "Bind calls: `bound`, `unsure` (no answer of the API server), `refused` (no longer fits), `unsettled` "
+            "(what else happens on the node decides: held back), `conflict`, `not_found`, `unknown_pod`, "
+            "`unknown_node`, `busy`, `standby`, `no_access`, `invalid`, `failed`.",
             ("outcome",),
         )
 

@@ -66,7 +66,7 @@ def look_up(args: ExtenderBindingArgs, pod: Pod | None, bound_to: str | None) ->
 
 def unsettled() -> Unbound:
     """The answer where what else happens on the node just now may decide."""
-    return Unbound(f"{Refusal.UNSETTLED.text}; {AGAIN}", "refused")
+    return Unbound(f"{Refusal.UNSETTLED.text}; {AGAIN}", "unsettled")
 
 
 def gate(judgement: Judgement) -> Unbound | None:

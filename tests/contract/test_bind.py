@@ -293,6 +293,8 @@ def test_a_pod_is_held_back_for_a_while_where_it_would_not_fit_if_another_one_ha
     error = client.bind(fragile, "node-a")
     assert "pods coming to or leaving the node decide" in error
     assert service.cluster.pods_in_flight == 0
+    _, metrics = client.call("GET", "/metrics")
+    assert b'numa_extender_binds_total{outcome="unsettled"} 1.0' in metrics
     assert client.bind(plain, "node-a") == ""
     server.pods.delete("plain")
     until(lambda: service.cluster.pods_in_flight == 0)
