@@ -19,7 +19,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-import yaml
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -34,6 +33,7 @@ from tests.bench.filter_http import (
     node_names,
     server,
 )
+from tests.contract.live import kubeconfig
 from tests.reports import args_of, pod_of, report_of, sample
 
 NODES = 5000
@@ -55,7 +55,7 @@ def run(console: Console) -> None:
             _send(kubernetes, "POST", "/api/v1/nodes", {"metadata": {"name": node.name}})
             for number, pod in enumerate(node.pods):
                 _send(kubernetes, "POST", "/api/v1/namespaces/demo/pods", _running(node.name, number, pod))
-        os.environ["NUMA_EXTENDER_KUBECONFIG"] = str(_kubeconfig(Path(directory), api))
+        os.environ["NUMA_EXTENDER_KUBECONFIG"] = str(kubeconfig(Path(directory), api))
         try:
             with server() as port:
                 connection = http.client.HTTPConnection("127.0.0.1", port)
@@ -75,20 +75,6 @@ def _api_server() -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.terminate()
-
-
-def _kubeconfig(directory: Path, url: str) -> Path:
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path = directory / "kubeconfig"
-    path.write_text(yaml.safe_dump(document))
-    return path
 
 
 def _wait_ready(connection: http.client.HTTPConnection) -> None:

@@ -71,13 +71,14 @@ def cluster(directory: Path, *nodes: str, **settings: Any) -> Iterator[tuple[Fak
     with FakeApiServer(bookmark_seconds=0.2) as server:
         for name in nodes:
             server.nodes.create({"metadata": {"name": name}})
-        service = make_service(Settings(port=0, kubeconfig=_kubeconfig(directory, server.url), **settings))
+        service = make_service(Settings(port=0, kubeconfig=kubeconfig(directory, server.url), **settings))
         with serving(service) as url, closing(Client(url)) as client:
             until(lambda: client.call("GET", "/readyz")[0] == 200)
             yield server, service, client
 
 
-def _kubeconfig(directory: Path, url: str) -> Path:
+def kubeconfig(directory: Path, url: str) -> Path:
+    """A file that leads to an API server which asks nobody who they are."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
