@@ -19,9 +19,10 @@ from starlette.requests import ClientDisconnect
 
 from extender.api.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.limits import LimitError
-from extender.api.locks import NodeLocks
+from extender.api.locks import NodeLocks, Shares
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
+from extender.cluster.following import MAX_END_ADMISSIONS, MAX_ENDS
 from extender.replay.pod import Pod
 from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up, unsettled
 from extender.verbs.judge import INDIFFERENT, Judgement
@@ -37,7 +38,7 @@ _MAX_LOOKS: Final = 5
 def binding_router(service: Service) -> APIRouter:
     """POST /scheduler/bind."""
     router = APIRouter(prefix="/scheduler", tags=["scheduler"])
-    locks = NodeLocks()
+    locks, replays = NodeLocks(), Shares(MAX_END_ADMISSIONS, MAX_ENDS)
 
     @router.post(
         "/bind",
@@ -52,7 +53,7 @@ def binding_router(service: Service) -> APIRouter:
         outcome, kind = "failed", "failed"
         try:
             args = parse_binding(await read_body(request, service.settings.max_body_bytes))
-            done = await _bind(service, locks, args)
+            done = await _bind(service, locks, replays, args)
             outcome, kind = "answered", done.kind if isinstance(done, Unbound) else type(done).__name__.lower()
             error = "" if isinstance(done, Bound) else f"numa-extender: {done.reason}"
         except ClientDisconnect:  # nobody is left to answer, and nothing was begun: the body had not come
@@ -74,17 +75,17 @@ def binding_router(service: Service) -> APIRouter:
     return router
 
 
-async def _bind(service: Service, locks: NodeLocks, args: ExtenderBindingArgs) -> BindOutcome:
+async def _bind(service: Service, locks: NodeLocks, replays: Shares, args: ExtenderBindingArgs) -> BindOutcome:
     if service.link.binder is None:
         return Unbound("this extender has no access to the API server: leave `bindVerb` out", "no_access")
     try:
         async with locks.hold(args.Node, service.settings.bind_seconds):
-            return await _bind_locked(service, args)
+            return await _bind_locked(service, replays, args)
     except TimeoutError:
         return Unbound(f"other pods are being bound to {args.Node}; {AGAIN}", "busy")
 
 
-async def _bind_locked(service: Service, args: ExtenderBindingArgs) -> BindOutcome:
+async def _bind_locked(service: Service, replays: Shares, args: ExtenderBindingArgs) -> BindOutcome:
     pod = look_up(args, service.pods.get(args.PodUID), service.pods.node_of(args.PodUID))
     if not isinstance(pod, Pod):
         return pod
@@ -92,20 +93,24 @@ async def _bind_locked(service: Service, args: ExtenderBindingArgs) -> BindOutco
         return Unbound(f"there is no node {args.Node}", "unknown_node")
     if service.cluster.ledger(args.Node).find(pod.uid) is None:
         judgement = await _judge(service, pod, args.Node)
-        refused = gate(judgement) or await _assume(service, pod, args.Node, is_replayed=judgement.merit is not None)
+        is_replayed = judgement.merit is not None
+        refused = gate(judgement) or await _assume(service, replays if is_replayed else None, pod, args.Node)
         if refused is not None:
             LOG.info("bind refused pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, args.Node, refused.reason)
             return refused
     return await _write(service, pod, args.Node)
 
 
-async def _assume(service: Service, pod: Pod, node_name: str, *, is_replayed: bool) -> Unbound | None:
-    """Take the room; why not, if what else happens on the node may turn out badly for the pod or another one."""
+async def _assume(service: Service, replays: Shares | None, pod: Pod, node_name: str) -> Unbound | None:
+    """Take the room; why not, if what else happens on the node may turn out badly for the pod or another one.
+
+    *replays*: to look for that; None for a pod that was not replayed at all.
+    """
     is_safe = service.cluster.assume(node_name, pod, service.clock())
     if not service.settings.doubts.refuses_chances:
         return None
     try:
-        if is_safe and (not is_replayed or await _may_go(service, pod, node_name)):
+        if is_safe and (replays is None or await _may_go(service, replays, pod, node_name)):
             return None
     except BaseException:
         service.cluster.forget(node_name, pod.uid, service.clock())
@@ -114,13 +119,14 @@ async def _assume(service: Service, pod: Pod, node_name: str, *, is_replayed: bo
     return unsettled()
 
 
-async def _may_go(service: Service, pod: Pod, node_name: str) -> bool:
+async def _may_go(service: Service, replays: Shares, pod: Pod, node_name: str) -> bool:
     """Whether no single end of another pod matters, or the pod was held back for long enough; and it fits as before."""
     now = service.clock()
-    withstands_an_end = service.cluster.withstands_an_end(node_name, pod.uid, now)
-    if withstands_an_end is None:
-        return True
-    withstands = await service.offload(withstands_an_end)
+    with replays.share() as max_admissions:
+        withstands_an_end = service.cluster.withstands_an_end(node_name, pod.uid, now, max_admissions)
+        if withstands_an_end is None:
+            return True
+        withstands = await service.offload(withstands_an_end)
     if not service.cluster.is_admitted(node_name, pod.uid):  # the node has changed meanwhile
         return False
     if withstands:

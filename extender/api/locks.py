@@ -1,8 +1,9 @@
-"""One lock for each node that somebody is binding to."""
+"""What bindings that are under way at the same time share: a lock for each node, and an amount of work."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
 
 
 class NodeLocks:
@@ -32,3 +33,21 @@ class NodeLocks:
                 del self._locks[name]
             else:
                 self._locks[name] = (lock, users - 1)
+
+
+class Shares:
+    """An amount that is shared by all who are at work at the same time; nobody gets less than *least*."""
+
+    def __init__(self, total: int, least: int) -> None:
+        self._total: Final = total
+        self._least: Final = least
+        self._at_work = 0
+
+    @contextmanager
+    def share(self) -> Iterator[int]:
+        """What one gets who begins now."""
+        self._at_work += 1
+        try:
+            yield max(self._least, self._total // self._at_work)
+        finally:
+            self._at_work -= 1

@@ -40,8 +40,8 @@ MAX_UNSURE: Final = 4
 """Pods that may be gone, or started, of which every combination is followed."""
 MAX_ENDS: Final = 64
 """Pods of which `withstands_an_end` asks what if they had ended."""
-MAX_END_ADMISSIONS: Final = 128
-"""Admissions replayed for that."""
+MAX_END_ADMISSIONS: Final = 512
+"""Admissions replayed for that, by all that ask at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +96,12 @@ def withstands_an_end(
     *,
     ghosts: Collection[str] = (),
     doubtful: Collection[str] = (),
+    max_admissions: int = MAX_END_ADMISSIONS,
 ) -> bool:
     """Whether a pod on its way is also surely admitted if any one other has ended, at any moment, that nobody told of.
 
     And those that it may overtake as surely as before. Looks at `MAX_ENDS` others at most, as long as that takes no
-    more than about `MAX_END_ADMISSIONS` replays. Arguments as of `follow`.
+    more than about *max_admissions* replays. Arguments as of `follow`.
     """
     start, leaving, replays = _without_what_left(reported, ledger, ghosts), ledger.may_be_gone(now), _Replays()
     leaving |= frozenset(doubtful)
@@ -116,7 +117,7 @@ def withstands_an_end(
         endangered = frozenset({uid}) if following.one_order else following.refused - refused | {uid}
         if not following.complete or following.refused & endangered:
             return False
-        if replays.count >= MAX_END_ADMISSIONS:
+        if replays.count >= max_admissions:
             break
     return True
 

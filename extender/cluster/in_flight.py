@@ -131,7 +131,9 @@ class InFlight:
             return True
         return node.following.complete and uid not in node.following.refused
 
-    def withstands_an_end(self, observation: Observation, uid: str, now: float) -> Callable[[], bool] | None:
+    def withstands_an_end(
+        self, observation: Observation, uid: str, now: float, max_admissions: int
+    ) -> Callable[[], bool] | None:
         """See `following.withstands_an_end`; None where the replay says nothing of the pod. Any thread may call it."""
         node, kubelet, state = self._nodes.get(observation.node_name), observation.kubelet, observation.state
         if node is None or node.following is None or uid not in node.following.verdicts:
@@ -139,7 +141,15 @@ class InFlight:
         if kubelet is None or state is None:
             return None
         return partial(
-            withstands_an_end, kubelet, state, node.ledger, uid, now, ghosts=node.ghosts, doubtful=node.doubtful
+            withstands_an_end,
+            kubelet,
+            state,
+            node.ledger,
+            uid,
+            now,
+            ghosts=node.ghosts,
+            doubtful=node.doubtful,
+            max_admissions=max_admissions,
         )
 
     def forget(self, name: str, uid: str) -> bool:

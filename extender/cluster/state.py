@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Final
 
 from extender.cluster.classes import AWAITED, UNKNOWN, ClassTable, NodeClass
+from extender.cluster.following import MAX_END_ADMISSIONS
 from extender.cluster.in_flight import InFlight, Patience, Settled, ignore
 from extender.cluster.ledger import Ledger
 from extender.cluster.node import REMEMBERED_BOOTS, NodeRecord, Observation
@@ -229,7 +230,9 @@ class ClusterState:
         """Whether all that is foretold of a pod on its way is that it is admitted; True if nothing is."""
         return name in self._distrusted or self._in_flight.is_admitted(name, uid)
 
-    def withstands_an_end(self, name: str, uid: str, now: float) -> Callable[[], bool] | None:
+    def withstands_an_end(
+        self, name: str, uid: str, now: float, max_admissions: int = MAX_END_ADMISSIONS
+    ) -> Callable[[], bool] | None:
         """Tells whether a pod on its way is admitted whichever one other pod has ended; None: nothing to ask.
 
         A pure question about the present, which takes long on nodes with many pods: any thread may ask it.
@@ -237,7 +240,7 @@ class ClusterState:
         record = self._nodes.get(name)
         if record is None or name in self._distrusted:
             return None
-        return self._in_flight.withstands_an_end(record.observation, uid, now)
+        return self._in_flight.withstands_an_end(record.observation, uid, now, max_admissions)
 
     def forget(self, name: str, uid: str, now: float) -> None:
         """Our binding failed for certain: its room is free again."""

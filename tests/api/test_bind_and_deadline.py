@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from extender.api.barrier import Barrier
-from extender.api.locks import NodeLocks
+from extender.api.locks import NodeLocks, Shares
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.demo.nodes import Workload
@@ -196,3 +197,15 @@ def test_one_at_a_time_for_each_node_and_no_lock_is_left_behind() -> None:
         assert len(locks) == 0
 
     asyncio.run(story())
+
+
+def test_who_is_at_work_shares_what_there_is() -> None:
+    shares = Shares(512, least=64)
+    with shares.share() as alone, shares.share() as second:
+        with ExitStack() as others:
+            parts = [others.enter_context(shares.share()) for _ in range(20)]
+        with shares.share() as third:
+            pass
+
+    assert (alone, second, third) == (512, 256, 170)
+    assert parts[-1] == 64
