@@ -61,13 +61,15 @@ export class Detail {
   /** Ask this node about the pod, with the story behind the answer. */
   async ask() {
     this.answer = null;
-    if (state.manifest && this.node) {
+    const { manifest } = state;
+    if (manifest && this.node) {
       try {
         const rest = { nodes: [this.name], explain: true };
-        const reply = await ask("/v1/what-if", "pod", state.manifest, rest, this.control.signal);
+        const reply = await ask("/v1/what-if", "pod", manifest, rest, this.control.signal);
+        if (manifest !== state.manifest) return; // the pod is another one by now, or cleared: a later call shows that
         this.answer = reply.nodes[0];
       } catch (error) {
-        if (this.control.signal.aborted) return;
+        if (this.control.signal.aborted || manifest !== state.manifest) return;
         if (!(error instanceof ApiError)) throw error;
         fill(this.verdict, h("p", { class: "error" }, error.message));
         return;
