@@ -1,8 +1,11 @@
 """Names are text, whatever they look like; and what the page does when the service does not do its part."""
 
+import json
+
 import httpx
 from playwright.sync_api import Page, Route, expect
 
+from tests.reports import pod_of
 from tests.web.cluster import HOSTILE
 
 
@@ -101,3 +104,26 @@ def test_a_service_that_is_gone_is_told_about(page: Page, hostile: str) -> None:
     page.get_by_role("button", name="Where would it land?").click()
 
     expect(page.locator("#ask-error")).to_have_text("The service does not answer. Is it running?")
+
+
+def test_an_answer_that_comes_after_its_pod_was_cleared_is_not_shown(page: Page, hostile: str) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if "explain" in (route.request.post_data or ""):
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/v1/what-if", hold)
+    page.goto(f"{hostile}/#/nodes/hostile")
+    with page.expect_request(lambda request: "explain" in (request.post_data or "")):
+        page.get_by_label("Pod or workload").fill(json.dumps(pod_of(2)))
+        page.get_by_role("button", name="Where would it land?").click()
+    page.get_by_role("button", name="Clear").click()
+    expect(page.locator("#headline")).to_be_empty()
+    with page.expect_response("**/v1/what-if"):
+        held[0].continue_()
+    page.wait_for_timeout(300)
+
+    assert page.get_by_role("region", name="What this node answers to the pod").count() == 0
