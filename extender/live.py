@@ -28,10 +28,13 @@ from extender.kube.running import WatchedPods
 from extender.kube.surroundings import WatchedSurroundings
 from extender.kube.topologies import TopologyFeed, watch_topologies
 from extender.kube.watch import Watch, WatchSettings
+from extender.settings import Settings
 from extender.verbs.bind import BindOutcome, Bound, Unbound, Unsure
 
 LOG: Final = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 1.0
+IDLE_SHARE: Final = 0.8
+"""Of the silence that makes nodes stale: a quiet stream is opened again before, and that is a sign of life."""
 T = TypeVar("T")
 
 
@@ -141,6 +144,11 @@ class Live:
         self._running.apply_budgets(batch)
 
 
+def watch_settings(settings: Settings) -> WatchSettings:
+    """The times of the watches."""
+    return WatchSettings(idle_seconds=min(120.0, IDLE_SHARE * settings.watch_silent_seconds))
+
+
 @asynccontextmanager
 async def connected(
     service: Service, access: Access | None = None, settings: WatchSettings | None = None
@@ -150,9 +158,10 @@ async def connected(
     Raises:
         AccessError: there is no way to the API server.
     """
+    settings = settings or watch_settings(service.settings)
     client = KubeClient(access or discover(service.settings.kubeconfig))
     binder = AsyncBinder(Binder(client, timeout_seconds=service.settings.bind_seconds))
-    live = Live(service, client, settings or WatchSettings())
+    live = Live(service, client, settings)
     service.link.binder = Bindings(binder)
     live.start()
     checking = asyncio.create_task(live.keep_checking())

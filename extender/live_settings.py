@@ -59,7 +59,10 @@ class LiveSettings(BaseSettings):
         "would have the kubelet refuse it: we hear of ends a moment late. Meanwhile it is tried on other nodes, too.",
     )
     watch_silent_seconds: float = Field(
-        default=150.0, gt=0, description="Silence of the API server after which every node counts as stale."
+        default=150.0,
+        gt=0,
+        description="Without a sign of life of the API server for so long, every node counts as stale. A quiet watch "
+        "is opened again after four fifths of this (120 s at most), and that the server accepts it is a sign of life.",
     )
     max_remembered_pods: int = Field(
         default=50_000, ge=100, description="Pods of filter calls, kept for their bind calls; about 1 kB each."

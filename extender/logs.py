@@ -7,7 +7,9 @@ Laws of this file
 
 import logging
 import re
+import threading
 import uuid
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -16,6 +18,8 @@ import orjson
 
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("request_id", default="")
 """Of the request that is being answered; empty outside of requests. Worker threads inherit it."""
+FAULT_SECONDS: Final = 60.0
+"""Between two warnings about one fault that lasts."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -56,6 +60,45 @@ class JSONFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return orjson.dumps({key: _encodable(value) for key, value in line.items()}).decode()
+
+
+class FaultLog:
+    """Lines about one fault that may last: a WARNING at most once a minute, and one INFO line when it is over.
+
+    What comes in between is logged as DEBUG. *subject*: what is at fault, the beginning of each line. *clock*:
+    monotonic seconds. Thread-safe.
+    """
+
+    def __init__(self, log: logging.Logger, subject: str, clock: Callable[[], float]) -> None:
+        self._log, self._subject, self._clock = log, subject, clock
+        self._lock = threading.Lock()
+        self._warned_at = float("-inf")
+        self._is_warned = False
+        self._unsaid = 0
+
+    def failed(self, message: str, *values: object) -> None:
+        """It failed once more."""
+        with self._lock:
+            now = self._clock()
+            is_due = now - self._warned_at >= FAULT_SECONDS
+            unsaid = self._unsaid
+            if is_due:
+                self._warned_at, self._is_warned, self._unsaid = now, True, 0
+            else:
+                self._unsaid += 1
+        more = f" ({unsaid} more since the last such line)" if is_due and unsaid else ""
+        self._log.log(
+            logging.WARNING if is_due else logging.DEBUG, f"%s: {message}%s", self._subject, *values, more, stacklevel=2
+        )
+
+    def ended(self) -> None:
+        """It works. Says so if the last warning has not been followed by this yet."""
+        if not self._is_warned:
+            return
+        with self._lock:
+            was_warned, self._is_warned = self._is_warned, False
+        if was_warned:
+            self._log.info("%s: works again", self._subject, stacklevel=2)
 
 
 def set_up_logging(level: str, form: Literal["text", "json"] = "text") -> None:

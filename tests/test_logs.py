@@ -6,7 +6,7 @@ import sys
 import orjson
 import pytest
 
-from extender.logs import REQUEST_ID, JSONFormatter, TextFormatter, request_id_from
+from extender.logs import REQUEST_ID, FaultLog, JSONFormatter, TextFormatter, request_id_from
 
 
 def record(message: str, *arguments: object, failed: bool = False) -> logging.LogRecord:
@@ -50,3 +50,31 @@ def test_json_is_one_object_a_line_with_request_and_traceback() -> None:
     assert document["message"] == "defect name=a\n?"
     assert (document["level"], document["request_id"]) == ("warning", "abc")
     assert "ValueError: invalid" in document["exception"]
+
+
+def test_a_fault_that_lasts_is_one_warning_a_minute_and_one_line_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "parts")
+    seconds = iter(range(0, 10_000, 10))
+    fault = FaultLog(logging.getLogger("parts"), "the lease", lambda: next(seconds))
+    fault.ended()
+    for attempt in range(12):  # 0 s to 110 s
+        fault.failed("attempt %d", attempt)
+    fault.ended()
+    fault.ended()
+
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "the lease: attempt 0"),
+        ("WARNING", "the lease: attempt 6 (5 more since the last such line)"),
+        ("INFO", "the lease: works again"),
+    ]
+
+
+def test_a_fault_that_comes_and_goes_is_not_told_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "parts")
+    seconds = iter(range(100))
+    fault = FaultLog(logging.getLogger("parts"), "the lease", lambda: next(seconds))
+    for _ in range(50):
+        fault.failed("no answer")
+        fault.ended()
+
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]

@@ -27,6 +27,7 @@ from urllib3.exceptions import (
     NameResolutionError,
     NewConnectionError,
     ProtocolError,
+    ReadTimeoutError,
 )
 
 from extender.kube.access import Access, Credentials
@@ -191,10 +192,15 @@ class KubeClient:
         return b"".join(pieces)
 
 
+class SilentStreamError(NoReplyError):
+    """An open watch brought no byte for its `idle_seconds`. On a quiet resource that is no fault."""
+
+
 class Stream:
     """An open watch: iterate over its bytes as they come; `abort` from any thread ends the iteration.
 
-    Ends when the server closes; raises NoReplyError when the stream breaks or stays silent for too long.
+    Ends when the server closes. Raises SilentStreamError when it stays silent for too long, and NoReplyError when it
+    breaks.
     """
 
     def __init__(self, reply: urllib3.BaseHTTPResponse) -> None:
@@ -207,6 +213,8 @@ class Stream:
         try:
             while piece := self._reply.read1(_READ_BYTES):
                 yield piece
+        except ReadTimeoutError as error:
+            raise SilentStreamError("the stream was silent for too long", maybe_done=True) from error
         except (HTTPError, OSError, ValueError) as error:
             raise NoReplyError(f"the stream broke: {error}", maybe_done=True) from error
 

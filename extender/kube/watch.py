@@ -5,9 +5,14 @@ time), tell the differences, watch from the list's resourceVersion, resume from 
 only when the server has lost or forgotten that version: HTTP 410, an ERROR event 410, a version too large for the
 server, or events older than what we have. Everything else is resumed after a wait with full jitter.
 
-Never hangs: each silence of a stream is bounded by `idle_seconds` (bookmarks come about once a minute), each stream by
-its `timeoutSeconds`, which we also enforce ourselves. A consumer that raises ends the watch for good
-(`status().broken`): the two no longer agree, and only a restart mends that.
+Never hangs: each silence of a stream is bounded by `idle_seconds`, each stream by its `timeoutSeconds`, which we also
+enforce ourselves. A consumer that raises ends the watch for good (`status().broken`): the two no longer agree, and only
+a restart mends that.
+
+A silent stream is no fault. Bookmarks come about once a minute, but API servers send none while their watch cache has
+seen no event of the resource, and older etcd versions do not report progress in between. The watch is then opened again
+at the same resourceVersion. A server that accepts it (status 200) has the history from that version on and sends what
+has happened since, so an accepted watch is a sign of life, as good as a bookmark.
 
 RBAC: `list` and `watch` on the resource.
 """
@@ -23,7 +28,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from extender.kube.backoff import Backoff
 from extender.kube.changes import Batch, Change, ConsumerGoneError, Mirror, batches
-from extender.kube.client import KubeClient, Stream
+from extender.kube.client import KubeClient, SilentStreamError, Stream
 from extender.kube.errors import ApiError, KubeError, NoReplyError
 from extender.kube.lines import (
     Bookmark,
@@ -36,6 +41,7 @@ from extender.kube.lines import (
     resource_version,
     went_back,
 )
+from extender.logs import FaultLog
 
 T = TypeVar("T")
 Decode = Callable[[Mapping[str, Any]], tuple[str, T] | None]
@@ -44,6 +50,9 @@ Deliver = Callable[[Batch[T]], None]
 """Called in the watch's thread, one batch after the other; the next is read when it returns."""
 
 _SHORT_SECONDS: Final = 1.0
+_STEADY_SECONDS: Final = 30.0
+"""A stream that was open for so long worked: when it breaks, the back-off starts anew. Proxies cut idle streams, the
+shortest after about a minute."""
 _log = logging.getLogger(__name__)
 
 
@@ -65,7 +74,7 @@ class Source:
 class WatchSettings:
     """`page_size`: objects a list page, each given `page_seconds`. `batch_size`: changes of a relist told at once.
 
-    `idle_seconds`: silence after which a stream counts as dead. `stream_seconds`: life asked for each stream, drawn
+    `idle_seconds`: silence after which a stream is opened again. `stream_seconds`: life asked for each stream, drawn
     between this and twice this so that streams do not end together.
     """
 
@@ -81,8 +90,9 @@ class WatchSettings:
 class WatchStatus:
     """How the watch is doing. Counters run from its start.
 
-    `silent_seconds`: since the server was last heard, by a list or a byte of a stream. `failures`: in a row. `broken`:
-    why the thread has ended for good; empty while it runs or was stopped.
+    `silent_seconds`: since the last sign of life of the server: a page of a list, an accepted watch, or a byte of one.
+    `failures`: since the server last accepted a watch. `broken`: why the thread has ended for good; empty while it runs
+    or was stopped.
     """
 
     synced: bool
@@ -124,6 +134,9 @@ class Watch(Generic[T]):
         self._version = ""
         self._heard_at = clock()
         self._lists = self._streams = self._events = self._skipped = self._failures = 0
+        self._waits = 0
+        """Waits of the back-off in a row. Unlike failures, it grows also while streams are accepted and end at once."""
+        self._faults = FaultLog(_log, f"watch of {source.path}", clock)
         self._last_error = self._broken = ""
 
     def start(self) -> None:
@@ -182,15 +195,16 @@ class Watch(Generic[T]):
 
     def _failed(self, error: KubeError) -> float:
         self._failures += 1
+        self._waits += 1
         self._last_error = str(error)
-        failures, retry_after = self._failures, None
+        waits, retry_after = self._waits, None
         if isinstance(error, ApiError):
             retry_after = error.retry_after_seconds
             if error.expired or error.ahead or error.status == 400:
                 self._version = ""
-                failures -= error.expired
-        delay = self._settings.backoff.delay_seconds(failures, self._random, retry_after_seconds=retry_after)
-        _log.warning("watch of %s: %s; again in %.1f s", self._source.path, error, delay)
+                waits -= error.expired
+        delay = self._settings.backoff.delay_seconds(waits, self._random, retry_after_seconds=retry_after)
+        self._faults.failed("%s; again in %.1f s", error, delay)
         return delay
 
     def _list(self) -> None:
@@ -236,12 +250,18 @@ class Watch(Generic[T]):
         seconds = self._settings.stream_seconds * (1.0 + self._random())
         events_before, started = self._events, self._clock()
         lines = LineReader()
-        with self._opened(seconds) as stream:
-            for piece in stream:
-                self._heard_at = self._clock()
-                self._apply(parse_events(lines.feed(piece)))
-                if self._heard_at - started > seconds + self._settings.idle_seconds:
-                    return
+        try:
+            with self._opened(seconds) as stream:
+                for piece in stream:
+                    self._heard_at = self._clock()
+                    self._apply(parse_events(lines.feed(piece)))
+                    if self._heard_at - started > seconds + self._settings.idle_seconds:
+                        return
+        except SilentStreamError:
+            return
+        finally:
+            if self._clock() - started >= _STEADY_SECONDS:
+                self._waits = 0
         if self._events == events_before and self._clock() - started < _SHORT_SECONDS:
             raise BrokenStreamError("the server closed the stream at once")
 
@@ -272,7 +292,7 @@ class Watch(Generic[T]):
                 change = self._mirror.remove(key) if isinstance(event, Delete) else self._mirror.upsert(key, value)
         self._version = version or self._version
         self._events += 1
-        self._failures = 0
+        self._waits = 0
         return change
 
     def _decoded(self, value: Any) -> tuple[str, T] | None:  # noqa: ANN401 - whatever the server sent
@@ -291,6 +311,9 @@ class Watch(Generic[T]):
         )
         stream = self._client.stream(self._source.path, query=query, idle_seconds=self._settings.idle_seconds)
         self._streams += 1
+        self._heard_at = self._clock()
+        self._failures = 0
+        self._faults.ended()
         with stream:
             with self._stream_lock:
                 self._stream = stream

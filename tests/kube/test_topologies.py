@@ -17,7 +17,8 @@ from extender.kube.access import plain
 from extender.kube.changes import Batch, Gone, Seen
 from extender.kube.client import KubeClient
 from extender.kube.topologies import TopologyFeed, TopologyRecord, decode_topology, watch_topologies
-from extender.live import connected
+from extender.kube.watch import WatchSettings
+from extender.live import connected, watch_settings
 from extender.replay.verdict import Certainty
 from extender.settings import Settings
 from extender.verbs.judge import Judgement, PodShape
@@ -79,10 +80,12 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def replica(server: FakeApiServer) -> AsyncIterator[Service]:
+async def replica(
+    server: FakeApiServer, settings: Settings = SETTINGS, watching: WatchSettings = QUICK
+) -> AsyncIterator[Service]:
     """A service that watches the API server."""
-    service = make_service(SETTINGS)
-    async with connected(service, plain(server.url), QUICK):
+    service = make_service(settings)
+    async with connected(service, plain(server.url), watching):
         yield service
 
 
@@ -106,6 +109,29 @@ def test_replicas_share_one_truth_through_the_api_server(server: FakeApiServer) 
             await until(lambda: answer(third, 14).refusal is Refusal.ALIGNMENT_NOW)
 
     asyncio.run(story())
+
+
+def test_no_node_is_stale_while_nothing_happens(server: FakeApiServer) -> None:
+    """15 streams in which nothing is sent, as in 30 minutes with streams of 120 s and a limit of 150 s."""
+
+    async def story() -> None:
+        server.bookmark_seconds = 3600.0
+        server.nodes.create({"metadata": {"name": "n1"}})
+        assert publish(server, report(EMPTY)) is Outcome.ACCEPTED
+        settings = SETTINGS.model_copy(update={"watch_silent_seconds": 1.5})
+        async with replica(server, settings, replace(QUICK, idle_seconds=0.2)) as service:
+            await until(lambda: answer(service, 14).certainty is Certainty.EXACT)
+            end = service.clock() + 4.0
+            while service.clock() < end:
+                assert answer(service, 14).certainty is Certainty.EXACT
+                await asyncio.sleep(0.05)
+
+    asyncio.run(story())
+
+
+def test_a_stream_is_opened_again_before_its_silence_makes_nodes_stale() -> None:
+    for seconds in (10.0, 150.0, 600.0):
+        assert watch_settings(Settings(watch_silent_seconds=seconds)).idle_seconds <= 0.8 * seconds
 
 
 def test_an_object_of_another_publisher_is_degraded_until_a_report_comes(server: FakeApiServer) -> None:

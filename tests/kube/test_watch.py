@@ -1,6 +1,10 @@
 """The watch against a server that misbehaves in one way at a time."""
 
+import logging
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import ClassVar
 
 import orjson
 import pytest
@@ -10,10 +14,20 @@ from extender.kube.backoff import Backoff
 from extender.kube.changes import Batch
 from extender.kube.client import KubeClient
 from extender.kube.pods import PodRecord, watch_pods
-from extender.kube.watch import WatchSettings
+from extender.kube.watch import Source, Watch, WatchSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.scripted import reply, scripted
 from tests.kube.watching import QUICK, Consumer, followed, pod, truth, until
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def test_lists_in_pages_and_then_follows(server: FakeApiServer, client: KubeClient) -> None:
@@ -346,3 +360,84 @@ def test_a_stream_that_outlives_its_time_is_left(server: FakeApiServer, client: 
 
         assert watch.status().failures == 0
     assert server.open_streams <= 1
+
+
+@contextmanager
+def timed(client: KubeClient, settings: WatchSettings, clock: Clock) -> Iterator[Watch[None]]:
+    """A running watch of budgets, of which there are none, by a clock of the test."""
+    watch: Watch[None] = Watch(
+        client,
+        Source(path="/apis/policy/v1/poddisruptionbudgets"),
+        decode=lambda _value: None,
+        deliver=lambda _batch: None,
+        settings=settings,
+        clock=clock,
+    )
+    watch.start()
+    try:
+        yield watch
+    finally:
+        assert watch.stop()
+
+
+def test_thirty_quiet_minutes_of_a_resource_without_bookmarks(
+    server: FakeApiServer, client: KubeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """15 streams of 120 s in which nothing is sent: that the server accepts the watch again is a sign of life."""
+    server.bookmark_seconds = 3600.0
+    clock = Clock()
+    with timed(client, WatchSettings(idle_seconds=0.1), clock) as watch:
+        for streams in range(1, 16):
+            until(lambda streams=streams: watch.status().streams == streams)  # type: ignore[misc]
+            until(lambda: watch.status().silent_seconds == 0.0)
+            clock.now += 120.0
+        until(lambda: watch.status().streams == 16)
+
+        assert (watch.status().lists, watch.status().failures) == (1, 0)
+        assert caplog.records == []
+
+
+class Recorded(Backoff):
+    """The back-off of QUICK; remembers how many failures in a row each wait was for."""
+
+    rows: ClassVar[list[int]] = []
+
+    def delay_seconds(
+        self, failures: int, random: Callable[[], float], *, retry_after_seconds: float | None = None
+    ) -> float:
+        self.rows.append(failures)
+        return QUICK.backoff.delay_seconds(failures, random, retry_after_seconds=retry_after_seconds)
+
+
+@pytest.mark.parametrize(("open_seconds", "rows"), [(60.0, [1, 1, 1, 1]), (2.0, [1, 2, 3, 4])])
+def test_only_streams_that_break_soon_make_the_waits_longer(
+    server: FakeApiServer, client: KubeClient, open_seconds: float, rows: list[int]
+) -> None:
+    server.bookmark_seconds = 3600.0
+    clock = Clock()
+    Recorded.rows.clear()
+    with timed(client, WatchSettings(backoff=Recorded()), clock) as watch:
+        for streams in range(1, 5):
+            until(lambda streams=streams: server.open_streams == 1 and watch.status().streams == streams)  # type: ignore[misc]
+            clock.now += open_seconds
+            server.break_streams()
+        until(lambda: watch.status().streams == 5)
+
+        assert Recorded.rows == rows
+
+
+def test_an_outage_is_one_warning_a_minute_and_its_end_one_line(
+    server: FakeApiServer, client: KubeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "extender")
+    server.faults.fail(10_000, 503)
+    with followed(client, Consumer()) as watch:
+        until(lambda: watch.status().failures > 5)
+        server.faults.clear()
+        assert watch.wait_synced(5)
+        until(lambda: watch.status().failures == 0)
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+
+    assert [level for level, _ in lines] == ["WARNING", "INFO"]
+    assert "scripted failure 503" in lines[0][1]
+    assert "works again" in lines[1][1]
