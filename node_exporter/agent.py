@@ -11,6 +11,7 @@ Laws of this file
 
 import hashlib
 import logging
+import math
 import random
 import threading
 import time
@@ -64,8 +65,16 @@ class _Held:
 class Agent:
     """Keeps one sink informed of one node, until stopped."""
 
-    def __init__(self, look: Look, sink: Sink, metrics: Metrics, cadence: Cadence) -> None:
+    def __init__(
+        self,
+        look: Look,
+        sink: Sink,
+        metrics: Metrics,
+        cadence: Cadence,
+        seconds_to_next_look: Callable[[], float] = lambda: math.inf,
+    ) -> None:
         self._look = look
+        self._seconds_to_next_look = seconds_to_next_look
         self._sink = sink
         self._metrics = metrics
         self._cadence = cadence
@@ -108,7 +117,7 @@ class Agent:
         )
         while not self._stop.is_set():
             retrying(self.publish)
-            self._wake.wait(max(0.0, self._heartbeat_due - time.monotonic()))
+            self._wake.wait(max(0.0, min(self._heartbeat_due - time.monotonic(), self._seconds_to_next_look())))
             self._stop.wait(max(0.0, self._last_look + self._cadence.spacing - time.monotonic()))
 
     def publish(self) -> Reply:

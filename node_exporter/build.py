@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from node_exporter.devices import Remembered, join_devices
 from node_exporter.observation import Observation
 from node_exporter.pods import join_pods, state_holdings
-from node_exporter.report import NodeReport, Pod, Problem
+from node_exporter.report import NodeReport, Pod, PodResourcesService, Problem
 from node_exporter.zones import build_zones
 
 NOTHING_REMEMBERED: Remembered = {}
@@ -17,12 +17,13 @@ def build_report(
     node_name: str,
     rules: Mapping[str, bool] | None = None,
     remembered: Remembered = NOTHING_REMEMBERED,
+    podresources_service: PodResourcesService | None = None,
     sequence: int = 0,
     observed_at: float = 0.0,
 ) -> NodeReport:
     """Put one observation into the published form.
 
-    `rules`: see `NodeReport`.
+    `rules` and `podresources_service`: see `NodeReport`.
     `remembered`: devices that earlier observations listed as healthy since the kubelet started, with their NUMA ids.
     `sequence` and `observed_at` are usually filled in by whoever sends the report.
     """
@@ -53,6 +54,7 @@ def build_report(
         zones=zones,
         problems=tuple(sorted({*problems, *zone_problems})),
         rules=dict(sorted((rules or {}).items())),
+        podresources=podresources_service,
     )
 
 

@@ -26,6 +26,26 @@ def is_there(path: Path) -> bool:
     return True
 
 
+def identity(path: Path) -> tuple[int, int] | None:
+    """Inode and time of change (ns) of what is at `path`: another file in its place has another one. None: nothing."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_ctime_ns
+
+
+def is_hidden(path: Path) -> bool:
+    """Whether we may not know what is at `path`."""
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def is_directory(path: Path) -> bool:
     """Whether `path` is a directory that we may know of."""
     try:

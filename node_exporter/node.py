@@ -1,5 +1,6 @@
 """The node as the agent sees it: all sources together, with what may be kept between two looks."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from node_exporter.build import build_report
 from node_exporter.devices import Remembered, remember
+from node_exporter.files import identity
 from node_exporter.observation import RunningConfig
 from node_exporter.observe import Fixed, observe, read_fixed
 from node_exporter.podresources import PodResourcesClient
-from node_exporter.report import NodeReport
+from node_exporter.report import NodeReport, PodResourcesService
 
 if TYPE_CHECKING:
     from node_exporter.kubelet_api import KubeletApi
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 SOCKET = "pod-resources/kubelet.sock"
 REFRESH_SECONDS = 600.0
 """How often machine and configuration are read again although no restart of the kubelet was noticed."""
+SETTLING_SECONDS = 20.0
+"""How long after a start of the kubelet the node is looked at often: its pods appear one after another, and what ended
+pods held is released at the latest by the CPU manager's reconciliation (every 10 s by default)."""
+SETTLING_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +54,14 @@ class Node:
         self._socket_identity: tuple[int, int] | None = None
         self._remembered: Remembered = {}
         self._podresources = PodResourcesClient(settings.root / SOCKET)
+        self._served: PodResourcesService | None = None
+
+    @property
+    def seconds_to_next_look(self) -> float:
+        """How soon the node should be looked at again if nothing is noticed; infinite if the regular look will do."""
+        served = self._served
+        is_young = served is not None and served.available and abs(time.time() - served.since) < SETTLING_SECONDS
+        return SETTLING_LOOK_SECONDS if is_young else math.inf
 
     @property
     def kubelet_dir(self) -> Path:
@@ -59,23 +73,40 @@ class Node:
         fixed = self._refreshed(is_tick=is_tick)
         observation = observe(self._settings.root, fixed, self._podresources.ask, time.sleep)
         self._remembered = remember(self._remembered, observation.podresources)
+        self._served = self._service(fixed.kubelet_dir / SOCKET)
         settings = self._settings
         return build_report(
-            observation, node_name=settings.node_name, rules=settings.rules, remembered=self._remembered
+            observation,
+            node_name=settings.node_name,
+            rules=settings.rules,
+            remembered=self._remembered,
+            podresources_service=self._served,
         )
+
+    def _service(self, socket: Path) -> PodResourcesService | None:
+        """What the last question showed of the podresources service; `since` holds until `available` changes."""
+        is_listening, before = self._podresources.is_listening, self._served
+        if is_listening is None:
+            return None
+        if is_listening:
+            made_at = _made_at(socket)
+            return None if made_at is None else PodResourcesService(available=True, since=made_at)
+        if before is not None and not before.available:
+            return before
+        return PodResourcesService(available=False, since=round(time.time(), 3))
 
     def _refreshed(self, *, is_tick: bool) -> Fixed:
         """Read again what changes only with the kubelet: after its restart, in due time, or while parts are missing."""
-        identity = _identity(self._fixed.kubelet_dir / SOCKET) if self._fixed else None
-        is_restart = identity != self._socket_identity
+        found = identity(self._fixed.kubelet_dir / SOCKET) if self._fixed else None
+        is_restart = found != self._socket_identity
         is_old = time.monotonic() - self._fixed_at > REFRESH_SECONDS
-        is_incomplete = identity is None or bool(self._running.problems)
+        is_incomplete = found is None or bool(self._running.problems)
         if self._fixed is None or is_restart or is_old or (is_tick and is_incomplete):
             if is_restart:
                 self._running, self._remembered = RunningConfig(), {}
             self._fixed = self._read_fixed()
             self._fixed_at = time.monotonic()
-            self._socket_identity = _identity(self._fixed.kubelet_dir / SOCKET)
+            self._socket_identity = identity(self._fixed.kubelet_dir / SOCKET)
             self._podresources.close()
             self._podresources = PodResourcesClient(self._fixed.kubelet_dir / SOCKET)
         return self._fixed
@@ -99,10 +130,7 @@ class Node:
         )
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """What differs between two sockets at one path: the kubelet makes a new one whenever it starts."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_ino, stat.st_ctime_ns
+def _made_at(socket: Path) -> float | None:
+    """When the socket was put in its place, in Unix seconds by the node's clock."""
+    found = identity(socket)
+    return None if found is None else found[1] // 1_000_000 / 1000

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from node_exporter.files import describe, is_there
+from node_exporter.files import describe, is_hidden, is_there
 from node_exporter.observation import DeviceNuma, ListedPod, PodResources
 from node_exporter.report import Container, MemoryBlock, Problem
 
@@ -37,11 +37,14 @@ class PodResourcesClient:
         self._socket = socket
         self._deadline = deadline_seconds
         self._channel: grpc.Channel | None = None
+        self.is_listening: bool | None = None
+        """Whether somebody listened on the socket at the last question, however it was answered. None: not known."""
 
     def ask(self) -> tuple[PodResources | None, tuple[Problem, ...]]:
         """List and GetAllocatableResources together; None if either fails."""
         if not is_there(self._socket):
             self.close()
+            self.is_listening = None if is_hidden(self._socket) else False
             return None, (_problem(self._socket, "no socket, or not allowed to see it"),)
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what happened is in the Problem, in one line
         import grpc  # noqa: PLC0415 - see the laws of this file
@@ -53,10 +56,12 @@ class PodResourcesClient:
             allocatable = self._call(
                 "GetAllocatableResources", pb.AllocatableResourcesRequest(), pb.AllocatableResourcesResponse.FromString
             )
+            self.is_listening = True
             return _facts(listed, allocatable), ()
         except grpc.RpcError as error:
             self.close()
             code, details = getattr(error, "code", None), getattr(error, "details", None)
+            self.is_listening = code is not None and code() is not grpc.StatusCode.UNAVAILABLE
             said = f"{code().name if code else type(error).__name__}: {details() if details else ''}"
             return None, (_problem(self._socket, " ".join(said.split())[:200]),)
         except (ImportError, ValueError, OverflowError) as error:

@@ -176,6 +176,24 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodResourcesService:
+    """Whether the kubelet listens on its podresources socket, and since when, in Unix seconds by the node's clock.
+
+    `available` True: the kubelet listens. `since` is when it made the socket, which it does when it starts.
+    `available` False: the socket is not there or nobody listens on it, so the kubelet is stopped, or starts and does
+    not serve yet. `since` is when this exporter first saw that.
+
+    What follows from it: after `since` a kubelet first admits the pods of its first list, and until it has had one list
+    from every pod source, its managers release nothing that ended pods hold (`sourcesReady` in pkg/kubelet/kubelet.go
+    syncLoopIteration; `removeStaleState` of both managers, `UpdateAllocatedDevices`; all versions). The kubelet
+    publishes no end of that time.
+    """
+
+    available: bool
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
     """One consistent observation of a node.
 
@@ -185,7 +203,8 @@ class NodeReport:
     is possible. `devices`: by resource name, None if neither podresources nor the checkpoint could be read; an empty
     object means that there are none. `pods` None: podresources did not answer. `rules`: behaviour that the kubelet's
     vendor back-ported or took out, set by hand, see the README; a reader that does not know a name must refuse the
-    report. Empty: the kubelet behaves as its version says.
+    report. Empty: the kubelet behaves as its version says. `podresources` None: not known, because the exporter may not
+    see the socket or is older than this field; `observed_at` less its `since` is how long it had been so.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -202,6 +221,7 @@ class NodeReport:
     zones: Sequence[Zone] = ()
     problems: Sequence[Problem] = ()
     rules: Mapping[str, bool] = field(default_factory=dict)
+    podresources: PodResourcesService | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from node_exporter.agent import Agent, Cadence
+from node_exporter.kubelet_watch import KubeletWatcher
 from node_exporter.metrics import Metrics
-from node_exporter.node import Node, NodeSettings
+from node_exporter.node import SOCKET, Node, NodeSettings
 from node_exporter.ops import OpsServer
 from node_exporter.sinks import Outcome, Sink
 from node_exporter.sinks.dry import DrySink
@@ -61,10 +62,12 @@ def run_once(settings: ServiceSettings) -> bool:
 def run_until_signal(settings: ServiceSettings) -> None:
     """Report until SIGTERM or SIGINT. Raises OSError if the listening address is taken."""
     node, metrics, sink = Node(settings.node), Metrics(), _sink(settings)
-    agent = Agent(node.look, sink, metrics, settings.cadence)
+    agent = Agent(node.look, sink, metrics, settings.cadence, lambda: node.seconds_to_next_look)
     ops = _start_ops(settings, agent, metrics)
     watcher = StateWatcher(node.kubelet_dir, agent.notice_change)
     watcher.start()
+    kubelet_watcher = KubeletWatcher(node.kubelet_dir / SOCKET, agent.notice_change)
+    kubelet_watcher.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: agent.stop())
     LOG.info(
@@ -73,6 +76,7 @@ def run_until_signal(settings: ServiceSettings) -> None:
     agent.run()
     LOG.info("stopped node=%s", settings.node.node_name)
     watcher.stop()
+    kubelet_watcher.stop()
     sink.close()
     if ops:
         ops.close()

@@ -24,8 +24,9 @@ class Observation:
     `listed` are those of them that the kubelet itself lists, `left` those that it counts no more; of the rest it is not
     known. `unlisted`: pods that hold something and that a list with the UIDs of all its pods does not have.
     `version_from_node`: the kubelet version that the Node object named when the report came, "" if it was not known;
-    None where the report itself told it. `counts`: all that is known, instead of a report. `facts` are passed on
-    unread, for people: a JSON object.
+    None where the report itself told it. `kubelet_listens`: whether the kubelet listened on its podresources socket
+    when the report was made; `kubelet_seconds`: how long that had been so by then. Both are None where it is not known.
+    `counts`: all that is known, instead of a report. `facts` are passed on unread, for people: a JSON object.
     """
 
     node_name: str
@@ -41,6 +42,8 @@ class Observation:
     left: frozenset[str] = frozenset()
     unlisted: frozenset[str] = frozenset()
     version_from_node: str | None = None
+    kubelet_listens: bool | None = None
+    kubelet_seconds: float | None = None
     counts: Counts | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 

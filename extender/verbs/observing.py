@@ -13,6 +13,7 @@ def observation_of(report: ReadReport, body: bytes) -> Observation:
     left = frozenset(uid for uid, pod in pods if pod.counted is False)
     is_whole = report.pods is not None and len(pods) == len(report.pods)
     holders = frozenset() if report.state is None or not is_whole else report.state.pod_uids
+    served = report.podresources
     return Observation(
         node_name=report.node_name,
         boot_id=report.boot_id,
@@ -27,5 +28,7 @@ def observation_of(report: ReadReport, body: bytes) -> Observation:
         left=left,
         unlisted=holders - listed - left,
         version_from_node=report.version_from_node,
+        kubelet_listens=served.available if served else None,
+        kubelet_seconds=max(0.0, report.observed_at - served.since) if served else None,
         facts=report_facts(report),
     )

@@ -38,7 +38,16 @@ from extender.wire.checkpoints import (
 from extender.wire.errors import WireError, shown
 from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json, machine_from_json
 from extender.wire.validation import Document, load_json, parse_json, parse_object
-from node_exporter.report import SCHEMA_VERSION, Heartbeat, NodeReport, Pod, Problem, Severity, Zone
+from node_exporter.report import (
+    SCHEMA_VERSION,
+    Heartbeat,
+    NodeReport,
+    Pod,
+    PodResourcesService,
+    Problem,
+    Severity,
+    Zone,
+)
 
 _NODE_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
 SOURCE: Final = "extender"
@@ -65,7 +74,8 @@ class ReadReport:
     """A report that holds together.
 
     `pods` None: the node could not list them. `version_from_node`: what the Node object names as kubelet version, ""
-    if it is not known; None where the report tells it. For the rest see the file's laws.
+    if it is not known; None where the report tells it. `podresources`: whether the kubelet listened, and since when
+    by the node's clock (see the contract); None: not known. For the rest see the file's laws.
     """
 
     node_name: str
@@ -80,6 +90,7 @@ class ReadReport:
     zones: tuple[Zone, ...]
     problems: tuple[Problem, ...]
     version_from_node: str | None = None
+    podresources: PodResourcesService | None = None
 
 
 def read_report(body: bytes, version_of: Callable[[str], str] = lambda _name: "") -> ReadReport:
@@ -122,6 +133,7 @@ def read_report(body: bytes, version_of: Callable[[str], str] = lambda _name: ""
         zones=tuple(facts.zones),
         problems=tuple(problems),
         version_from_node=version_from_node,
+        podresources=facts.podresources,
     )
 
 
@@ -147,6 +159,8 @@ def _check_envelope(facts: NodeReport) -> None:
         raise WireError("sequence", f"{facts.sequence} is outside 0..2^63-1")
     if not 0 <= facts.observed_at < 2**53:
         raise WireError("observed_at", f"{facts.observed_at} is not a time in Unix seconds")
+    if facts.podresources is not None and not 0 <= facts.podresources.since < 2**53:
+        raise WireError("podresources.since", f"{facts.podresources.since} is not a time in Unix seconds")
 
 
 def _read_fixed(

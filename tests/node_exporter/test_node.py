@@ -1,16 +1,18 @@
 """All sources of a node together: what wins, what is kept, what is read again."""
 
+import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import orjson
 import pytest
 
 from node_exporter.changes import describe_changes
 from node_exporter.kubelet_api import KubeletApi
-from node_exporter.node import Node, NodeSettings
+from node_exporter.node import SETTLING_LOOK_SECONDS, Node, NodeSettings
 from tests.node_exporter.fake_kubelet import FakeKubelet, FakeKubeletApi
 from tests.node_exporter.nodes import KUBELET, MACHINE, SCENARIO, cpu_state, memory_state
 from tests.node_exporter.trees import (
@@ -184,3 +186,41 @@ def test_changes_are_told_in_a_few_words(root: Path) -> None:
     assert describe_changes(one, many).startswith("cpu +u2/c0:2, cpu +u3/c0:3")
     assert describe_changes(many, node.look(is_tick=True)) == "memory +u1/c0"
     assert len(MACHINE["cpus"]) == 8
+
+
+def test_start_and_stop_of_the_kubelet_are_in_the_report(root: Path, kubelet: FakeKubelet) -> None:
+    node = node_of(root)
+    first, again = node.look(is_tick=True).podresources, node.look(is_tick=False).podresources
+    kubelet.stop()
+    kubelet.socket.touch()  # a killed kubelet leaves its socket behind
+    stopped, still = node.look(is_tick=False).podresources, node.look(is_tick=True).podresources
+    kubelet.start()
+    started = node.look(is_tick=False).podresources
+
+    assert first is not None
+    assert started is not None
+    assert stopped is not None
+    assert (first.available, stopped.available, started.available) == (True, False, True)
+    assert (again, still) == (first, stopped), "the same fact is the same value, else every look would be news"
+    assert first.since <= stopped.since <= started.since + 0.01
+    assert started.since == pytest.approx(kubelet.socket.stat().st_ctime, abs=0.002)
+
+
+def test_a_kubelet_that_refuses_or_is_slow_is_not_taken_for_a_stopped_one(root: Path, kubelet: FakeKubelet) -> None:
+    node = node_of(root)
+    before = node.look(is_tick=True).podresources
+    kubelet.refusal = grpc.StatusCode.RESOURCE_EXHAUSTED
+    refused = node.look(is_tick=True)
+
+    assert refused.pods is None
+    assert refused.podresources == before
+
+
+def test_a_node_is_looked_at_often_only_after_a_start_of_its_kubelet(root: Path, kubelet: FakeKubelet) -> None:
+    node = node_of(root)
+    assert node.seconds_to_next_look == math.inf
+    node.look(is_tick=True)
+    assert node.seconds_to_next_look == SETTLING_LOOK_SECONDS
+    kubelet.stop()
+    node.look(is_tick=True)
+    assert node.seconds_to_next_look == math.inf

@@ -8,6 +8,7 @@ import pytest
 
 from extender.demo.nodes import SampleNode, Workload
 from extender.replay.verdict import Provider
+from extender.verbs.observing import observation_of
 from extender.wire.errors import WireError
 from extender.wire.reports import ReadReport, read_heartbeat, read_report
 from tests.reports import report_of, sample
@@ -225,3 +226,20 @@ def test_a_version_that_nobody_tells_is_a_problem() -> None:
 
     assert (report.kubelet, report.version_from_node) == (None, "")
     assert _problems(report) == {"kubelet_version": "not known: no verdict is possible"}
+
+
+def test_whether_the_kubelet_listens_reaches_the_observation() -> None:
+    document = report_of(NODE)
+    body = orjson.dumps(document | {"podresources": {"available": True, "since": document["observed_at"] - 2.5}})
+    old = orjson.dumps(document)
+
+    known, unknown = observation_of(read_report(body), body), observation_of(read_report(old), old)
+
+    assert (known.kubelet_listens, known.kubelet_seconds) == (True, 2.5)
+    assert (unknown.kubelet_listens, unknown.kubelet_seconds) == (None, None), "a report of an older exporter is taken"
+
+
+@pytest.mark.parametrize("since", [-1, 2**53, "now", None])
+def test_a_time_that_is_none_is_refused_by_its_name(since: object) -> None:
+    with pytest.raises(WireError, match=r"podresources\.since"):
+        _read(report_of(NODE) | {"podresources": {"available": False, "since": since}})

@@ -1,0 +1,118 @@
+"""A kubelet that stops or starts is seen at once: real sockets, real processes, real signals."""
+
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from node_exporter.kubelet_watch import KubeletWatcher
+from tests.node_exporter.fake_extender import FakeExtender
+from tests.node_exporter.nodes import SCENARIO, cpu_state, memory_state
+from tests.node_exporter.trees import KUBELET_DIR, write_scenario
+
+KUBELET = (
+    "import sys, threading, pathlib; from tests.node_exporter.fake_kubelet import FakeKubelet;"
+    "FakeKubelet(pathlib.Path(sys.argv[1])).start(); print('serves', flush=True); threading.Event().wait()"
+)
+
+EXPORTER = (
+    "import node_exporter.node as node; from node_exporter.__main__ import main;"
+    "node.SETTLING_SECONDS = 0.0; main()"  # else the looks after a start would notice the stop as well
+)
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="n") as directory:
+        state = {"cpu_manager_state": cpu_state(), "memory_manager_state": memory_state()}
+        yield write_scenario(Path(directory), SCENARIO, state)
+
+
+def kubelet(path: Path) -> "subprocess.Popen[str]":
+    """A kubelet's podresources service in a process of its own, listening."""
+    process = subprocess.Popen([sys.executable, "-c", KUBELET, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "serves\n"
+    return process
+
+
+def kill(process: "subprocess.Popen[str]") -> None:
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=5)
+
+
+def test_a_killed_and_a_started_kubelet_are_reported_at_once(root: Path) -> None:
+    path, extender = root / KUBELET_DIR / "pod-resources/kubelet.sock", FakeExtender()
+    path.parent.mkdir(parents=True)
+    command = [sys.executable, "-c", EXPORTER, "run", "--root", str(root), "--node-name", "n1", "--listen", ""]
+    running = kubelet(path)
+    with subprocess.Popen(
+        [*command, "--push", extender.url, "--interval", "300"], stderr=subprocess.PIPE, text=True
+    ) as exporter:
+        try:
+            extender.wait_for(lambda told: told.reports and told.reports[-1]["podresources"]["available"])
+            before = extender.reports[-1]["podresources"]["since"]
+            time.sleep(0.5)  # the exporter's threads have been started
+            kill(running)
+            assert path.exists(), "no event of a file says that the kubelet is gone"
+            extender.wait_for(lambda told: not told.reports[-1]["podresources"]["available"])
+            running = kubelet(path)
+            extender.wait_for(lambda told: told.reports[-1]["podresources"]["available"])
+            assert extender.reports[-1]["podresources"]["since"] > before
+        finally:
+            kill(running)
+            exporter.terminate()
+            exporter.communicate(timeout=10)
+            extender.close()
+
+
+class Changes:
+    """Counts what a watcher says."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.Condition()
+
+    def __call__(self) -> None:
+        with self._lock:
+            self.count += 1
+            self._lock.notify_all()
+
+    def wait_for(self, count: int) -> bool:
+        with self._lock:
+            return self._lock.wait_for(lambda: self.count >= count, 5)
+
+
+def test_a_server_that_closes_idle_connections_is_no_change() -> None:
+    with tempfile.TemporaryDirectory(prefix="k") as directory, socket.socket(socket.AF_UNIX) as server:
+        path, changes = Path(directory) / "k.sock", Changes()
+        server.bind(str(path))
+        server.listen()
+        watcher = KubeletWatcher(path, changes)
+        watcher.start()
+        for _ in range(3):
+            connection, _ = server.accept()
+            connection.sendall(b"greeting" * 4096)
+            connection.close()
+        last, _ = server.accept()
+        assert changes.count == 0
+        server.close()
+        last.close()
+        assert changes.wait_for(1), "now nobody listens"
+        watcher.stop()
+
+
+def test_a_watch_ends_at_once_whatever_the_socket_does(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", tmp_path / ("long" * 40), tmp_path):
+        watcher = KubeletWatcher(path, lambda: None)
+        watcher.start()
+        began = time.monotonic()
+        watcher.stop()
+        assert time.monotonic() - began < 2
