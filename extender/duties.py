@@ -2,9 +2,9 @@
 
 Laws of this file
 - A standby is warm: its watches run, it answers filter and prioritize. It binds nothing and touches nothing.
-- Leadership is asked for at the last moment before a write, and ends `lease_seconds / 3` before anybody else's can
-  begin. A binding is given less time than that (`bind_seconds`; settings see to it), so no call of a former leader is
-  under way when the next one starts.
+- Leadership is checked at the last moment before a binding is sent, and must last for the whole time that the binding
+  may take (`Settings.binding_seconds`). It ends at two thirds of `lease_seconds`, before anybody else's can begin, so
+  no call of a former leader is under way when the next one starts, also if clocks differ in speed by up to a half.
 - Nothing is handed over: the new leader has what it needs from the pods' watch and the reports. What the old one had
   bound is in the API server; what it had not is asked again by the scheduler.
 """
@@ -36,12 +36,14 @@ BINDS_AT_ONCE: Final = 16
 class LeaderBinds:
     """`Binds` for the leader only: of a standby every call is refused and nothing is sent.
 
+    *bind_seconds*: the longest that one of *binds* takes to send a binding.
+
     No more calls are let through than *binds* makes at once: a call that waited behind others could be sent when the
     leadership that it was let through with is over.
     """
 
-    def __init__(self, binds: Binds, elector: Elector, *, at_once: int = BINDS_AT_ONCE) -> None:
-        self._binds, self._elector = binds, elector
+    def __init__(self, binds: Binds, elector: Elector, bind_seconds: float, *, at_once: int = BINDS_AT_ONCE) -> None:
+        self._binds, self._elector, self._seconds = binds, elector, bind_seconds
         self._places = asyncio.Semaphore(at_once)
 
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> BindOutcome:
@@ -50,18 +52,23 @@ class LeaderBinds:
             if not self._elector.leads:
                 holder = self._elector.holder or "nobody yet"
                 return Unbound(f"this extender stands by, {holder} leads; {AGAIN}", "standby")
+            if not self._elector.leads_for(self._seconds):
+                return Unbound(f"the lease is not renewed: the API server does not answer in time; {AGAIN}", "standby")
             return await self._binds.bind(namespace, name, uid, node_name)
 
 
 def lease_settings(settings: Settings) -> LeaseSettings:
-    """The times of the lease; the identity is another one for each process."""
+    """The times of the lease; the identity is another one for each process.
+
+    Two thirds, as in client-go (10 s of 15 s). A tenth: a standby sees the last renewal late by that much.
+    """
     return LeaseSettings(
         namespace=settings.lease_namespace,
         name=settings.lease_name,
         identity=f"{socket.gethostname()}_{uuid.uuid4()}",
         duration_seconds=settings.lease_seconds,
         renew_seconds=settings.lease_seconds * 2 / 3,
-        retry_seconds=settings.lease_seconds * 2 / 15,
+        retry_seconds=settings.lease_seconds / 10,
     )
 
 
@@ -94,7 +101,7 @@ def _lead(service: Service, client: KubeClient, stack: contextlib.AsyncExitStack
     service.metrics.leader.set_function(lambda: float(elector.leads))
     service.lifecycle.leads = lambda: elector.leads
     if service.link.binder is not None:
-        service.link.binder = LeaderBinds(service.link.binder, elector)
+        service.link.binder = LeaderBinds(service.link.binder, elector, service.settings.binding_seconds)
     elector.start()
     stack.push_async_callback(asyncio.to_thread, elector.stop)
     return lambda: elector.leads

@@ -160,7 +160,7 @@ async def connected(
     """
     settings = settings or watch_settings(service.settings)
     client = KubeClient(access or discover(service.settings.kubeconfig))
-    binder = AsyncBinder(Binder(client, timeout_seconds=service.settings.bind_seconds))
+    binder = AsyncBinder(Binder(client, timeout_seconds=service.settings.binding_seconds))
     live = Live(service, client, settings)
     service.link.binder = Bindings(binder)
     live.start()

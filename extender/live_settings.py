@@ -41,7 +41,8 @@ class LiveSettings(BaseSettings):
     bind_seconds: float = Field(
         default=3.0,
         gt=0,
-        description="Time for one binding; waiting for others to the same node may take as long again.",
+        description="Time for one binding; waiting for others to the same node may take as long again. With `lease`, "
+        "if it is not set, two fifths of `lease_seconds` where that is less (2.8 s).",
     )
     assume_seconds: float = Field(
         default=120.0, gt=0, description="A pod that we bound and that nobody has seen since is given up after this."

@@ -16,6 +16,8 @@ from extender.verbs.strategies import STRATEGIES
 from extender.verbs.weights import Weights
 
 MIB = 1 << 20
+BINDING_SHARE = 0.4
+"""Of `lease_seconds`, for one binding: what a leader still has (2/3) when the last renewal took place two looks ago."""
 
 
 class Settings(SecuritySettings, LiveSettings, DutySettings):
@@ -95,11 +97,20 @@ class Settings(SecuritySettings, LiveSettings, DutySettings):
 
     @model_validator(mode="after")
     def _leader_ends_in_time(self) -> Self:
-        if self.lease == "on" and self.bind_seconds >= self.lease_seconds / 3:
+        longest = self.lease_seconds * BINDING_SHARE
+        if self.lease == "on" and "bind_seconds" in self.model_fields_set and self.bind_seconds > longest:
             raise ValueError(
-                "bind_seconds must be below a third of lease_seconds, so that no binding outlives its leader"
+                f"bind_seconds is {self.bind_seconds:g}, but a leader with lease_seconds {self.lease_seconds} has "
+                f"{longest:g} s for a binding: lower bind_seconds, leave it out, or raise lease_seconds"
             )
         return self
+
+    @property
+    def binding_seconds(self) -> float:
+        """The time that one call to the API server for a binding gets: `bind_seconds`, or a leader's share if less."""
+        if self.lease == "off":
+            return self.bind_seconds
+        return min(self.bind_seconds, self.lease_seconds * BINDING_SHARE)
 
     @field_validator("strategy")
     @classmethod

@@ -2,8 +2,16 @@
 
 `decide` is the whole rule, as a pure function. Time is never compared between machines: a candidate measures for itself
 how long it has seen the lease unchanged. The leader stops believing in itself (`Elector.leads`) `renew_seconds` after
-its last successful renewal *began*, which is before any other candidate may take over; the gap between the two is the
-allowance for clocks that run at different speeds and for calls under way.
+its last successful renewal *began*, which is before any other candidate may take over.
+
+Clocks may run at different speeds, up to the ratio duration : renew (3 : 2 with the ratios of client-go): the renewal
+began before anybody saw it, the leader counts `renew_seconds` from there, and every other candidate counts
+`duration_seconds` from when it saw it. A write that takes time is sent only if it ends within the leadership
+(`leads_for`), so the whole ratio is left for the clocks.
+
+A silent leader is replaced `duration_seconds` after a standby has seen its last renewal: a standby looks every
+`retry_seconds`, and at the very moment at which the lease ends. Calls to the API server: the leader sends one PUT each
+`retry_seconds` (it reads only after a conflict), a standby one GET.
 
 Every write carries the resourceVersion it was decided on, so of two candidates one gets 409.
 
@@ -22,7 +30,10 @@ from typing import Any, Final
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import ApiError, KubeError
 from extender.kube.fields import integer, mapping, text
+from extender.logs import FaultLog
 
+JITTER: Final = 0.2
+"""Looks come `retry_seconds` apart, this share more or less, so that candidates do not come in step."""
 _BASE: Final = "/apis/coordination.k8s.io/v1"
 _log = logging.getLogger(__name__)
 
@@ -33,6 +44,7 @@ class LeaseSettings:
 
     `duration_seconds`: how long others wait for a silent leader. `renew_seconds`: how long a leader believes in itself.
     `retry_seconds`: between two looks, and the time each call gets. duration > renew > retry, or ValueError.
+    The defaults have client-go's ratio of duration and renew.
     """
 
     namespace: str
@@ -40,7 +52,7 @@ class LeaseSettings:
     identity: str
     duration_seconds: int = 15
     renew_seconds: float = 10.0
-    retry_seconds: float = 2.0
+    retry_seconds: float = 1.5
 
     def __post_init__(self) -> None:
         if not self.duration_seconds > self.renew_seconds > self.retry_seconds > 0:
@@ -114,11 +126,16 @@ class Elector:
         self._lease: Mapping[str, Any] = {}
         self._leads_until = float("-inf")
         self._term = -1
+        self._faults = FaultLog(_log, f"lease {settings.name}", clock)
 
     @property
     def leads(self) -> bool:
         """Whether this process is the leader now. Turns False by itself when renewals fail or hang."""
-        return self._clock() < self._leads_until
+        return self.leads_for(0.0)
+
+    def leads_for(self, seconds: float) -> bool:
+        """Whether this process will still be the leader in so many *seconds*, even if no renewal succeeds any more."""
+        return self._clock() + seconds < self._leads_until
 
     @property
     def term(self) -> int:
@@ -140,31 +157,52 @@ class Elector:
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
 
-    def step(self) -> None:
-        """Look once and act once. Raises KubeError when a call failed; what was earned before lasts as it would."""
+    def step(self) -> float:
+        """Act once; returns after how many seconds at most to act again.
+
+        Raises:
+            KubeError: a call failed. A leadership that was earned before lasts as long as it would have.
+        """
         began = self._clock()
-        self._read()
-        match decide(self._observed, identity=self._settings.identity, now=self._clock()):
-            case Wait():
-                self._leads_until = float("-inf")
-                return
-            case Create():
-                self._write("POST", self._spec(transitions=self._term + 1, acquired=True))
-            case Take():
-                self._write("PUT", self._spec(transitions=self._term + 1, acquired=True))
-            case Renew():
-                self._write("PUT", self._spec(transitions=self._term, acquired=False))
+        if not (self.leads and self._renewed()):
+            self._read()
+            match decide(self._observed, identity=self._settings.identity, now=self._clock()):
+                case Wait(seconds):
+                    self._leads_until = float("-inf")
+                    return min(seconds, self._pause())
+                case Create():
+                    self._write("POST", self._spec(transitions=self._term + 1, acquired=True))
+                case Take():
+                    self._write("PUT", self._spec(transitions=self._term + 1, acquired=True))
+                case Renew():
+                    self._write("PUT", self._spec(transitions=self._term, acquired=False))
         if not self.leads:
             _log.info("%s leads %s, term %d", self._settings.identity, self._settings.name, self.term)
         self._leads_until = began + self._settings.renew_seconds
+        return self._pause()
+
+    def _renewed(self) -> bool:
+        """Renew without a look; returns whether the lease was still as we wrote it last."""
+        try:
+            self._write("PUT", self._spec(transitions=self._term, acquired=False))
+        except ApiError as error:
+            if error.status in (404, 409):
+                return False
+            raise
+        return True
+
+    def _pause(self) -> float:
+        return self._settings.retry_seconds * (1.0 - JITTER + 2.0 * JITTER * self._random())
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            pause = self._pause()
             try:
-                self.step()
+                pause = self.step()
+                self._faults.ended()
             except KubeError as error:
-                _log.warning("lease %s: %s", self._settings.name, error)
-            self._stop.wait(self._settings.retry_seconds * (0.8 + 0.4 * self._random()))
+                self._faults.failed("%s", error)
+            self._stop.wait(pause)
         self._release()
 
     def _release(self) -> None:

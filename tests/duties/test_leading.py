@@ -11,7 +11,7 @@ from extender.app import make_app, make_service
 from extender.duties import LeaderBinds, lease_settings
 from extender.kube.access import plain
 from extender.kube.client import KubeClient
-from extender.kube.leases import Elector
+from extender.kube.leases import JITTER, Elector
 from extender.settings import Settings
 from extender.verbs.bind import BindOutcome, Bound, Unbound
 from tests.fakes.apiserver import FakeApiServer
@@ -48,8 +48,8 @@ def test_only_the_leader_binds(client: KubeClient) -> None:
     second.step()
     binds = Counting()
 
-    assert asyncio.run(LeaderBinds(binds, first).bind("n", "p", "u", "node")) == Bound()
-    refused = asyncio.run(LeaderBinds(binds, second).bind("n", "p", "u", "node"))
+    assert asyncio.run(LeaderBinds(binds, first, 3.0).bind("n", "p", "u", "node")) == Bound()
+    refused = asyncio.run(LeaderBinds(binds, second, 3.0).bind("n", "p", "u", "node"))
     assert isinstance(refused, Unbound)
     assert refused.kind == "standby"
     assert first.holder in refused.reason
@@ -60,7 +60,7 @@ def test_a_call_that_had_to_wait_is_not_sent_by_a_former_leader(client: KubeClie
     elector = Elector(client, lease_settings(LEASE))
     elector.step()
     binds = Counting(0.1)
-    leader = LeaderBinds(binds, elector, at_once=2)
+    leader = LeaderBinds(binds, elector, 3.0, at_once=2)
 
     async def storm() -> list[BindOutcome]:
         calls = [asyncio.ensure_future(leader.bind("n", f"p{i}", "u", "node")) for i in range(6)]
@@ -78,9 +78,38 @@ def test_each_process_is_another_candidate() -> None:
     assert lease_settings(LEASE).identity != lease_settings(LEASE).identity
 
 
-def test_a_binding_must_not_outlive_its_leader() -> None:
-    with pytest.raises(ValidationError, match="below a third of lease_seconds"):
-        Settings(lease="on", lease_seconds=9, bind_seconds=3.0)
+def test_nothing_is_sent_that_could_outlast_the_leadership(client: KubeClient) -> None:
+    seconds = [0.0]
+    elector = Elector(client, lease_settings(LEASE), clock=lambda: seconds[0])
+    elector.step()
+    binds = Counting()
+    leader = LeaderBinds(binds, elector, 3.0)
+
+    seconds[0] = 6.9
+    assert asyncio.run(leader.bind("n", "p", "u", "node")) == Bound()
+    seconds[0] = 7.1  # it leads until 10.0
+    assert elector.leads
+    refused = asyncio.run(leader.bind("n", "p", "u", "node"))
+    assert isinstance(refused, Unbound)
+    assert "the lease is not renewed" in refused.reason
+    assert binds.calls == 1
+
+
+@pytest.mark.parametrize("lease_seconds", [3, 7, 15, 60])
+def test_the_lease_alone_is_enough_to_set(lease_seconds: int) -> None:
+    settings = Settings(lease="on", lease_seconds=lease_seconds)
+    lease = lease_settings(settings)
+
+    two_looks = 2 * lease.retry_seconds * (1 + JITTER)  # one renewal may fail, and bindings go on
+    assert settings.binding_seconds + two_looks < lease.renew_seconds
+    assert settings.binding_seconds == min(3.0, 0.4 * lease_seconds)
+
+
+def test_a_binding_that_is_set_too_long_for_the_lease_is_named() -> None:
+    assert Settings(lease="on", lease_seconds=10, bind_seconds=4.0).binding_seconds == 4.0
+    assert Settings(lease="off", lease_seconds=3, bind_seconds=4.0).binding_seconds == 4.0
+    with pytest.raises(ValidationError, match=r"bind_seconds is 4, but a leader with lease_seconds 9 has 3.6 s"):
+        Settings(lease="on", lease_seconds=9, bind_seconds=4.0)
 
 
 @pytest.mark.parametrize(("standby_ready", "status"), [(True, 200), (False, 503)])

@@ -51,7 +51,7 @@ def play(directory: Path, *, seed: int, kills: int, nodes: int = 4, pods: int = 
             server.nodes.create({"metadata": {"name": name}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.2"}}})
         settings = {
             "kubeconfig": kubeconfig(directory, server.url), "lease": "on", "lease_seconds": LEASE_SECONDS,
-            "bind_seconds": 0.9, "unknown_nodes": "refuse", "read_rate": 1000,
+            "unknown_nodes": "refuse", "read_rate": 1000,
         }  # fmt: skip
         extenders = [Extender(directory / f"extender-{i}.log", **settings) for i in range(2)]
         with extenders[0], extenders[1], Reporter(cluster, [e.url for e in extenders]) as reporter:

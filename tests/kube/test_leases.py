@@ -1,10 +1,16 @@
 """Leader election: the rule by itself, then two candidates over a real server."""
 
+import random
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 
+from extender.duties import lease_settings
 from extender.kube.client import KubeClient
 from extender.kube.errors import ApiError, KubeError
 from extender.kube.leases import Create, Elector, LeaseSettings, Observed, Renew, Take, Wait, decide
+from extender.settings import Settings
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.watching import until
 
@@ -143,3 +149,93 @@ def test_a_leader_that_stops_hands_over_at_once(server: FakeApiServer, client: K
     lease = server.leases.get("extender", "kube-system")
     assert lease is not None
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("", 1)
+
+
+class Play:
+    """Candidates in one virtual time; each acts when it has said, by a clock that runs at a speed of its own."""
+
+    def __init__(self, client: KubeClient, speeds: list[float], chance: random.Random) -> None:
+        self.now = 0.0
+        own = Settings(lease="on")
+        self.binding_seconds, self.duration_seconds = own.binding_seconds, own.lease_seconds
+        self.speeds = speeds
+        self.electors = [
+            Elector(client, lease_settings(own), clock=self._clock(speed), random=chance.random) for speed in speeds
+        ]
+        self.due = [chance.random() for _ in speeds]
+        self.dead: set[int] = set()
+
+    def _clock(self, speed: float) -> Callable[[], float]:
+        return lambda: 1000.0 + self.now * speed
+
+    def next_step(self) -> int:
+        """Go on to the next that is due, and let it act; returns which."""
+        index = min((i for i in range(len(self.due)) if i not in self.dead), key=self.due.__getitem__)
+        self.now = self.due[index]
+        try:
+            pause = self.electors[index].step()
+        except KubeError:
+            pause = self.electors[index]._pause()
+        self.due[index] = self.now + pause / self.speeds[index]
+        return index
+
+    def leaders(self) -> list[int]:
+        return [i for i, elector in enumerate(self.electors) if elector.leads and i not in self.dead]
+
+
+def test_a_killed_leader_is_replaced_within_eight_seconds(server: FakeApiServer, client: KubeClient) -> None:
+    waits = []
+    for seed in range(25):
+        server.store.clear()
+        play = Play(client, [1.0, 1.0], random.Random(seed))
+        while play.next_step() not in play.leaders() or play.now < 20.0:
+            pass  # until the leader has just renewed, the worst moment
+        (leader,) = play.leaders()
+        play.dead.add(leader)
+        killed_at = play.now
+        while not play.leaders():
+            play.next_step()
+        waits.append(play.now - killed_at)
+
+    assert 6.0 < min(waits)
+    assert max(waits) < 8.0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_binding_is_under_way_when_another_leads_even_if_clocks_differ(
+    server: FakeApiServer, client: KubeClient, seed: int
+) -> None:
+    """Clocks differ by up to 45 %, a third of all calls fails, leaders fall silent; bindings take as long as allowed."""
+    chance = random.Random(seed)
+    play = Play(client, [chance.uniform(1.0, 1.45) for _ in range(3)], chance)
+    busy_until = {}  # by candidate: when its last binding ends, in real time
+    terms = set()
+    for _ in range(600):
+        if chance.random() < 0.33:
+            server.faults.fail(1, 503)
+        index = play.next_step()
+        server.faults.clear()
+        leaders = play.leaders()
+        assert len(leaders) <= 1
+        for leader in leaders:
+            terms.add(play.electors[leader].term)
+            assert all(end <= play.now for other, end in busy_until.items() if other != leader)
+            if play.electors[leader].leads_for(play.binding_seconds):
+                busy_until[leader] = play.now + play.binding_seconds / play.speeds[leader]
+        if index in leaders and chance.random() < 0.08:
+            play.due[index] += 2 * play.duration_seconds  # it falls silent, and comes back later
+
+    assert len(terms) > 3
+
+
+def test_a_leader_sends_one_call_a_look_and_a_standby_one(server: FakeApiServer, client: KubeClient) -> None:
+    play = Play(client, [1.0, 1.0], random.Random(1))
+    while play.now < 7.0:
+        play.next_step()
+    server.access.calls.clear()
+    while play.now < 77.0:
+        play.next_step()
+    calls = Counter({call.verb: number for call, number in server.access.calls.items()})
+
+    assert calls.keys() == {"get", "update"}
+    assert all(90 < number < 110 for number in calls.values())  # in 70 s
