@@ -155,6 +155,7 @@ def _follow(kubelet: Kubelet, state: ManagerState, pod: PodRequest, choices: Cho
         return Outcome(verdict=_rejected(walk, refusal), state=release_pods(walk.state, (pod.uid,)))
     except KubeletPanicError as panic:
         crash = Refusal(Reason.KUBELET_PANIC, f"panic: {panic}", provider=Provider.TOPOLOGY)
+        crash.alternatives = tuple(f"panic: {message}" for message in panic.alternatives)
         return Outcome(verdict=_rejected(walk, crash), state=state)
     return Outcome(verdict=_admitted(walk), state=walk.state)
 

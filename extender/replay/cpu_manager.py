@@ -114,8 +114,9 @@ def allocate(
     """
     if not kubelet.cpu_static or not container.cpus:
         return state
-    check_smt_alignment(kubelet, state, container.cpus)
     held = state.entries.get(pod.uid, {}).get(container.name)
+    if held is None or not kubelet.rules.smt_check_after_held:
+        check_smt_alignment(kubelet, state, container.cpus)
     if held is not None:
         return _update_reusable(state, pod, container, held)
     pool = available(kubelet, state) | state.reusable_by(pod.uid)

@@ -62,7 +62,14 @@ class TopologyHint(NamedTuple):
 
 
 class KubeletPanicError(Exception):
-    """The real code indexes out of range here and the kubelet crashes; the message is Go's."""
+    """The real code indexes out of range here and the kubelet crashes; the message is Go's.
+
+    `alternatives` are messages that the kubelet prints as well instead, because it visits resources in random order.
+    """
+
+    def __init__(self, message: str, alternatives: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.alternatives: Final = alternatives
 
 
 class Distances:
@@ -84,17 +91,40 @@ class Distances:
         known = self._known.get(mask)
         if known is not None:
             return known
+        if (panic := self._panic(mask)) is not None:
+            raise KubeletPanicError(panic)
         ids = tuple(iter_bits(mask))
         total = 0.0
         for i in ids:
             row = self._rows[i]
             for j in ids:
-                if j >= len(row):
-                    raise KubeletPanicError(f"runtime error: index out of range [{j}] with length {len(row)}")
                 total += row[j]
         result = total / (len(ids) * len(ids))
         self._known[mask] = result
         return result
+
+    def closest(self, masks: Sequence[int]) -> int:
+        """The mask with the smallest average; of equal ones the smallest number.
+
+        Raises:
+            KubeletPanicError: as `average`. Which mask the kubelet looks at first is random, so each one's message is
+                an alternative.
+        """
+        try:
+            return min(masks, key=lambda m: (self.average(m), m))
+        except KubeletPanicError as panic:
+            messages = {message for mask in masks if (message := self._panic(mask)) is not None}
+            raise KubeletPanicError(str(panic), tuple(sorted(messages))) from None
+
+    def _panic(self, mask: int) -> str | None:
+        """The message of the panic that averaging the mask ends in; None where it ends well."""
+        ids = tuple(iter_bits(mask))
+        for i in ids:
+            length = len(self._rows[i])
+            for j in ids:
+                if j >= length:
+                    return f"runtime error: index out of range [{j}] with length {length}"
+        return None
 
 
 def walked_universe(ids: Sequence[int], provider: Provider) -> Universe:
@@ -128,7 +158,7 @@ def narrowest(space: Universe, family: int, distances: Distances | None = None) 
     rivals = family & space.by_width[width]
     if distances is None or rivals & (rivals - 1) == 0:
         return space.mask((rivals & -rivals).bit_length() - 1)
-    return min(space.masks(rivals), key=lambda m: (distances.average(m), m))
+    return distances.closest(tuple(space.masks(rivals)))
 
 
 class MergeResult(NamedTuple):

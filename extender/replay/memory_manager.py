@@ -154,6 +154,8 @@ def allocate(
     request = container.memory_bytes
     if not kubelet.memory_static or request is None:
         return state
+    if not request and kubelet.rules.empty_memory_request_skipped:
+        return state
     held = state.entries.get(pod.uid, {}).get(container.name)
     if held is not None:
         return _update_reusable(state, pod, container, held)

@@ -9,7 +9,7 @@ Mirrors: kubelet `pkg/apis/core/v1/helper/qos`, `cm/cpumanager/policy_static.go`
 `cm/memorymanager/policy_static.go` (getRequestedResources, getPodRequestedResources), `component-helpers/resource`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -57,8 +57,9 @@ class Container:
 class Pod:
     """A pod; `containers` in the kubelet's order: init containers and sidecars as listed, then app containers.
 
-    `pod_requests_milli` / `pod_limits_milli` are `spec.resources`; None when the spec has none. `created_at`: Unix
-    seconds, None where it is not told: a kubelet that starts admits older pods first.
+    `pod_requests_milli` / `pod_limits_milli` are `spec.resources`: None when the spec has none, empty when
+    `spec.resources` is there without amounts. `created_at`: Unix seconds, None where it is not known: a kubelet that
+    starts admits older pods first.
     """
 
     uid: str
@@ -174,7 +175,7 @@ def qos_class(pod: Pod, rules: Rules) -> QOSClass:
     """
     if rules.qos_from_status and pod.status_qos is not None:
         return pod.status_qos
-    if rules.pod_level_qos and (pod.pod_requests_milli is not None or pod.pod_limits_milli is not None):
+    if rules.pod_level_qos and _pod_level_decides_qos(pod, rules):
         requests = _positive(pod.pod_requests_milli or {})
         limits = _positive(pod.pod_limits_milli or {})
         guaranteed = limits.keys() == {"cpu", "memory"}
@@ -188,6 +189,12 @@ def qos_class(pod: Pod, rules: Rules) -> QOSClass:
     if not requests and not limits:
         return QOSClass.BEST_EFFORT
     return QOSClass.GUARANTEED if guaranteed and requests == limits else QOSClass.BURSTABLE
+
+
+def _pod_level_decides_qos(pod: Pod, rules: Rules) -> bool:
+    if rules.pod_level_qos_needs_amounts:
+        return has_pod_level_resources(pod)
+    return pod.pod_requests_milli is not None or pod.pod_limits_milli is not None
 
 
 def _positive(amounts: Mapping[str, int]) -> dict[str, int]:
@@ -213,12 +220,9 @@ def resolve(pod: Pod, rules: Rules) -> PodRequest:
         name=pod.name,
         qos=qos,
         containers=containers,
-        total_cpus=_total(containers, lambda c: c.cpus, rules),
-        total_memory_bytes=_total_memory(containers, rules) if pinned else {},
-        total_devices={
-            name: _total(containers, lambda c, name=name: c.devices.get(name, 0), rules)  # type: ignore[misc]
-            for name in sorted({name for c in containers for name in c.devices})
-        },
+        total_cpus=_peak((c.reusable, c.sidecar, c.cpus) for c in containers),
+        total_memory_bytes=_total_memory(containers) if pinned else {},
+        total_devices=_total_devices(pod, containers, rules),
         pod_level=_pod_level(pod, pinned=pinned) if managed else None,
     )
 
@@ -275,26 +279,41 @@ def _pod_level(pod: Pod, *, pinned: bool) -> PodLevelRequest:
     return PodLevelRequest(cpus=_whole_cpus(requests), memory_bytes=memory)
 
 
-def _total(containers: Iterable[ContainerRequest], amount: Callable[[ContainerRequest], int], rules: Rules) -> int:
-    """Peak of one amount over the pod's life: ordinary init containers run one by one, with the sidecars before them.
+def _peak(parts: Iterable[tuple[bool, bool, int]]) -> int:
+    """Peak of one amount over the pod's life; a part is (ordinary init container, sidecar, amount).
 
-    Without sidecar rules (before 1.29) every init container is an ordinary one.
+    Ordinary init containers run one by one, together with the sidecars that are listed before them.
     """
     peak_init = sidecars = apps = 0
-    for c in containers:
-        if c.reusable:
-            peak_init = max(peak_init, sidecars + amount(c))
-        elif c.sidecar and rules.sidecars:
-            sidecars += amount(c)
+    for is_init, is_sidecar, amount in parts:
+        if is_init:
+            peak_init = max(peak_init, sidecars + amount)
+        elif is_sidecar:
+            sidecars += amount
         else:
-            apps += amount(c)
+            apps += amount
     return max(peak_init, apps + sidecars)
 
 
-def _total_memory(containers: tuple[ContainerRequest, ...], rules: Rules) -> dict[str, int]:
+def _total_devices(pod: Pod, containers: tuple[ContainerRequest, ...], rules: Rules) -> dict[str, int]:
+    """Devices of each resource that pod scope wants hints for.
+
+    Source: cm/devicemanager/topology_hints.go, getPodDeviceRequest. Since 1.28 it counts sidecars as long-running, one
+    minor before the other managers do.
+    """
+    roles = [(c.reusable, c.sidecar) for c in containers]
+    if rules.sidecars_in_device_totals:
+        roles = [(c.kind is ContainerKind.INIT, c.kind is ContainerKind.SIDECAR) for c in pod.containers]
+    return {
+        name: _peak((*role, c.devices.get(name, 0)) for role, c in zip(roles, containers, strict=True))
+        for name in sorted({name for c in containers for name in c.devices})
+    }
+
+
+def _total_memory(containers: tuple[ContainerRequest, ...]) -> dict[str, int]:
     """Totals of the types that at least one app container requests; types of init containers alone are dropped."""
     types = {name for c in containers if not c.reusable and not c.sidecar for name in (c.memory_bytes or ())}
     return {
-        name: _total(containers, lambda c, name=name: (c.memory_bytes or {}).get(name, 0), rules)  # type: ignore[misc]
+        name: _peak((c.reusable, c.sidecar, (c.memory_bytes or {}).get(name, 0)) for c in containers)
         for name in sorted(types)
     }

@@ -8,7 +8,7 @@ Mirrors: kubelet 1.36 `cm/topologymanager/scope_pod.go` (admitUsingPodResources)
 managers' static policies.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from extender.replay import cpu_manager, memory_manager
@@ -147,17 +147,31 @@ def allocate_memory(kubelet: Kubelet, state: MemoryState, pod: PodRequest, hint:
 
 
 def _share_out(pod: PodRequest, mask: int) -> dict[str, tuple[Block, ...]]:
-    """Blocks by container: exclusive ones as requested, shared ones what is left of the budget."""
+    """Blocks by container: exclusive ones as requested, shared ones what is left of the budget; none of size 0.
+
+    The kubelet subtracts in unsigned 64 bits. An app container may take a type that the budget does not have; what is
+    left of that type is then 2^64 less the amount. A sidecar takes only from types of the budget.
+
+    Source: cm/memorymanager/policy_static.go, AllocatePod.
+    """
     assert pod.pod_level is not None
     left = dict(pod.pod_level.memory_bytes)
     blocks: dict[str, tuple[Block, ...]] = {}
     for c in pod.containers:
-        if c.memory_bytes:
-            blocks[c.name] = tuple(Block(mask, name, size) for name, size in c.memory_bytes.items())
-            if not c.reusable:
-                left = {name: size - c.memory_bytes.get(name, 0) for name, size in left.items()}
-        elif c.reusable:
-            blocks[c.name] = tuple(Block(mask, name, size) for name, size in left.items())
+        if not c.memory_bytes:
+            if c.reusable:
+                blocks[c.name] = _blocks(mask, left)
+            continue
+        blocks[c.name] = _blocks(mask, c.memory_bytes)
+        if c.reusable:
+            continue
+        for name, size in c.memory_bytes.items():
+            if name in left or not c.sidecar:
+                left[name] = (left.get(name, 0) - size) % (1 << 64)
     for c in pod.containers:
-        blocks.setdefault(c.name, tuple(Block(mask, name, size) for name, size in left.items()))
+        blocks.setdefault(c.name, _blocks(mask, left))
     return {c.name: blocks[c.name] for c in pod.containers}
+
+
+def _blocks(mask: int, sizes: Mapping[str, int]) -> tuple[Block, ...]:
+    return tuple(Block(mask, name, size) for name, size in sizes.items() if size)

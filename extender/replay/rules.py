@@ -3,7 +3,7 @@
 A node's kubelet version and feature gates select the switches once (`Rules.of`); nothing else in the replay looks at
 a version. Vendors back-port single changes, so every switch can be set by hand (`overrides`).
 
-Source: the version history of kubelet `cm/{topologymanager,cpumanager,memorymanager,devicemanager}`, 1.27 to 1.36.
+Source: the version history of kubelet `cm/{topologymanager,cpumanager,memorymanager,devicemanager}`, 1.27 to 1.37.
 """
 
 import re
@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 OLDEST_MINOR: Final = 27
-NEWEST_MINOR: Final = 36
+NEWEST_MINOR: Final = 37
 """The newest kubelet whose behaviour is known. A newer one is replayed with these rules, and verdicts say so."""
 
 _VERSION = re.compile(r"v?1\.(\d{1,4})(?:[.+\-~_].*)?\Z")
@@ -21,28 +21,30 @@ GATE_DEFAULTS: Final[Mapping[str, tuple[tuple[int, bool], ...]]] = {
     "CPUManagerPolicyAlphaOptions": ((27, False),),
     "CPUManagerPolicyBetaOptions": ((27, True),),
     "CPUManagerPolicyOptions": ((27, True),),
+    "TopologyManagerPolicyOptions": ((27, False), (28, True)),
     "TopologyManagerPolicyAlphaOptions": ((27, False),),
     "TopologyManagerPolicyBetaOptions": ((27, False), (28, True)),
     "MemoryManager": ((27, True),),
-    "SidecarContainers": ((27, False), (29, True)),
     "InPlacePodVerticalScaling": ((27, False), (33, True)),
     "PodLevelResources": ((27, False), (34, True)),
-    "PodLevelResourceManagers": ((27, False),),
+    "PodLevelResourceManagers": ((27, False),),  # beta in 1.37, and still off by default there
+    "PodLevelResourcesFixKubeletQOSClass": ((27, False), (37, True)),
     "DRAExtendedResource": ((27, False), (36, True)),
 }
 """Gates that the replay reads: (since minor, default)."""
 
 _GATE_SINCE: Final[Mapping[str, int]] = {
-    "SidecarContainers": 28,
     "PodLevelResources": 32,
     "PodLevelResourceManagers": 36,
+    "PodLevelResourcesFixKubeletQOSClass": 37,
     "DRAExtendedResource": 34,
 }
 _GATE_LOCKED_SINCE: Final[Mapping[str, int]] = {
     "CPUManagerPolicyOptions": 33,
+    "TopologyManagerPolicyOptions": 32,
     "MemoryManager": 32,
-    "SidecarContainers": 33,
     "InPlacePodVerticalScaling": 35,
+    "DRAExtendedResource": 37,
 }
 
 
@@ -73,7 +75,12 @@ class Rules:
     newer_than_known: bool
     """The version is newer than any known; the newest rules stand in."""
     sidecars: bool
-    """Restartable init containers count as long-running: never reusable, in pod-scope totals (1.29)."""
+    """Restartable init containers count as long-running: never reusable, in pod-scope totals (1.29).
+
+    The managers do not look at the gate SidecarContainers.
+    """
+    sidecars_in_device_totals: bool
+    """Restartable init containers count as long-running in the pod-scope totals of devices (1.28)."""
     qos_from_status: bool
     """`status.qosClass` is used verbatim when present (1.29)."""
     cpu_error_counts: bool
@@ -86,6 +93,8 @@ class Rules:
     """The SMT error for want of free cores names them even when there are none (1.32)."""
     pod_level_qos: bool
     """QoS of a pod with `spec.resources` comes from there alone (1.32, gate PodLevelResources)."""
+    pod_level_qos_needs_amounts: bool
+    """`spec.resources` without any amount does not decide the QoS (1.37, gate PodLevelResourcesFixKubeletQOSClass)."""
     uncore_partial_rounds_up: bool
     """A partial uncore take rounds cores up and trims odd requests (1.33)."""
     allocated_resources_from_status: bool
@@ -96,6 +105,10 @@ class Rules:
     """Pod-level resources are allocated as one bubble (1.36, gate PodLevelResourceManagers)."""
     device_numa_narrowing: bool
     """Device hints are enumerated over NUMA nodes that have devices of the resource (1.36)."""
+    empty_memory_request_skipped: bool
+    """The memory manager allocates nothing for a container that requests nothing of it (1.37)."""
+    smt_check_after_held: bool
+    """A container that already has CPUs keeps them; full-pcpus-only checks only new containers (1.37)."""
     dra_extended_skip: bool
     """Extended resources satisfied by DRA are skipped in device allocation (1.35, gate DRAExtendedResource)."""
 
@@ -113,19 +126,24 @@ class Rules:
         rules = cls(
             minor=minor,
             newer_than_known=real_minor > NEWEST_MINOR,
-            sidecars=minor >= 29 and gate_enabled("SidecarContainers", minor, gates),
+            sidecars=minor >= 29,
+            sidecars_in_device_totals=minor >= 28,
             qos_from_status=minor >= 29,
             cpu_error_counts=minor >= 29,
             topology_options_ignored_by_none=minor >= 28,
             memory_group_check=minor >= 32,
             smt_message_fixed=minor >= 32,
             pod_level_qos=pod_level,
+            pod_level_qos_needs_amounts=minor >= 37
+            and gate_enabled("PodLevelResourcesFixKubeletQOSClass", minor, gates),
             uncore_partial_rounds_up=minor >= 33,
             allocated_resources_from_status=minor in (33, 34)
             and gate_enabled("InPlacePodVerticalScaling", minor, gates),
             pod_level_skips_managers=minor >= 34 and pod_level,
             pod_level_managers=minor >= 36 and pod_level and gate_enabled("PodLevelResourceManagers", minor, gates),
             device_numa_narrowing=minor >= 36,
+            empty_memory_request_skipped=minor >= 37,
+            smt_check_after_held=minor >= 37,
             dra_extended_skip=minor >= 35 and gate_enabled("DRAExtendedResource", minor, gates),
         )
         for name in overrides:

@@ -58,6 +58,7 @@ def start(machine: Machine, config: KubeletConfig) -> Kubelet:
         KubeletConfigError: the kubelet of that version does not start with this configuration on this machine.
     """
     rules = _rules(config)
+    _check_option_gates(config, rules.minor)
     policy = _one_of(TopologyPolicy, config.topology_manager_policy, "topologyManagerPolicy")
     scope = _one_of(Scope, config.topology_manager_scope, "topologyManagerScope")
     topology_options, distances = _start_topology_manager(machine, config, rules, policy)
@@ -130,6 +131,34 @@ def _one_of_texts(text: str, known: tuple[str, ...], field: str) -> str:
     if text not in known:
         raise KubeletConfigError(field, f"unknown {field} {text[:40]!r}: one of {', '.join(known)}")
     return text
+
+
+def _check_option_gates(config: KubeletConfig, minor: int) -> None:
+    """Refuse policy options whose gate is switched off, before any manager looks at them.
+
+    A gate that is off by default (TopologyManagerPolicyOptions in 1.27) is left to the manager's own check of levels.
+
+    Source: cmd/kubelet/app/server.go, run; up to 1.32 for the CPU Manager, 1.31 for the Topology Manager.
+    """
+    cpu, topology = "CPUManagerPolicyOptions", "TopologyManagerPolicyOptions"
+    if config.cpu_manager_policy_options and not gate_enabled(cpu, minor, config.feature_gates):
+        raise KubeletConfigError(
+            "cpuManagerPolicyOptions",
+            f"CPU Manager policy options {_go_map(config.cpu_manager_policy_options)} require feature gates "
+            f'"CPUManager", "{cpu}" enabled',
+        )
+    is_off = config.feature_gates.get(topology) is False and not gate_enabled(topology, minor, config.feature_gates)
+    if config.topology_manager_policy_options and is_off:
+        raise KubeletConfigError(
+            "topologyManagerPolicyOptions",
+            f"topology manager policy options {_go_map(config.topology_manager_policy_options)} require feature gates "
+            f'"{topology}" enabled',
+        )
+
+
+def _go_map(options: Mapping[str, str]) -> str:
+    """Options as Go prints a map."""
+    return f"map[{' '.join(f'{name}:{value}' for name, value in sorted(options.items()))}]"
 
 
 def _start_topology_manager(

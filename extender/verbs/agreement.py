@@ -66,7 +66,7 @@ def check(scenario: Scenario, agreement: Agreement) -> list[Difference]:
     except KubeletConfigError as fault:
         error, alternatives = fault.reason, fault.alternatives
     except KubeletCrashError as crash:
-        error = str(crash)
+        error, alternatives = str(crash), crash.alternatives
     if error is not None or scenario.kubelet_error is not None:
         found: list[Difference] = []
         if scenario.kubelet_error != error and scenario.kubelet_error not in alternatives:

@@ -17,7 +17,14 @@ from extender.wire.scenarios import Scenario, Step
 
 
 class KubeletCrashError(Exception):
-    """The real kubelet would panic in this history; the message is Go's."""
+    """The real kubelet would panic in this history; the message is Go's.
+
+    `alternatives` are messages that it prints as well instead.
+    """
+
+    def __init__(self, message: str, alternatives: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.alternatives = alternatives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +58,7 @@ def run(scenario: Scenario, narrow: Narrow = lambda admission: admission.outcome
         admission = Admission(step=step, outcomes=admit_in_all(kubelet, states, request))
         first = admission.outcomes[0].verdict
         if isinstance(first, Rejected) and first.reason is Reason.KUBELET_PANIC:
-            raise KubeletCrashError(first.message)
+            raise KubeletCrashError(first.message, first.alternatives)
         admitted[request.uid] = request
         states = tuple(o.state for o in narrow(admission))
         yield admission

@@ -130,14 +130,15 @@ def _amounts(value: object, path: str) -> dict[str, int]:
 def _pod_level(
     spec: Json, path: str, containers: list[Container]
 ) -> tuple[dict[str, int] | None, dict[str, int] | None]:
-    """Pod-level requests and limits; requests default to what containers request together, then to the limits."""
+    """Pod-level requests and limits; requests default to what containers request together, then to the limits.
+
+    None when the spec has no `resources`, empty when it has one without amounts: older kubelets tell them apart.
+    """
     resources = _optional_mapping(spec.get("resources"), path)
-    if not resources:
+    if resources is None:
         return None, None
     limits = _amounts(resources.get("limits"), f"{path}.limits")
     requests = _amounts(resources.get("requests"), f"{path}.requests")
-    if not limits and not requests:
-        return None, None
     for name, limit in limits.items():
         if name not in requests:
             together = _together(containers, name)

@@ -192,8 +192,9 @@ class CpuManager:
         need = self.exclusive(pod, container)
         if need == 0:
             return
-        self.check_full_cores(need)
         entry = self.entries.get(pod.uid, {}).get(container.name)
+        if entry is None or not self.rules.smt_check_after_held:
+            self.check_full_cores(need)
         if entry is None:
             entry = self.take_near(need, affinity.mask, self.reuse.get(pod.uid, frozenset()))
             self.entries.setdefault(pod.uid, {})[container.name] = entry

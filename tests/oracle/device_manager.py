@@ -57,12 +57,17 @@ class DeviceManager:
         self.collect(active)
         answer: Hints = {}
         for resource in {name for container in pod.containers for name in container.limits if self.known(name)}:
-            amounts = [(c.kind, whole(c.limits.get(resource, 0))) for c in pod.containers]
+            amounts = [(self._kind(c), whole(c.limits.get(resource, 0))) for c in pod.containers]
             held: Ids = set()
             for resources in self.held.get(pod.uid, {}).values():
                 held |= resources.get(resource, set())
             answer[resource] = self._hints_of(resource, pod_total(amounts, sidecars=True), held, set())
         return answer
+
+    def _kind(self, container: Container) -> str:
+        """The device totals know restartable init containers one minor before the managers do."""
+        restartable = container.restartable and self.rules.sidecars_in_device_totals
+        return "sidecar" if restartable else container.kind
 
     def _hints_of(self, resource: str, need: int, held: Ids, reusable: Ids) -> list[Hint] | None:
         if not any(self.numa.get(resource, {}).values()):

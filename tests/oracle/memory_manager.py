@@ -209,6 +209,8 @@ class MemoryManager:
             self._update_reuse(pod, container, held)
             return
         wanted = self.requested(pod, container)
+        if not wanted and self.rules.empty_memory_request_skipped:
+            return
         mask = self.choose(pod, wanted, affinity)
         blocks = [Block(mask, name, size) for name, size in wanted.items()]
         for block in blocks:

@@ -123,7 +123,7 @@ def allocate_memory(manager: MemoryManager, pod: Pod, affinity: Hint, active: di
         manager.charge(Block(mask, name, size), size)
     manager.pod_blocks[pod.uid] = [Block(mask, name, size) for name, size in total.items()]
     manager.blocks[pod.uid] = {
-        name: [Block(mask, resource, size) for resource, size in amounts.items()]
+        name: [Block(mask, resource, size) for resource, size in amounts.items() if size]
         for name, amounts in _divide_amounts(manager, pod, total).items()
     }
 
@@ -136,7 +136,9 @@ def _divide_amounts(manager: MemoryManager, pod: Pod, total: Amounts) -> dict[st
         if wanted:
             amounts[container.name] = wanted
             if container.kind != "init":
-                left = {name: size - wanted.get(name, 0) for name, size in left.items()}
+                for name, size in wanted.items():
+                    if name in left or container.kind == "app":
+                        left[name] = (left.get(name, 0) - size) % 2**64
         elif container.kind == "init":
             amounts[container.name] = dict(left)
     for container in pod.containers:

@@ -13,6 +13,7 @@ Quantities = dict[str, Any]
 class Container:
     name: str
     kind: str  # "init", "sidecar" or "app"
+    restartable: bool  # an init container with restartPolicy Always, in every version
     requests: Quantities
     limits: Quantities
 
@@ -33,17 +34,19 @@ class Pod:
         allocated = _allocated(pod_json) if rules.allocated_resources_from_status else {}
         self.containers: list[Container] = []
         for container in spec.get("initContainers") or []:
-            sidecar = rules.sidecars and container.get("restartPolicy") == "Always"
-            self.containers.append(_container(container, "sidecar" if sidecar else "init"))
+            restartable = container.get("restartPolicy") == "Always"
+            kind = "sidecar" if rules.sidecars and restartable else "init"
+            self.containers.append(_container(container, kind, restartable=restartable))
         for container in spec.get("containers") or []:
-            self.containers.append(_container(container, "app"))
+            self.containers.append(_container(container, "app", restartable=False))
         pod_level = spec.get("resources")
         self.pod_requests: Quantities = (pod_level or {}).get("requests") or {}
         self.pod_limits: Quantities = (pod_level or {}).get("limits") or {}
         named = {*self.pod_requests, *self.pod_limits}
         self.has_pod_resources = any(name in {"cpu", "memory"} or name.startswith("hugepages-") for name in named)
+        decides = self.has_pod_resources if rules.pod_level_qos_needs_amounts else pod_level is not None
         status_class = (pod_json.get("status") or {}).get("qosClass") if rules.qos_from_status else None
-        self.qos: str = status_class or self._qos(rules.pod_level_qos and pod_level is not None)
+        self.qos: str = status_class or self._qos(rules.pod_level_qos and decides)
         for container in self.containers:  # after QoS: only the managers read the allocated amounts
             if container.name in allocated:
                 container.requests = allocated[container.name]
@@ -76,10 +79,10 @@ class Pod:
         return "Guaranteed" if all_limited and requests == limits else "Burstable"
 
 
-def _container(container: dict[str, Any], kind: str) -> Container:
+def _container(container: dict[str, Any], kind: str, *, restartable: bool) -> Container:
     resources = container.get("resources") or {}
     limits = resources.get("limits") or {}
-    return Container(container["name"], kind, {**limits, **(resources.get("requests") or {})}, limits)
+    return Container(container["name"], kind, restartable, {**limits, **(resources.get("requests") or {})}, limits)
 
 
 def _allocated(pod_json: dict[str, Any]) -> dict[str, Quantities]:

@@ -32,6 +32,10 @@ class OracleRules:
         return self._is("sidecars", self.minor >= 29)
 
     @property
+    def sidecars_in_device_totals(self) -> bool:
+        return self._is("sidecars_in_device_totals", self.minor >= 28)
+
+    @property
     def qos_from_status(self) -> bool:
         return self._is("qos_from_status", self.minor >= 29)
 
@@ -71,6 +75,19 @@ class OracleRules:
     @property
     def pod_level_qos(self) -> bool:
         return self._is("pod_level_qos", self.pod_level_gate)
+
+    @property
+    def pod_level_qos_needs_amounts(self) -> bool:
+        on = _gate(self.gates, "PodLevelResourcesFixKubeletQOSClass", default=True)
+        return self._is("pod_level_qos_needs_amounts", self.minor >= 37 and on)
+
+    @property
+    def smt_check_after_held(self) -> bool:
+        return self._is("smt_check_after_held", self.minor >= 37)
+
+    @property
+    def empty_memory_request_skipped(self) -> bool:
+        return self._is("empty_memory_request_skipped", self.minor >= 37)
 
     @property
     def pod_level_skips_managers(self) -> bool:

@@ -54,8 +54,8 @@ def test_a_newer_kubelet_gets_the_newest_rules_and_says_so() -> None:
     verdict = admit(kubelet, initial_state(kubelet, {}), resolve(_pod(cpu="2"), kubelet.rules)).verdict
 
     assert verdict.certainty is Certainty.EXACT
-    assert verdict.caveats == ("kubelet v1.41.2-gke.7 is newer than 1.36, the newest known: replayed with its rules",)
-    assert _start("1.36").caveats == ()
+    assert verdict.caveats == ("kubelet v1.41.2-gke.7 is newer than 1.37, the newest known: replayed with its rules",)
+    assert _start("1.37").caveats == ()
 
 
 def test_gates_and_overrides_switch_rules() -> None:
