@@ -28,6 +28,7 @@ from extender.kube.running import WatchedPods
 from extender.kube.surroundings import WatchedSurroundings
 from extender.kube.topologies import TopologyFeed, watch_topologies
 from extender.kube.watch import Watch, WatchSettings
+from extender.logs import FaultLog
 from extender.settings import Settings
 from extender.verbs.bind import BindOutcome, Bound, Unbound, Unsure
 
@@ -41,12 +42,17 @@ T = TypeVar("T")
 class Bindings:
     """`extender.verbs.bind.Binds`, through the API server."""
 
-    def __init__(self, binder: AsyncBinder) -> None:
+    def __init__(self, binder: AsyncBinder, clock: Callable[[], float]) -> None:
         self._binder = binder
+        self._faults = FaultLog(LOG, "bindings", clock)
 
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> BindOutcome:
-        """See `Binds`."""
+        """See `Binds`. Failures that are not the pod's own are a warning a minute: an outage fails every binding."""
         outcome = await self._binder.bind(Binding(namespace=namespace, name=name, uid=uid, node_name=node_name))
+        if isinstance(outcome, Failed):
+            self._faults.failed("not bound pod=%s/%s node=%s reason=%r", namespace, name, node_name, outcome.reason)
+        else:
+            self._faults.ended()
         match outcome:
             case KubeBound():
                 return Bound()
@@ -159,10 +165,16 @@ async def connected(
         AccessError: there is no way to the API server.
     """
     settings = settings or watch_settings(service.settings)
-    client = KubeClient(access or discover(service.settings.kubeconfig))
+    access = access or discover(service.settings.kubeconfig)
+    if access.configuration.host.startswith("https:") and not access.configuration.verify_ssl:
+        LOG.warning(
+            "the API server's certificate is not verified (insecure-skip-tls-verify): whoever is on the way can read "
+            "the token and answer in its place; name its CA in the kubeconfig instead"
+        )
+    client = KubeClient(access)
     binder = AsyncBinder(Binder(client, timeout_seconds=service.settings.binding_seconds))
     live = Live(service, client, settings)
-    service.link.binder = Bindings(binder)
+    service.link.binder = Bindings(binder, service.clock)
     live.start()
     checking = asyncio.create_task(live.keep_checking())
     try:

@@ -1,9 +1,12 @@
 """Every knob of the service, from the environment (`NUMA_EXTENDER_…`); flags of the command line win.
 
-Each field says its unit, what its default means, and why it is that.
+Each field says its unit, what its default means, and why it is that. A variable with an empty value counts as not set.
 """
 
-from typing import Literal, Self
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -15,6 +18,9 @@ from extender.verbs.judge import Doubts, Treatment
 from extender.verbs.strategies import STRATEGIES
 from extender.verbs.weights import Weights
 
+PREFIX: Final = "NUMA_EXTENDER_"
+_SERVICE_LINK: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP|SCTP)")
+"""In the variables that the kubelet makes for Services (`enableServiceLinks`); they are nobody's setting."""
 MIB = 1 << 20
 BINDING_SHARE = 0.4
 """Of `lease_seconds`, for one binding: what a leader still has (2/3) when the last renewal took place two looks ago."""
@@ -23,7 +29,7 @@ BINDING_SHARE = 0.4
 class Settings(SecuritySettings, LiveSettings, DutySettings):
     """How one extender runs."""
 
-    model_config = SettingsConfigDict(env_prefix="NUMA_EXTENDER_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore")
 
     port: int = Field(default=9600, ge=0, le=65535, description="TCP port; 0 takes a free one.")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -134,3 +140,19 @@ class Settings(SecuritySettings, LiveSettings, DutySettings):
             possible=self.possible_nodes,
             degraded=self.degraded_nodes,
         )
+
+
+def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """Of environment variables: those that look like settings of this program and are none, with the nearest setting.
+
+    The nearest is None where none is like it. A variable without our prefix counts only if it is very like a setting.
+    """
+    known = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
+    for name in sorted(names):
+        upper = name.upper()
+        if upper in known or not upper.startswith("NUMA_") or _SERVICE_LINK.search(upper):
+            continue
+        is_ours = upper.startswith(PREFIX)
+        near = difflib.get_close_matches(upper, known, n=1, cutoff=0.8 if is_ours else 0.9)
+        if near or is_ours:
+            yield name, near[0] if near else None

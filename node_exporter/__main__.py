@@ -1,10 +1,12 @@
 """Command line of the exporter: numa-node-exporter report | run."""
 
+import difflib
+import logging
 import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from node_exporter.kubelet_api import KubeletApi
     from node_exporter.sinks.nrt import ApiServer
 
+LOG = logging.getLogger(__name__)
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 FILE = click.Path(path_type=Path)
 
@@ -32,6 +35,24 @@ def _rules(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
             raise click.BadParameter(f"{text!r} is neither NAME=true nor NAME=false")
         rules[name] = setting == "true"
     return rules
+
+
+def _listening(context: click.Context, parameter: click.Parameter, text: str) -> str:
+    """Click takes an empty variable for one that is not set; here it means: do not listen."""
+    is_default = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.DEFAULT
+    return "" if is_default and os.environ.get("NUMA_LISTEN") == "" else text
+
+
+def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """Of environment variables: those that look like options of this program and are none, with the nearest one.
+
+    The nearest is None where none is like it. NUMA_EXTENDER_… is the extender's, and of its Service's links.
+    """
+    known = [str(parameter.envvar) for parameter in run.params if parameter.envvar]
+    for name in sorted(names):
+        if name.startswith("NUMA_") and name not in known and not name.startswith("NUMA_EXTENDER_"):
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+            yield name, near[0] if near else None
 
 
 def _node_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -119,8 +140,8 @@ def report(
 @click.option("--once", is_flag=True, help="Send one report; the exit code tells whether it was accepted.")
 @click.option("--dry-run", is_flag=True, help="Print what would be sent instead of sending it.")
 @click.option(
-    "--listen", default="127.0.0.1:9473", show_default=True, envvar="NUMA_LISTEN",
-    help='HOST:PORT of /metrics, /livez and /readyz; "" for none.',
+    "--listen", default="127.0.0.1:9473", show_default=True, envvar="NUMA_LISTEN", callback=_listening,
+    help='HOST:PORT of /metrics, /livez and /readyz; "" for none, also in the environment.',
 )  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Seconds for a reply.")
 @click.option("--token-file", type=FILE, envvar="NUMA_TOKEN_FILE", help="Bearer token for the extender.")
@@ -154,7 +175,8 @@ def run(
 ) -> None:  # fmt: skip
     """Report to an extender, or to the API server, at an interval and on change, until SIGTERM.
 
-    Token and certificates are read again when they are rotated.
+    Token and certificates are read again when they are rotated. An empty environment variable counts as not set (but
+    NUMA_LISTEN); one that is no option is warned about.
     """
     from node_exporter import service  # noqa: PLC0415 - `report` does without what sends
     from node_exporter.agent import Cadence  # noqa: PLC0415
@@ -162,6 +184,8 @@ def run(
     if not dry_run and bool(push) == nrt:
         raise click.UsageError("Say where to report to: either --push URL or --nrt; or --dry-run.")
     service.configure_logging(log_level)
+    for name, near in unknown_variables(os.environ):
+        LOG.warning("no such option: %s has no effect%s", name, f"; did you mean {near}?" if near else "")
     target: service.Target | ApiServer | None = None
     if nrt and not dry_run:
         target = _api_server(api_url, api_token_file, api_ca_file, timeout, nrt_refresh)

@@ -170,5 +170,5 @@ async def _write(service: Service, pod: Pod, node_name: str) -> BindOutcome:
         if isinstance(outcome, Unsure) or (isinstance(outcome, Unbound) and outcome.kind == "failed"):
             service.link.failed_at = service.clock()
         if not isinstance(outcome, Bound):
-            LOG.warning("not bound pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, node_name, outcome.reason)
+            LOG.info("not bound pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, node_name, outcome.reason)
     return outcome

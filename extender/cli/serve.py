@@ -1,15 +1,20 @@
 """`numa-extender serve`."""
 
-from typing import Any
+import logging
+import os
+from typing import Any, Final
 
 import click
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from extender.app import make_app, make_server, make_service, set_up_collector
 from extender.logs import set_up_logging
-from extender.settings import Settings
+from extender.settings import PREFIX, Settings, unknown_variables
 from extender.tracing import TracingError
 from extender.transport.certificates import CertificateError
+
+LOG: Final = logging.getLogger(__name__)
 
 
 @click.command()
@@ -19,15 +24,20 @@ from extender.transport.certificates import CertificateError
 def serve(**flags: str | int | None) -> None:
     """Answer kube-scheduler, exporters and people over HTTP, until SIGTERM or Ctrl-C.
 
-    Every other setting is an environment variable NUMA_EXTENDER_…; flags win.
+    Every other setting is an environment variable NUMA_EXTENDER_…; flags win. An empty variable counts as not set, and
+    one that is no setting is warned about.
     """
     given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     try:
         settings = Settings(**given)
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors())
+        faults = "; ".join(": ".join((*_variable(f["loc"]), f["msg"])) for f in error.errors())
         raise click.ClickException(f"bad settings: {faults}") from None
+    except SettingsError as error:
+        raise click.ClickException(f"bad settings: {error}: {error.__cause__}") from None
     set_up_logging(settings.log_level, settings.log_format)
+    for name, near in unknown_variables(os.environ):
+        LOG.warning("no such setting: %s has no effect%s", name, f"; did you mean {near}?" if near else "")
     set_up_collector()
     try:
         server = make_server(settings, make_app(make_service(settings)))
@@ -36,3 +46,8 @@ def serve(**flags: str | int | None) -> None:
     except TracingError as error:
         raise click.ClickException(str(error)) from None
     server.run()
+
+
+def _variable(location: tuple[int | str, ...]) -> tuple[str, ...]:
+    """The environment variable of a field, as a tuple of one; empty for a contradiction between fields."""
+    return (f"{PREFIX}{str(location[0]).upper()}",) if location else ()

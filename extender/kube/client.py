@@ -23,6 +23,7 @@ from kubernetes.client.rest import RESTClientObject
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
+    InsecureRequestWarning,
     LocationParseError,
     NameResolutionError,
     NewConnectionError,
@@ -73,6 +74,8 @@ class KubeClient:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         configuration = access.configuration
+        if not configuration.verify_ssl:
+            urllib3.disable_warnings(InsecureRequestWarning)  # one for each connection; `live` says it once
         configuration.connection_pool_maxsize = pool_size
         configuration.socket_options = _socket_options()
         configuration.retries = False

@@ -1,14 +1,22 @@
 """The client: deadlines, connections, credentials that rotate."""
 
+import asyncio
+import logging
+import ssl
 import time
 from pathlib import Path
 
 import pytest
+import trustme
 import yaml
 
+from extender.app import make_service
 from extender.kube.access import AccessError, TokenFile, discover, from_kubeconfig, in_cluster, plain
+from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.client import KubeClient, path_of
 from extender.kube.errors import ApiError, NoReplyError, api_error
+from extender.live import Bindings, connected
+from extender.settings import Settings
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.scripted import reply, scripted
 from tests.kube.test_leases import Clock
@@ -213,3 +221,48 @@ def test_discovery_prefers_what_was_given(server: FakeApiServer, tmp_path: Path)
     assert discover(path, environ).configuration.host == server.url
     with pytest.raises(AccessError, match="not in a cluster"):
         discover(None, environ)
+
+
+def test_a_certificate_that_nobody_verifies_is_one_line_of_ours(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    """With `insecure-skip-tls-verify`; urllib3 would warn at each connection."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("elsewhere.example.org").configure_cert(context)
+    path = tmp_path / "kubeconfig"
+
+    async def story(server: FakeApiServer) -> None:
+        document = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "s", "cluster": {"server": server.url, "insecure-skip-tls-verify": True}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "c", "context": {"cluster": "s", "user": "u"}}],
+        }  # fmt: skip
+        path.write_text(yaml.safe_dump(document))
+        service = make_service(Settings(kubeconfig=path))
+        async with connected(service), asyncio.timeout(10):
+            while service.link.trouble:  # noqa: ASYNC110 - it knows no events
+                await asyncio.sleep(0.01)
+
+    with FakeApiServer(tls=context) as server:
+        asyncio.run(story(server))
+
+    assert [str(warning.message) for warning in recwarn] == []
+    assert len([record for record in caplog.records if "insecure-skip-tls-verify" in record.getMessage()]) == 1
+
+
+def test_bindings_that_fail_in_an_outage_are_one_warning(
+    server: FakeApiServer, client: KubeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "extender.live")
+    server.pods.create(pod("a"))
+    uid = (server.pods.get("a") or {})["metadata"]["uid"]
+    bindings = Bindings(AsyncBinder(Binder(client, timeout_seconds=0.2)), time.monotonic)
+    server.faults.fail(1000, 503)
+    outcomes = [asyncio.run(bindings.bind("default", "a", uid, "node-a")) for _ in range(5)]
+    server.faults.clear()
+    outcomes.append(asyncio.run(bindings.bind("default", "a", uid, "node-a")))
+
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Unsure"] * 5 + ["Bound"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "not bound pod=default/a node=node-a" in caplog.records[0].getMessage()

@@ -208,7 +208,7 @@ def test_no_binding_is_under_way_when_another_leads_even_if_clocks_differ(
     """Clocks differ by up to 45 %, a third of all calls fails, leaders fall silent; bindings take all their time."""
     chance = random.Random(seed)
     play = Play(client, [chance.uniform(1.0, 1.45) for _ in range(3)], chance)
-    busy_until = {}  # by candidate: when its last binding ends, in real time
+    busy_until: dict[int, float] = {}  # by candidate: when its last binding ends, in real time
     terms = set()
     for _ in range(600):
         if chance.random() < 0.33:

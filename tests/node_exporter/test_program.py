@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from node_exporter.__main__ import run as run_command
 from tests.node_exporter.fake_extender import Answer, FakeExtender
 from tests.node_exporter.nodes import KUBELET, MACHINE, SCENARIO, cpu_state, memory_state
 from tests.node_exporter.trees import KUBELET_DIR, write_machine, write_scenario
@@ -120,6 +121,35 @@ def test_once_sends_one_report_and_tells_by_exit_code(root: Path, extender: Fake
     assert "Unprocessable: cpus[0]" in refused.stderr
     assert [message.path for message in extender.messages] == ["/v1/nodes/n2/report"] * 2
     assert extender.reports[1]["sequence"] > extender.reports[0]["sequence"], "a restarted exporter does not start over"
+
+
+def test_a_variable_that_is_no_option_is_warned_about_with_the_nearest_one(root: Path) -> None:
+    done = call("run", "--root", root, "--once", "--dry-run", NUMA_PUSH_ULR="http://x", NUMA_EXTENDER_SERVICE_HOST="x")
+    warned = [line for line in done.stderr.splitlines() if "no such option" in line]
+
+    assert done.returncode == 0
+    assert len(warned) == 1
+    assert warned[0].endswith("no such option: NUMA_PUSH_ULR has no effect; did you mean NUMA_PUSH_URL?")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "listen"),
+    [
+        ([], {}, "127.0.0.1:9473"),
+        ([], {"NUMA_LISTEN": ""}, ""),
+        ([], {"NUMA_LISTEN": "127.0.0.1:1"}, "127.0.0.1:1"),
+        (["--listen", "127.0.0.1:2"], {"NUMA_LISTEN": ""}, "127.0.0.1:2"),
+        (["--listen", ""], {"NUMA_LISTEN": "127.0.0.1:1"}, ""),
+    ],
+)
+def test_an_empty_listen_turns_the_listener_off(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], environment: dict[str, str], listen: str
+) -> None:
+    monkeypatch.delenv("NUMA_LISTEN", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert run_command.make_context("run", ["--dry-run", *arguments]).params["listen"] == listen
 
 
 def test_dry_run_prints_instead_of_sending(root: Path) -> None:
