@@ -83,7 +83,6 @@ def make_server(settings: Settings, app: FastAPI) -> Server:
         head_seconds=settings.head_seconds,
         body_seconds=settings.body_seconds,
         answer_seconds=settings.answer_seconds,
-        max_connections=settings.max_connections,
     )
     config = uvicorn.Config(
         app,
@@ -100,7 +99,15 @@ def make_server(settings: Settings, app: FastAPI) -> Server:
     )
     if settings.insecure:
         LOG.warning("INSECURE: everybody who can connect to %s may do everything, unencrypted", settings.host)
-    return Server(config, service.lifecycle, tls=_tls(settings, service), drain_seconds=settings.drain_seconds)
+    return Server(
+        config,
+        service.lifecycle,
+        service.metrics,
+        tls=_tls(settings, service),
+        drain_seconds=settings.drain_seconds,
+        handshake_seconds=settings.head_seconds,
+        max_connections=settings.max_connections,
+    )
 
 
 def _tls(settings: Settings, service: Service) -> TLSListener | None:

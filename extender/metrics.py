@@ -147,7 +147,8 @@ class Metrics:
         self.limited = self._counter(
             "limited",
             "Requests and connections turned away: `rate`, `concurrency` (requests at once), `body` (bytes in memory), "
-            "`head` (too long), `head_timeout`, `body_timeout`, `answer_timeout`, `pipelining`, `connections`.",
+            "`head` (too long), `head_timeout`, `body_timeout`, `answer_timeout`, `pipelining`, `idle` (no request "
+            "came), `connections` (closed to make room), `handshake` (TLS that failed), `handshake_timeout`.",
             ("limit",),
         )
         self.responses = self._counter(
@@ -155,7 +156,16 @@ class Metrics:
         )
 
     def _transport(self) -> None:
-        self.connections = self._gauge("connections", "Connections open now: `plain` or `tls`.", ("listener",))
+        self.connections = self._gauge(
+            "connections",
+            "Connections open now: `plain`, `tls`, or `handshake`: accepted on the TLS port, and not yet `tls`.",
+            ("listener",),
+        )
+        self.accept_failures = self._counter(
+            "accept_failures",
+            "Connections that could not be accepted: no file descriptor was left (`files`), no `memory`, or `other`.",
+            ("reason",),
+        )
         self.certificate_loads = self._counter(
             "certificate_loads",
             "Certificate files read: `loaded`, or `failed` (the last good ones stay).",

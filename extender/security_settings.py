@@ -75,9 +75,17 @@ class SecuritySettings(BaseSettings):
         default=256 << 20, ge=1 << 20, description="Request bodies in memory at once, all together."
     )
     max_connections: int = Field(
-        default=8192, ge=16, description="Open connections; beyond, the one silent longest is closed."
+        default=8192,
+        ge=16,
+        description="Open connections, counted from `accept`; beyond, one that is unfinished or idle is closed. More "
+        "than 5,000 exporters need; at most as many as the limit on open files leaves room for.",
     )
-    head_seconds: float = Field(default=10.0, gt=0, description="Time for a request's head, from its first byte.")
+    head_seconds: float = Field(
+        default=10.0,
+        gt=0,
+        description="Seconds for a request's head, from its first byte, and for a TLS handshake, from `accept`. "
+        "Clients take milliseconds; ten seconds leave time for lost packets.",
+    )
     body_seconds: float = Field(default=30.0, gt=0, description="Time for its body.")
     answer_seconds: float = Field(
         default=120.0, gt=0, description="Time for making an answer and for the client to read it."

@@ -4,8 +4,7 @@ Laws of this file
 - Every moment of a connection has a deadline: the head, the body, the answer; silence between requests has uvicorn's
   keep-alive. One sweep a second over all connections closes those that are late: no timer for each request.
 - A connection that has sent nothing yet is as patient as one between requests: Go clients keep spare connections.
-- A new connection is never turned away for lack of room; the one that has been silent longest makes room. Those of
-  clients with a certificate and on loopback stay: the scheduler does not repeat a request that meets a closed socket.
+- Which connection is closed when there are too many is decided by `Places`; this file says when one is busy or idle.
 - What a connection proved goes to the application in `scope["state"]["peer"]`.
 """
 
@@ -13,14 +12,15 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from extender.identity import Peer
 from extender.metrics import Metrics
+from extender.transport.places import Place, Places
 
 MAX_HEAD_BYTES: Final = 64 << 10
 """Request line, headers, chunk sizes and trailers of one request; Go's own limit for heads is 1 MiB."""
@@ -30,12 +30,11 @@ _NO_CERTIFICATE: Final[Mapping[str, object]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Seconds for the parts of a request, and how many connections are kept."""
+    """Seconds for the parts of a request."""
 
     head_seconds: float
     body_seconds: float
     answer_seconds: float
-    max_connections: int
 
 
 class PipeliningError(Exception):
@@ -46,39 +45,46 @@ class PipeliningError(Exception):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. `make_protocol` binds the first two arguments."""
+    """One connection, which has *place* among *places*. `make_protocol` binds the first two arguments."""
 
-    def __init__(self, patience: Patience, metrics: Metrics, **uvicorn_arguments: Any) -> None:
+    def __init__(
+        self, patience: Patience, metrics: Metrics, places: Places, place: Place, **uvicorn_arguments: Any
+    ) -> None:
         super().__init__(**uvicorn_arguments)
-        self.patience, self._metrics = patience, metrics
+        self.patience, self._metrics, self._places, self._place = patience, metrics, places, place
         self.late: str = ""
         """Which part of a request is under way, as in the metric `limited`; empty between requests."""
         self.deadline = 0.0
         self.quiet_since = 0.0
         self.peer = Peer()
         self._listener = "plain"
+        self.is_made = False
+        """Whether `connection_made` was called."""
+        self.has_asked = False
+        """Whether the head of a request has come yet."""
         self._head_bytes = 0
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether it is never closed to make room."""
-        return bool(self.peer.certificate) or self.peer.is_loopback
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Note who it is; make room if there are too many."""
+        """Note who it is."""
         super().connection_made(transport)
+        self.is_made = True
         tls = transport.get_extra_info("ssl_object")
         self._listener = "tls" if tls is not None else "plain"
         self.peer = Peer(self.client[0] if self.client else "", _certificate(tls))
         self.app_state = {**self.app_state, "peer": self.peer}
         self.quiet_since = self.loop.time()
+        self._place.is_kept = bool(self.peer.certificate) or self.peer.is_loopback
+        self._place.close = self.give_up
         self._metrics.connections.labels(self._listener).inc()
-        if len(self.connections) > self.patience.max_connections:
-            _make_room(self)
+
+    def discard(self) -> None:
+        """Its connection was never made: break the cycle with the parser, which only the collector would find."""
+        self.parser = None  # type: ignore[assignment]
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count it out."""
         self._metrics.connections.labels(self._listener).dec()
+        self._places.leave(self._place)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -102,6 +108,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._metrics.limited.labels("pipelining").inc()
             raise PipeliningError
         self._allow("body_timeout", self.patience.body_seconds)
+        self.has_asked = True
+        self._places.busy(self._place)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -120,9 +128,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._rest_or_answer()
 
     def is_late(self, now: float) -> bool:
-        """Whether it is past its deadline, or has not read an answer that was written long ago."""
+        """Whether it is past its deadline, has not read an answer that was written long ago, or never sent anything."""
         if self.late:
             return now > self.deadline
+        if not self.has_asked:
+            return now > self.quiet_since + self.timeout_keep_alive
         return now > self.quiet_since + self.patience.answer_seconds and self.transport.get_write_buffer_size() > 0
 
     def give_up(self, reason: str) -> None:
@@ -133,6 +143,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _rest_or_answer(self) -> None:
         if self.cycle.response_complete:
             self.late, self.quiet_since = "", self.loop.time()
+            self._places.idle(self._place)
         else:
             self._allow("answer_timeout", self.patience.answer_seconds)
 
@@ -141,39 +152,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def make_protocol(patience: Patience, metrics: Metrics) -> Callable[..., BoundedProtocol]:
-    """What `uvicorn.Config(http=…)` takes."""
-
-    def protocol(
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> BoundedProtocol:
-        return BoundedProtocol(
-            patience, metrics, config=config, server_state=server_state, app_state=app_state, _loop=_loop
-        )
-
-    return protocol
+    """What `uvicorn.Config(http=…)` takes; our `Server` calls it with the last two arguments of `BoundedProtocol`."""
+    return partial(BoundedProtocol, patience, metrics)
 
 
 def sweep(state: ServerState, now: float) -> None:
     """Close every connection that is late. *now*: the loop's time."""
     for connection in list(state.connections):
         if isinstance(connection, BoundedProtocol) and connection.is_late(now):
-            connection.give_up(connection.late or "answer_timeout")
-
-
-def _make_room(newcomer: BoundedProtocol) -> None:
-    """Close the connection that has been silent longest; the newcomer itself if all others are at work or kept."""
-    idle = [
-        c
-        for c in newcomer.connections
-        if isinstance(c, BoundedProtocol) and c is not newcomer and not c.late and not c.is_kept
-    ]
-    quietest = min(idle, key=lambda c: c.quiet_since, default=newcomer)
-    if quietest is newcomer and newcomer.is_kept:
-        return
-    quietest.give_up("connections")
+            connection.give_up(connection.late or ("answer_timeout" if connection.has_asked else "idle"))
 
 
 def _certificate(tls: ssl.SSLObject | None) -> Mapping[str, object]:

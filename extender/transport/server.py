@@ -4,6 +4,7 @@ Laws of this file
 - Ending begins with saying so: after a SIGTERM readiness fails (`Lifecycle.draining`) while everything is still
   answered for `drain_seconds`; then no connection is accepted and requests under way end. A second signal, or Ctrl-C,
   skips the waiting.
+- Both listeners accept by themselves (`Listener`), so that every connection is counted from `accept`.
 - Headers such as X-Forwarded-For are never believed: they would make anybody a loopback caller.
 """
 
@@ -14,6 +15,7 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -21,11 +23,14 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
 from extender.lifecycle import Lifecycle
+from extender.metrics import Metrics
+from extender.transport.accepting import Listener, bind, room_for_files
 from extender.transport.certificates import Certificates
-from extender.transport.protocol import SWEEP_SECONDS, sweep
+from extender.transport.handshakes import Handshakes
+from extender.transport.places import Place, Places
+from extender.transport.protocol import SWEEP_SECONDS, BoundedProtocol, sweep
 
 LOG: Final = logging.getLogger(__name__)
-HANDSHAKE_SECONDS: Final = 10.0
 _TICKS_PER_SECOND: Final = 10
 
 
@@ -39,47 +44,92 @@ class TLSListener:
 
 
 class Server(uvicorn.Server):
-    """uvicorn with a second listener, a drain, and no patience with late clients."""
+    """uvicorn with a second listener, a drain, a limit on connections, and deadlines for clients.
+
+    *handshake_seconds*: from `accept` to the end of a TLS handshake.
+    """
 
     def __init__(
-        self, config: uvicorn.Config, lifecycle: Lifecycle, *, tls: TLSListener | None, drain_seconds: float
+        self,
+        config: uvicorn.Config,
+        lifecycle: Lifecycle,
+        metrics: Metrics,
+        *,
+        tls: TLSListener | None,
+        drain_seconds: float,
+        handshake_seconds: float,
+        max_connections: int,
     ) -> None:
         super().__init__(config)
-        self._lifecycle, self._tls, self._drain_seconds = lifecycle, tls, drain_seconds
+        self._lifecycle, self._metrics, self._tls = lifecycle, metrics, tls
+        self._drain_seconds, self._handshake_seconds = drain_seconds, handshake_seconds
+        self._places: Final = Places(max_connections)
+        self._handshakes: Handshakes | None = None
+        self._connecting: set[asyncio.Task[None]] = set()
         self._drained_at = float("inf")
         self.tls_port = 0
         """Where TLS is spoken; 0 before the start and without TLS."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on both."""
-        await super().startup(sockets)
-        if self._tls is None or self.should_exit:
-            return
-        loop = asyncio.get_running_loop()
-        self.started = False
-        try:
-            server = await loop.create_server(
+        """Listen on both. *sockets*: listen on these for plain HTTP, instead of on the port that is set."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(STARTUP_FAILURE)
+        self._places.max_connections = room_for_files(self._places.max_connections)
+        listeners: list[Any] = []
+        self.servers = listeners
+        plain = sockets if sockets is not None else await self._bind(self.config.host, self.config.port)
+        listeners.extend(Listener(each, self._welcome, self._places, self._metrics) for each in plain)
+        if sockets is None:
+            self._log_started_message(plain)
+        if self._tls is not None:
+            self._handshakes = Handshakes(
+                self._tls.certificates.context,
                 self._protocol,
-                host=self._tls.host,
-                port=self._tls.port,
-                ssl=self._tls.certificates.context,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
-                ssl_shutdown_timeout=HANDSHAKE_SECONDS,
-                backlog=self.config.backlog,
+                self._places,
+                self._metrics,
+                seconds=self._handshake_seconds,
             )
+            secure = await self._bind(self._tls.host, self._tls.port)
+            welcome = self._handshakes.welcome
+            listeners.extend(Listener(each, welcome, self._places, self._metrics) for each in secure)
+            self.tls_port = listeners[-1].port
+            LOG.info("listening with TLS host=%s port=%d", self._tls.host, self.tls_port)
+        self.started = True
+
+    async def _bind(self, host: str, port: int) -> list[socket.socket]:
+        try:
+            return await bind(host, port)
         except OSError as error:
-            LOG.error("cannot listen host=%s port=%d error=%s", self._tls.host, self._tls.port, error)  # noqa: TRY400
+            LOG.error("cannot listen host=%s port=%d error=%s", host, port, error)  # noqa: TRY400
             await self.lifespan.shutdown()
             sys.exit(STARTUP_FAILURE)
-        self.servers.append(server)
-        self.tls_port = server.sockets[0].getsockname()[1]
-        self.started = True
-        LOG.info("listening with TLS host=%s port=%d", self._tls.host, self.tls_port)
+
+    def _welcome(self, connection: socket.socket, address: str) -> None:
+        """A connection to the plain port was accepted."""
+        loop = asyncio.get_running_loop()
+        place = Place(address, loop.time(), lambda _reason: task.cancel())
+        if not self._places.enter(place):
+            self._metrics.limited.labels("connections").inc()
+            connection.close()
+            return
+        task = loop.create_task(self._connect(connection, place))
+        self._connecting.add(task)
+        task.add_done_callback(partial(self._connected, connection, place))
+
+    async def _connect(self, connection: socket.socket, place: Place) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: self._protocol(place), connection)
+
+    def _connected(self, connection: socket.socket, place: Place, task: asyncio.Task[None]) -> None:
+        self._connecting.discard(task)
+        if task.cancelled() or task.exception() is not None:  # it is gone already, or made room
+            self._places.leave(place)
+            connection.close()
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""
         if counter % int(_TICKS_PER_SECOND * SWEEP_SECONDS) == 0:
-            sweep(self.server_state, asyncio.get_running_loop().time())
+            self._sweep()
         if time.monotonic() >= self._drained_at:
             self.should_exit = True
         return await super().on_tick(counter)
@@ -87,7 +137,9 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End what is under way, late clients included."""
         self._lifecycle.draining = True
-        sweeping = asyncio.ensure_future(self._sweep())
+        if self._handshakes is not None:
+            self._handshakes.close()
+        sweeping = asyncio.ensure_future(self._keep_sweeping())
         try:
             await super().shutdown(sockets)
         finally:
@@ -103,14 +155,24 @@ class Server(uvicorn.Server):
         self._lifecycle.draining = True
         super().handle_exit(sig, frame)
 
-    async def _sweep(self) -> None:
+    async def _keep_sweeping(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            sweep(self.server_state, asyncio.get_running_loop().time())
+            self._sweep()
 
-    def _protocol(self) -> asyncio.Protocol:
+    def _sweep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        sweep(self.server_state, now)
+        if self._handshakes is not None:
+            self._handshakes.sweep(now)
+
+    def _protocol(self, place: Place) -> BoundedProtocol:
         make: Any = self.config.http_protocol_class
-        protocol: asyncio.Protocol = make(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        protocol: BoundedProtocol = make(
+            places=self._places,
+            place=place,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
         )
         return protocol

@@ -177,13 +177,37 @@ def test_what_is_no_http_ends_the_connection_and_nothing_else(extender: Running,
     assert extender.call("GET", "/livez").status_code == 200
 
 
-def test_a_new_connection_finds_room_and_the_scheduler_keeps_its_own(extender: Running) -> None:
-    """Loopback connections are kept: here all are, so new ones are let in beyond the bound rather than old ones cut."""
+def is_answered(connection: socket.socket) -> bool:
+    try:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        return b"200 OK" in connection.recv(1000)
+    except ConnectionError:
+        return False
+
+
+def test_at_the_limit_the_connection_closes_that_has_waited_longest_without_a_request(extender: Running) -> None:
     with ExitStack() as stack:
-        connections = [stack.enter_context(connected(extender)) for _ in range(MAX_CONNECTIONS + 4)]
-        for connection in connections:
-            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert b"200 OK" in connection.recv(1000)
+        first = stack.enter_context(connected(extender))
+        assert is_answered(first)
+        silent = [stack.enter_context(connected(extender)) for _ in range(MAX_CONNECTIONS - 1)]
+        started = stack.enter_context(connected(extender))
+        started.sendall(b"GET /livez HT")
+        last = stack.enter_context(connected(extender))
+
+        assert is_answered(last)
+        assert seconds_until_closed(silent[0]) < 1
+        assert seconds_until_closed(silent[1]) < 1
+        assert all(map(is_answered, (first, *silent[2:], last)))
+
+
+def test_at_the_limit_the_longest_idle_closes_if_all_have_had_a_request(extender: Running) -> None:
+    with ExitStack() as stack:
+        connections = []
+        for _ in range(MAX_CONNECTIONS + 1):
+            connections.append(stack.enter_context(connected(extender)))
+            assert is_answered(connections[-1])
+
+        assert [is_answered(connection) for connection in connections] == [False] + [True] * MAX_CONNECTIONS
 
 
 def test_bodies_together_are_bounded(extender: Running) -> None:
