@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from node_exporter.checksums import wrong_checksum
-from node_exporter.files import describe, is_directory, read_bounded
+from node_exporter.cpu_lists import count_named, parse_cpu_list
+from node_exporter.files import describe, is_directory, parse_json, read_file
 from node_exporter.report import JsonObject, KubeletState, Problem
-from node_exporter.sysfs import parse_cpu_list
 
 SOURCE = "kubelet state"
 CPU_FILE = "cpu_manager_state"
 MEMORY_FILE = "memory_manager_state"
 DEVICE_FILE = "device-plugins/kubelet_internal_checkpoint"
-MAX_STATE_BYTES = 64 << 20
+MAX_BYTES = {CPU_FILE: 1 << 20, MEMORY_FILE: 1 << 20, DEVICE_FILE: 4 << 20}
+"""By file. 250 pods are about 30 kB of CPUs and 60 kB of memory; the device file has up to 4 kB for each container that
+holds devices, and the ids of all devices."""
+MAX_CPUS_ASSIGNED = 1 << 17
+"""How many CPUs the lists of one state file may name in all. Of a sound one they are the machine's CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def read_files(kubelet_dir: Path) -> RawFiles:
     missing: set[str] = set()
     for name in (CPU_FILE, MEMORY_FILE, DEVICE_FILE):
         try:
-            contents.append(read_bounded(kubelet_dir / name, MAX_STATE_BYTES))
+            contents.append(read_file(kubelet_dir / name, MAX_BYTES[name]))
         except (OSError, ValueError) as error:
             contents.append(None)
             if isinstance(error, FileNotFoundError):
@@ -154,14 +156,25 @@ def _parse(name: str, content: bytes | None, problems: list[Problem]) -> JsonObj
     if content is None:
         return None
     try:
-        document = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        problems.append(Problem(source=SOURCE, path=name, reason=f"not JSON: {describe(error)}", severity="error"))
-        return None
-    if not isinstance(document, dict):
-        problems.append(Problem(source=SOURCE, path=name, reason="not a JSON object", severity="error"))
+        document = parse_json(content)
+        if not isinstance(document, dict):
+            raise ValueError("not a JSON object")  # noqa: TRY004, TRY301 - what came is a wrong value of another's
+        _check_cpus_assigned(document)
+    except ValueError as error:
+        problems.append(Problem(source=SOURCE, path=name, reason=describe(error), severity="error"))
         return None
     return document
+
+
+def _check_cpus_assigned(document: JsonObject) -> None:
+    """Raises ValueError if the CPU lists are garbled, or would be too much work to read."""
+    texts = (str(document.get("defaultCpuSet") or ""), *cpu_texts(document)) if "defaultCpuSet" in document else ()
+    try:
+        named = sum(count_named(text) for text in texts)
+    except ValueError as error:
+        raise ValueError(f"not a CPU list: {describe(error)}") from None
+    if named > MAX_CPUS_ASSIGNED:
+        raise ValueError(f"its lists name more than {MAX_CPUS_ASSIGNED} CPUs")
 
 
 def _without_responses(document: JsonObject | None) -> JsonObject | None:

@@ -10,8 +10,8 @@ The device manager's checkpoint is not covered: no recorded example has confirme
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.report import JsonObject
-from node_exporter.sysfs import parse_cpu_list
 
 FNV_OFFSET = 0x811C9DC5
 FNV_PRIME = 0x01000193

@@ -1,6 +1,36 @@
-"""Reading files of a node that may be missing, huge or garbled, below a given root."""
+"""Reading files of a node that may be missing, huge, garbled, endless or no files at all, below a given root.
 
+Laws of this file
+- It is the only place of the exporter that opens files and lists directories.
+- Only regular files are read (the kernel's own in /proc and /sys are regular), opened without waiting, in pieces, up
+  to a limit that the caller names. A FIFO, a device or a directory in the place of a file is an error at once.
+- A limit that is exceeded is an error and not a shorter content.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+import orjson
+
+READ_AT_ONCE_BYTES: Final = 64 << 10
+MAX_CREDENTIAL_BYTES: Final = 1 << 20
+"""Of a token, key, certificate or bundle of CAs. The trust store of a distribution has 200 to 500 kB."""
+MAX_JSON_DEPTH: Final = 32
+"""The deepest document of the kubelet has 8 levels."""
+MAX_JSON_VALUES: Final = 100_000
+"""Values of one JSON document; each costs 30 to 100 bytes of memory. A device checkpoint has some for each device."""
+
+_KINDS: Final = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
 
 
 def under(root: Path, path: str) -> Path:
@@ -8,13 +38,81 @@ def under(root: Path, path: str) -> Path:
     return root / path.lstrip("/")
 
 
-def read_bounded(path: Path, limit: int) -> bytes:
-    """Read a whole file of at most `limit` bytes. Raises OSError, or ValueError if it is larger."""
-    with path.open("rb") as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise ValueError(f"larger than {limit} bytes")
-    return content
+def read_file(path: Path, limit: int) -> bytes:
+    """Read a whole regular file of at most `limit` bytes.
+
+    Raises:
+        OSError: it is missing or may not be read.
+        ValueError: it is no regular file, or larger.
+    """
+    return _read(path, limit + 1, at_most=limit)
+
+
+def read_beginning(path: Path, length: int) -> bytes:
+    """Read the first `length` bytes of a regular file, or all of it; raises as `read_file`."""
+    return _read(path, length, at_most=None)
+
+
+def read_text(path: Path, limit: int) -> str:
+    """Read a file as text; bytes that are no UTF-8 are replaced. Raises as `read_file`."""
+    return read_file(path, limit).decode(errors="replace")
+
+
+def read_token(path: Path) -> str:
+    """Read a token, without the space around it. Raises as `read_file`, and ValueError if it is not ASCII."""
+    return read_file(path, MAX_CREDENTIAL_BYTES).strip().decode("ascii")
+
+
+@contextmanager
+def as_path(content: bytes) -> Iterator[str]:
+    """A path that holds `content` as long as the context lasts, for OpenSSL, which reads some things only from paths.
+
+    The content lies in memory; nothing is written to a disk.
+    """
+    handle = os.memfd_create("credential", os.MFD_CLOEXEC)
+    with os.fdopen(handle, "wb", buffering=0) as file:
+        file.write(content)
+        yield f"/proc/self/fd/{handle}"
+
+
+def list_names(directory: Path, limit: int) -> list[str]:
+    """The names in a directory, in no order. Raises OSError, or ValueError if there are more than `limit`."""
+    names: list[str] = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if len(names) == limit:
+                raise ValueError(f"more than {limit} entries")
+            names.append(entry.name)
+    return names
+
+
+def parse_json(content: bytes) -> object:
+    """Parse one JSON document of bounded size and depth. Raises ValueError."""
+    values = content.count(b",") + content.count(b"[") + content.count(b"{")
+    if values > MAX_JSON_VALUES:
+        raise ValueError(f"more than {MAX_JSON_VALUES} values")
+    try:
+        document: object = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {describe(error)}") from None
+    check_depth(document, MAX_JSON_DEPTH)
+    return document
+
+
+def check_depth(document: object, most: int) -> None:
+    """Raises ValueError if maps and lists are nested deeper than `most` levels."""
+    level: list[object] = [document]
+    for _ in range(most):
+        level = [
+            value
+            for item in level
+            if isinstance(item, dict | list)
+            for value in (item.values() if isinstance(item, dict) else item)
+            if isinstance(value, dict | list)
+        ]
+        if not level:
+            return
+    raise ValueError(f"nested deeper than {most} levels")
 
 
 def is_there(path: Path) -> bool:
@@ -29,10 +127,10 @@ def is_there(path: Path) -> bool:
 def identity(path: Path) -> tuple[int, int] | None:
     """Inode and time of change (ns) of what is at `path`: another file in its place has another one. None: nothing."""
     try:
-        stat = path.stat()
+        found = path.stat()
     except OSError:
         return None
-    return stat.st_ino, stat.st_ctime_ns
+    return found.st_ino, found.st_ctime_ns
 
 
 def is_hidden(path: Path) -> bool:
@@ -57,4 +155,30 @@ def is_directory(path: Path) -> bool:
 def describe(error: Exception) -> str:
     """Say in one short line what went wrong, without the path that the caller names anyway."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split())[:200] or type(error).__name__
+    return " ".join(text[:1000].split())[:200] or type(error).__name__
+
+
+def _read(path: Path, length: int, *, at_most: int | None) -> bytes:
+    """Up to `length` bytes; the kind is looked at before the file is opened, because opening a device can do things."""
+    _check_kind(path.stat().st_mode)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        found = os.fstat(handle)
+        _check_kind(found.st_mode)
+        if at_most is not None and found.st_size > at_most:
+            raise ValueError(f"larger than {at_most} bytes")
+        pieces: list[bytes] = []
+        left = length
+        while left and (piece := os.read(handle, min(left, READ_AT_ONCE_BYTES))):
+            pieces.append(piece)
+            left -= len(piece)
+    finally:
+        os.close(handle)
+    if at_most is not None and not left:
+        raise ValueError(f"larger than {at_most} bytes")
+    return b"".join(pieces)
+
+
+def _check_kind(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"not a regular file but {next((name for is_kind, name in _KINDS if is_kind(mode)), 'other')}")

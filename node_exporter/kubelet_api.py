@@ -10,23 +10,25 @@ Laws of this file
 
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import httpx
-import orjson
-
-from node_exporter.files import describe
+from node_exporter.bounded_http import Answer, BoundedClient, NoAnswerError
+from node_exporter.files import MAX_CREDENTIAL_BYTES, as_path, describe, parse_json, read_file, read_token
 from node_exporter.observation import RunningConfig
 from node_exporter.report import Problem
+from node_exporter.sinks.connection import trusting
 
 SOURCE = "kubelet api"
-MAX_ANSWER_BYTES = 4 << 20
+MAX_ANSWER_BYTES = 256 << 10
+"""Of /configz, which has up to 10 kB."""
 MAX_METRICS_BYTES = 32 << 20
-Answer = TypeVar("Answer")
-BUILD_INFO = re.compile(r'^kubernetes_build_info\{[^}]*\bgit_version="([^"]{1,64})"')
+"""Of /metrics, which has up to some MB; only the last line is kept while it is read."""
+MAX_LINE_BYTES = 64 << 10
+Found = TypeVar("Found")
+BUILD_INFO = re.compile(rb'^kubernetes_build_info\{[^}\n]*\bgit_version="([^"\n]{1,64})"', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +58,13 @@ def ask_kubelet(api: KubeletApi) -> RunningConfig:
     document: dict[str, object] | None = None
     version: str | None = None
     try:
-        headers = {"authorization": f"Bearer {api.token_file.read_text().strip()}"}
-        with httpx.Client(
-            base_url=api.url, verify=_tls_context(api), timeout=api.timeout_seconds, headers=headers, trust_env=False
-        ) as client:
-            document = _attempt("/configz", lambda: _configz(client), problems)
-            version = _attempt("/metrics", lambda: _version(client), problems)
+        headers = {"authorization": f"Bearer {read_token(api.token_file)}"}
+        client = BoundedClient(api.url, timeout_seconds=api.timeout_seconds, tls=_tls_context(api))
+        try:
+            document = _attempt("/configz", lambda: _configz(client, headers), problems)
+            version = _attempt("/metrics", lambda: _version(client, headers), problems)
+        finally:
+            client.close()
     except (OSError, ValueError) as error:
         problems.append(_problem("", error))
     return RunningConfig(document=document, version=version, problems=tuple(problems))
@@ -69,54 +72,66 @@ def ask_kubelet(api: KubeletApi) -> RunningConfig:
 
 def _tls_context(api: KubeletApi) -> ssl.SSLContext:
     if api.pin_file is None:
-        return ssl.create_default_context(cafile=str(api.ca_file))
+        return trusting(api.ca_file)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.load_verify_locations(api.pin_file)
+    with as_path(read_file(api.pin_file, MAX_CREDENTIAL_BYTES)) as path:
+        context.load_verify_locations(path)
     return context
 
 
-def _attempt(path: str, question: Callable[[], Answer], problems: list[Problem]) -> Answer | None:
+class _RefusedError(ValueError):
+    """The kubelet answered, with a status that is no success."""
+
+
+def _attempt(path: str, question: Callable[[], Found], problems: list[Problem]) -> Found | None:
     try:
         return question()
-    except (httpx.HTTPError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         problems.append(_problem(path, error))
         return None
 
 
-def _configz(client: httpx.Client) -> dict[str, object]:
-    content = b""
-    with client.stream("GET", "/configz") as response:
-        response.raise_for_status()
-        for chunk in response.iter_bytes():
-            content += chunk
-            if len(content) > MAX_ANSWER_BYTES:
-                raise ValueError(f"larger than {MAX_ANSWER_BYTES} bytes")
-    answer = orjson.loads(content)
-    document = answer.get("kubeletconfig") if isinstance(answer, dict) else None
+def _configz(client: BoundedClient, headers: dict[str, str]) -> dict[str, object]:
+    answer = _succeeded(client.send("GET", "/configz", headers=headers, max_answer_bytes=MAX_ANSWER_BYTES))
+    if len(answer.content) > MAX_ANSWER_BYTES:
+        raise ValueError(f"larger than {MAX_ANSWER_BYTES} bytes")
+    parsed = parse_json(answer.content)
+    document = parsed.get("kubeletconfig") if isinstance(parsed, dict) else None
     if not isinstance(document, dict):
         raise ValueError("no kubeletconfig in the answer")  # noqa: TRY004 - what came is a wrong value of another's
     return document
 
 
-def _version(client: httpx.Client) -> str:
+def _version(client: BoundedClient, headers: dict[str, str]) -> str:
     """Read until the build info appears; the rest of the metrics is not fetched."""
-    received = 0
-    with client.stream("GET", "/metrics") as response:
-        response.raise_for_status()
-        for line in response.iter_lines():
-            received += len(line)
-            if match := BUILD_INFO.match(line):
-                return match[1]
-            if received > MAX_METRICS_BYTES:
-                break
-    raise ValueError("no kubernetes_build_info in the metrics")
+    answer = client.send("GET", "/metrics", headers=headers, max_answer_bytes=MAX_METRICS_BYTES, take=_find_version)
+    version = _succeeded(answer).content.decode(errors="replace")
+    if not version:
+        raise ValueError("no kubernetes_build_info in the metrics")
+    return version
+
+
+def _find_version(pieces: Iterator[bytes]) -> bytes:
+    """The version in the first line that names it; empty if none does. A line longer than the limit is cut."""
+    rest = b""
+    for piece in pieces:
+        text = rest + piece
+        if match := BUILD_INFO.search(text):
+            return match[1]
+        rest = text[text.rfind(b"\n") + 1 :][:MAX_LINE_BYTES]
+    return b""
+
+
+def _succeeded(answer: Answer) -> Answer:
+    if 200 <= answer.status < 300:
+        return answer
+    hint = {401: ": the token is not accepted", 403: ": the token has no right to this"}.get(answer.status, "")
+    raise _RefusedError(f"answered {answer.status}{hint}")
 
 
 def _problem(path: str, error: Exception) -> Problem:
-    if isinstance(error, httpx.HTTPStatusError):
-        status = error.response.status_code
-        hint = {401: ": the token is not accepted", 403: ": the token has no right to this"}.get(status, "")
-        return Problem(source=SOURCE, path=path, reason=f"answered {status}{hint}", severity="error")
-    return Problem(source=SOURCE, path=path, reason=f"{type(error).__name__}: {describe(error)}", severity="error")
+    is_clear = isinstance(error, NoAnswerError | _RefusedError)
+    reason = describe(error) if is_clear else f"{type(error).__name__}: {describe(error)}"
+    return Problem(source=SOURCE, path=path, reason=reason, severity="error")

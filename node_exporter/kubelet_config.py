@@ -7,20 +7,28 @@ Laws of this file
 - The same reading serves /configz, whose document is the running configuration with all defaults applied already.
 """
 
+import os
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from node_exporter.files import describe, is_directory, read_bounded, under
+from node_exporter.cpu_lists import parse_cpu_list
+from node_exporter.files import check_depth, describe, is_directory, read_file, under
 from node_exporter.kubelet_flags import Document, Flags, last_value, overlay_flags
 from node_exporter.quantity import format_milli, parse_milli, parse_units
 from node_exporter.report import KubeletConfig, Problem, ReservedMemory
-from node_exporter.sysfs import parse_cpu_list
 
 SOURCE = "kubelet configuration"
 DEFAULT_CONFIG_FILE = "/var/lib/kubelet/config.yaml"
 DEFAULT_HARD_EVICTION = "100Mi"
-MAX_CONFIG_BYTES = 4 << 20
+MAX_CONFIG_BYTES = 256 << 10
+"""Of one file. A kubelet's configuration has 1 to 5 kB."""
+MAX_YAML_VALUES = 10_000
+"""Of one file; each costs about 1 kB of memory while it is parsed. A whole KubeletConfiguration has about 300."""
+MAX_YAML_DEPTH = 32
+MAX_DROP_INS = 100
+MAX_DROP_IN_ENTRIES = 1_000
+"""Files and directories below the drop-in directory, of whatever name."""
 
 
 def load_documents(root: Path, flags: Flags | None) -> tuple[Document | None, tuple[Problem, ...]]:
@@ -197,8 +205,10 @@ def _load(root: Path, path: str, problems: list[Problem]) -> Document | None:
     import yaml  # noqa: PLC0415 - only nodes without /configz need it
 
     try:
-        # not the C loader: 200,000 nested brackets end its process
-        document = yaml.safe_load(read_bounded(under(root, path), MAX_CONFIG_BYTES))
+        content = read_file(under(root, path), MAX_CONFIG_BYTES)
+        _check_yaml(content)
+        document = yaml.safe_load(content)  # not the C loader: 200,000 nested brackets end its process
+        check_depth(document, MAX_YAML_DEPTH)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         problems.append(Problem(source=SOURCE, path=path, reason=describe(error), severity="error"))
         return None
@@ -208,10 +218,38 @@ def _load(root: Path, path: str, problems: list[Problem]) -> Document | None:
     return {str(key): value for key, value in document.items()}
 
 
+def _check_yaml(content: bytes) -> None:
+    """Count values and levels as they are parsed, before anything is built of them.
+
+    Raises ValueError if there are too many, or if a value is used again by an alias: a few lines of aliases name
+    millions of values.
+    """
+    import yaml  # noqa: PLC0415
+
+    depth = 0
+    for values, event in enumerate(yaml.parse(content, Loader=yaml.SafeLoader)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("has an alias (*name), which is not read: write the value again")  # noqa: TRY004
+        if values > MAX_YAML_VALUES:
+            raise ValueError(f"more than {MAX_YAML_VALUES} values")
+        if depth > MAX_YAML_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_YAML_DEPTH} levels")
+
+
 def _drop_ins(root: Path, directory: str, problems: list[Problem]) -> list[str]:
     """The drop-in files of a directory and those below it, in the order in which the kubelet reads them."""
     base = under(root, directory)
     if not is_directory(base):
         problems.append(Problem(source=SOURCE, path=directory, reason="no such drop-in directory", severity="error"))
         return []
-    return [f"{directory}/{path.relative_to(base)}" for path in sorted(base.rglob("*.conf")) if not is_directory(path)]
+    found: list[Path] = []
+    entries = 0
+    for below, directories, names in os.walk(base):
+        entries += len(directories) + len(names)
+        found += [Path(below) / name for name in names if name.endswith(".conf")]
+        if entries > MAX_DROP_IN_ENTRIES or len(found) > MAX_DROP_INS:
+            reason = f"more than {MAX_DROP_INS} drop-ins or {MAX_DROP_IN_ENTRIES} entries: none of them is read"
+            problems.append(Problem(source=SOURCE, path=directory, reason=reason, severity="error"))
+            return []
+    return [f"{directory}/{path.relative_to(base)}" for path in sorted(found)]

@@ -8,10 +8,17 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from node_exporter.files import list_names, read_beginning, read_file
+
 Document = dict[str, object]
 """A KubeletConfiguration as parsed YAML or JSON."""
 
-MAX_CMDLINE_BYTES = 1 << 20
+MAX_CMDLINE_BYTES = 128 << 10
+"""Of the kubelet's command line, which has up to 4 kB."""
+PROGRAM_BYTES = 4096
+"""Of every process, enough for its program and first argument."""
+MAX_PROCESSES = 1 << 18
+"""Looked at; Linux allows 4 million ids and a node has up to some 10,000 processes."""
 
 _TEXT_FLAGS = {
     "cpu-manager-policy": "cpuManagerPolicy",
@@ -39,19 +46,23 @@ def find_command_line(root: Path) -> tuple[str, ...] | None:
     Of several, the one with the lowest process id is taken.
     """
     try:
-        pids = sorted(int(path.name) for path in (root / "proc").iterdir() if path.name.isdecimal())
-    except OSError:
+        pids = sorted(int(name) for name in list_names(root / "proc", MAX_PROCESSES) if name.isdecimal())
+    except (OSError, ValueError):
         return None
     for pid in pids:
+        path = root / "proc" / str(pid) / "cmdline"
         try:
-            with (root / "proc" / str(pid) / "cmdline").open("rb") as file:
-                words = file.read(MAX_CMDLINE_BYTES).decode(errors="replace").rstrip("\0").split("\0")
-        except OSError:
+            words = _words(read_beginning(path, PROGRAM_BYTES))
+            for position, word in enumerate(words[:2]):
+                if word.rpartition("/")[2] == "kubelet":
+                    return tuple(_words(read_file(path, MAX_CMDLINE_BYTES))[position + 1 :])
+        except (OSError, ValueError):
             continue
-        for position, word in enumerate(words[:2]):
-            if word.rpartition("/")[2] == "kubelet":
-                return tuple(words[position + 1 :])
     return None
+
+
+def _words(cmdline: bytes) -> list[str]:
+    return cmdline.decode(errors="replace").rstrip("\0").split("\0")
 
 
 def parse_flags(arguments: tuple[str, ...]) -> Flags:

@@ -100,7 +100,7 @@ class Node:
         found = identity(self._fixed.kubelet_dir / SOCKET) if self._fixed else None
         is_restart = found != self._socket_identity
         is_old = time.monotonic() - self._fixed_at > REFRESH_SECONDS
-        is_incomplete = found is None or bool(self._running.problems)
+        is_incomplete = found is None or self._fixed is None or self._fixed.is_incomplete
         if self._fixed is None or is_restart or is_old or (is_tick and is_incomplete):
             if is_restart:
                 self._running, self._remembered = RunningConfig(), {}

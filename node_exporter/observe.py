@@ -21,19 +21,23 @@ from node_exporter.checkpoints import (
     torn_cpu,
     torn_memory,
 )
-from node_exporter.files import is_directory, under
+from node_exporter.cpu_lists import parse_cpu_list
+from node_exporter.files import describe, is_directory, read_text, under
 from node_exporter.kubelet_config import effective_config, load_documents
 from node_exporter.kubelet_flags import Flags, find_command_line, last_value, parse_flags
 from node_exporter.observation import Observation, PodResources, RunningConfig
 from node_exporter.pods import read_pod_logs
 from node_exporter.report import KubeletConfig, KubeletState, Machine, Problem
-from node_exporter.sysfs import parse_cpu_list, read_machine
+from node_exporter.sysfs import MAX_ATTRIBUTE_BYTES, read_machine
 
 DEFAULT_KUBELET_DIR = "/var/lib/kubelet"
 POD_LOG_DIR = "/var/log/pods"
 ATTEMPTS = 6
 PAUSE_SECONDS = 0.02
 """Between two attempts; the kubelet's two writes of one allocation lie a few milliseconds apart."""
+
+REREAD_SOURCES = frozenset({"sysfs", "node"})
+"""Sources of which every problem is a file that could not be read; a sound node has none."""
 
 AskPodResources = Callable[[], tuple[PodResources | None, tuple[Problem, ...]]]
 
@@ -48,6 +52,13 @@ class Fixed:
     boot_id: str
     kubelet_dir: Path
     problems: tuple[Problem, ...]
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether a source could not be read, so that it is worth reading again before the kubelet restarts."""
+        return self.kubelet is None or any(
+            problem.severity == "error" or problem.source in REREAD_SOURCES for problem in self.problems
+        )
 
 
 def read_fixed(
@@ -179,8 +190,8 @@ def _config_from_files(root: Path, flags: Flags | None) -> tuple[KubeletConfig |
 def _memory_capacity(root: Path) -> int:
     """The machine's memory in bytes, as cadvisor takes it from /proc/meminfo; 0 if unknown."""
     try:
-        match = re.search(r"MemTotal:\s+(\d+) kB", (root / "proc/meminfo").read_text(errors="replace"))
-    except OSError:
+        match = re.search(r"MemTotal:\s+(\d{1,15}) kB", read_text(root / "proc/meminfo", MAX_ATTRIBUTE_BYTES))
+    except (OSError, ValueError):
         return 0
     return int(match[1]) * 1024 if match else 0
 
@@ -188,7 +199,7 @@ def _memory_capacity(root: Path) -> int:
 def _read_boot_id(root: Path) -> tuple[str, tuple[Problem, ...]]:
     path = "proc/sys/kernel/random/boot_id"
     try:
-        return (root / path).read_text(errors="replace").strip()[:64], ()
-    except OSError as error:
-        reason = f"{error.strerror}: reports are ordered by sequence only"
+        return read_text(root / path, MAX_ATTRIBUTE_BYTES).strip()[:64], ()
+    except (OSError, ValueError) as error:
+        reason = f"{describe(error)}: reports are ordered by sequence only"
         return "", (Problem(source="node", path=f"/{path}", reason=reason),)

@@ -13,12 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from node_exporter.checkpoints import cpu_texts
+from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.devices import device_ids
+from node_exporter.files import list_names
 from node_exporter.observation import ListedPod, PodLogs, PodResources
 from node_exporter.report import KubeletState, Pod, Problem
-from node_exporter.sysfs import parse_cpu_list
 
 SOURCE = "pods"
+MAX_POD_LOGS = 20_000
+"""Directories of pods' logs; a node has some for each of its pods, and those of pods that ended a short while ago."""
 FIRST_MINOR_LISTING_ACTIVE_ONLY = 34
 
 Holdings = frozenset[int | tuple[str, str]]
@@ -29,8 +32,8 @@ def read_pod_logs(log_dir: Path) -> PodLogs | None:
     """The pods that have a log directory; None if the directory cannot be read."""
     found: dict[tuple[str, str], set[str]] = {}
     try:
-        names = [path.name for path in log_dir.iterdir()]
-    except OSError:
+        names = list_names(log_dir, MAX_POD_LOGS)
+    except (OSError, ValueError):
         return None
     for name in names:
         parts = name.split("_")

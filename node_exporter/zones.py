@@ -12,9 +12,9 @@ Laws of this file
 from collections.abc import Iterable, Mapping
 
 from node_exporter.checkpoints import cpu_texts
+from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.devices import Devices
 from node_exporter.report import Amount, JsonObject, KubeletConfig, KubeletState, Machine, Problem, Zone
-from node_exporter.sysfs import parse_cpu_list
 
 SOURCE = "zones"
 

@@ -1,16 +1,17 @@
-"""One HTTP connection to a server that proves who it is, kept open between messages.
+"""A connection to a server that proves who it is, kept open between messages.
 
 Laws of this file
 - Token and certificate files are read again when they change, so that rotation needs no restart.
-- Of an answer no more is read than is worth it, and no longer than the timeout.
+- Every file is read once, in bounds, and OpenSSL is given what was read: no file is opened by another's code.
 """
 
 import ssl
-import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+from node_exporter.bounded_http import Answer, BoundedClient
+from node_exporter.files import MAX_CREDENTIAL_BYTES, as_path, read_file, read_token
 
 MAX_ANSWER_BYTES = 64 << 10
 
@@ -29,45 +30,30 @@ class Credentials:
         return tuple(_stamp(path) for path in (self.ca_file, self.cert_file, self.key_file))
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A reply as it came; `content` may be cut off."""
-
-    status: int
-    headers: httpx.Headers
-    content: bytes
-
-    @property
-    def retry_after_seconds(self) -> float | None:
-        """The server's own wish; None if it has none."""
-        value = self.headers.get("retry-after", "")
-        return float(value) if value.isdecimal() else None
-
-
 class Connection:
-    """Speaks to the server of `url`. Not safe for several threads at once."""
+    """Speaks to the server of `url`; a whole exchange has `timeout_seconds`. Not safe for several threads at once."""
 
     def __init__(
         self, url: str, *, timeout_seconds: float, credentials: Credentials, max_answer_bytes: int = MAX_ANSWER_BYTES
     ) -> None:
-        self._base = url.rstrip("/")
+        self._base = url
         self._timeout = timeout_seconds
         self._credentials = credentials
         self._max_answer = max_answer_bytes
-        self._client: httpx.Client | None = None
+        self._client: BoundedClient | None = None
         self._fingerprint: tuple[tuple[int, int] | None, ...] = ()
 
     def send(self, method: str, path: str, *, content: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
         """Send one request.
 
         Raises:
-            httpx.HTTPError, httpx.InvalidURL, OSError, ValueError: there is no answer; the connection is closed.
+            OSError, ValueError: there is no answer, or a file of the credentials is not readable; the connection is
+                closed.
         """
         try:
             client = self._connected()
             every = self._headers() | (headers or {})
-            with client.stream(method, self._base + path, content=content, headers=every) as response:
-                return Answer(response.status_code, response.headers, self._beginning(response))
+            return client.send(method, path, content=content, headers=every, max_answer_bytes=self._max_answer)
         except BaseException:
             self.close()
             raise
@@ -78,38 +64,42 @@ class Connection:
             self._client.close()
             self._client = None
 
-    def _connected(self) -> httpx.Client:
+    def _connected(self) -> BoundedClient:
         fingerprint = self._credentials.fingerprint()
         if self._client is None or fingerprint != self._fingerprint:
             self.close()
-            self._client = httpx.Client(timeout=self._timeout, verify=self._tls_context(), trust_env=False)
+            self._client = BoundedClient(self._base, timeout_seconds=self._timeout, tls=self._tls_context())
             self._fingerprint = fingerprint
         return self._client
 
-    def _tls_context(self) -> ssl.SSLContext | bool:
+    def _tls_context(self) -> ssl.SSLContext | None:
         if not self._base.startswith("https:"):
-            return False
+            return None
         credentials = self._credentials
-        context = ssl.create_default_context(cafile=str(credentials.ca_file) if credentials.ca_file else None)
+        context = trusting(credentials.ca_file)
         if credentials.cert_file:
-            context.load_cert_chain(credentials.cert_file, credentials.key_file)
+            with ExitStack() as held:
+                paths = [
+                    held.enter_context(as_path(read_file(path, MAX_CREDENTIAL_BYTES)))
+                    for path in (credentials.cert_file, credentials.key_file)
+                    if path
+                ]
+                context.load_cert_chain(*paths)
         return context
 
     def _headers(self) -> dict[str, str]:
-        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        headers = {"content-type": "application/json"}
         if self._credentials.token_file:
-            headers["authorization"] = f"Bearer {self._credentials.token_file.read_text().strip()}"
+            headers["authorization"] = f"Bearer {read_token(self._credentials.token_file)}"
         return headers
 
-    def _beginning(self, response: httpx.Response) -> bytes:
-        """The beginning of the answer's body."""
-        deadline = time.monotonic() + self._timeout
-        content = b""
-        for chunk in response.iter_bytes():
-            content += chunk
-            if len(content) > self._max_answer or time.monotonic() > deadline:
-                break
-        return content
+
+def trusting(ca_file: Path | None) -> ssl.SSLContext:
+    """A context of a client that trusts the CAs of a file; None: those of the system. Raises OSError, ValueError."""
+    if ca_file is None:
+        return ssl.create_default_context()
+    with as_path(read_file(ca_file, MAX_CREDENTIAL_BYTES)) as path:
+        return ssl.create_default_context(cafile=path)
 
 
 def _stamp(path: Path | None) -> tuple[int, int] | None:

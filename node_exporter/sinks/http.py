@@ -10,13 +10,11 @@ import gzip
 from dataclasses import replace
 from urllib.parse import quote
 
-import httpx
-import orjson
-
-from node_exporter.files import describe
+from node_exporter.bounded_http import Answer, NoAnswerError
+from node_exporter.files import describe, parse_json
 from node_exporter.report import NodeReport
 from node_exporter.sinks import Outcome, Reply
-from node_exporter.sinks.connection import Answer, Connection, Credentials
+from node_exporter.sinks.connection import Connection, Credentials
 
 REFUSED_DETAIL_CHARS = 500
 CONFLICT = frozenset({404, 409})
@@ -53,14 +51,15 @@ class HttpSink:
         try:
             answer = self._connection.send(method, path, content=content, headers=headers)
             reply = _reply(answer, is_heartbeat=method == "POST")
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             reply = no_answer(error)
         return replace(reply, sent_bytes=len(content))
 
 
 def no_answer(error: Exception) -> Reply:
     """What a message without an answer ends in."""
-    return Reply(outcome=Outcome.UNAVAILABLE, detail=f"{type(error).__name__}: {describe(error)}")
+    text = describe(error) if isinstance(error, NoAnswerError) else f"{type(error).__name__}: {describe(error)}"
+    return Reply(outcome=Outcome.UNAVAILABLE, detail=text)
 
 
 def refused(answer: Answer) -> Reply:
@@ -81,8 +80,8 @@ def _reply(answer: Answer, *, is_heartbeat: bool) -> Reply:
 def _problem_detail(content: bytes) -> str:
     """Title and detail of a problem+json body (RFC 9457), the message of a Status, or the beginning of what came."""
     try:
-        problem = orjson.loads(content)
-    except orjson.JSONDecodeError:
+        problem = parse_json(content)
+    except ValueError:
         problem = None
     if isinstance(problem, dict):
         text = ": ".join(str(problem[key]) for key in ("title", "detail", "message") if problem.get(key))

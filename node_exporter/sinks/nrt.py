@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 import orjson
 
+from node_exporter.bounded_http import Answer
+from node_exporter.files import parse_json, read_token
 from node_exporter.report import NodeReport
 from node_exporter.sinks import Outcome, Reply
-from node_exporter.sinks.connection import Answer, Connection, Credentials
+from node_exporter.sinks.connection import Connection, Credentials
 from node_exporter.sinks.http import no_answer, refused
 from node_exporter.topology_object import API_VERSION, LEFT_OUT, REPORT, to_nrt
 
@@ -85,7 +86,7 @@ class NrtSink:
             if self._node_uid is None:
                 self._node_uid = self._find_node_uid()
             content = to_nrt(report, node_uid=self._node_uid or None)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             return no_answer(error)
         self._warn_of_loss(content)
         return self._write(content)
@@ -115,7 +116,7 @@ class NrtSink:
         })  # fmt: skip
         try:
             reply = self._own() or self._apply(body)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             return no_answer(error)
         if reply.outcome is Outcome.ACCEPTED:
             self._written = _Written(content)
@@ -159,7 +160,7 @@ class NrtSink:
             return ""
         if not _is_success(answer):
             raise ValueError(f"asked for the node: {_refused(answer).detail}")
-        found = _mapping(_mapping(orjson.loads(answer.content)).get("metadata")).get("uid")
+        found = _mapping(_mapping(parse_json(answer.content)).get("metadata")).get("uid")
         return found if isinstance(found, str) else ""
 
     def _warn_of_loss(self, content: dict[str, Any]) -> None:
@@ -188,7 +189,7 @@ def _belongs_to(strangers: set[str]) -> Reply:
 
 def _strangers(answer: Answer) -> set[str]:
     """Other field managers that have written what readers go by."""
-    metadata = _mapping(_mapping(orjson.loads(answer.content)).get("metadata"))
+    metadata = _mapping(_mapping(parse_json(answer.content)).get("metadata"))
     return {
         str(entry.get("manager"))
         for entry in _objects(metadata.get("managedFields"))
@@ -205,8 +206,8 @@ def _has_content(entry: dict[str, Any]) -> bool:
 def _uid_in_token(path: Path | None, node_name: str) -> str:
     """The Node's UID as our service-account token names it; empty if it names none, or another node."""
     try:
-        payload = path.read_text().split(".")[1] if path else ""
-        claims = orjson.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        payload = read_token(path).split(".")[1] if path else ""
+        claims = parse_json(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     except (OSError, ValueError, IndexError):
         return ""
     node = _mapping(_mapping(_mapping(claims).get("kubernetes.io")).get("node"))

@@ -35,11 +35,11 @@ from extender.verbs.agreement import Agreement, Checker, Difference
 from extender.verbs.scenario import Admission, run
 from extender.wire.scenarios import Scenario, scenario_from_json
 from node_exporter._podresources import podresources_pb2 as pb
+from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.node import Node, NodeSettings
 from node_exporter.sinks import Outcome as SinkOutcome
 from node_exporter.sinks.connection import Credentials
 from node_exporter.sinks.http import HttpSink
-from node_exporter.sysfs import parse_cpu_list
 from tests.node_exporter.fake_kubelet import FakeKubelet, pod
 from tests.node_exporter.scenario_devices import device_checkpoint, plugin_devices
 from tests.node_exporter.trees import KUBELET_DIR, write_scenario

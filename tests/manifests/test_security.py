@@ -51,6 +51,15 @@ def test_the_exporter_mounts_two_directories_and_writes_none(name: str, pod: Jso
     assert all(mount["readOnly"] for mount in container["volumeMounts"])
 
 
+@pytest.mark.parametrize(("name", "pod"), EXPORTERS)
+def test_the_exporter_keeps_no_volume_of_another_pod_mounted(name: str, pod: Json) -> None:
+    on_the_host = {v["name"] for v in pod["volumes"] if "hostPath" in v}
+    (container,) = pod["containers"]
+    for mount in container["volumeMounts"]:
+        expected = "HostToContainer" if mount["name"] in on_the_host else None
+        assert mount.get("mountPropagation") == expected, (name, mount["name"])
+
+
 @pytest.mark.parametrize("component", ["kubelet-ca", "kubelet-pin"])
 def test_secrets_of_pods_and_keys_of_the_kubelet_are_hidden_from_the_exporter(component: str) -> None:
     objects = rendered("base/exporter", component)

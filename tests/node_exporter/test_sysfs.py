@@ -7,8 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
+from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.report import Machine
-from node_exporter.sysfs import format_page_size, parse_cpu_list, read_machine
+from node_exporter.sysfs import format_page_size, read_machine
 from tests.node_exporter.trees import write_machine, write_text
 
 MACHINES = Path(__file__).parents[3] / "shared/machines"

@@ -1,0 +1,188 @@
+"""One HTTP/1.1 connection on which nothing that the other side sends costs more than was granted.
+
+Laws of this file
+- A whole exchange has one deadline, from connecting to the last byte: dripped headers, interim answers (1xx) without
+  end and a body that trickles all end by it. A timeout of single reads would be renewed by every byte.
+- The bytes that are received for one answer are limited, headers and interim answers included.
+- Content is taken as it came: nothing is unpacked, whatever Content-Encoding says. Redirects are not followed.
+"""
+
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpcore
+
+KEEP_IDLE_SECONDS: Final = 5.0
+"""An idle connection is kept this long; servers close theirs at about the same time."""
+HEADER_BYTES: Final = 256 << 10
+"""For headers and interim answers, on top of the content. h11 refuses a header block of more than 100 KiB."""
+WRITE_BYTES: Final = 64 << 10
+_FAILURES: Final = (
+    httpcore.NetworkError,
+    httpcore.TimeoutException,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+    httpcore.ConnectionNotAvailable,
+)
+
+
+class NoAnswerError(OSError):
+    """There is no usable answer; the text says why in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply as it came; `content` may be cut off."""
+
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        """The server's own wish; None if it has none."""
+        value = self.headers.get("retry-after", "")
+        return float(value) if value.isascii() and value.isdecimal() else None
+
+
+Take = Callable[[Iterator[bytes]], bytes]
+"""Reads as much of a body as it wants, and gives what is worth keeping."""
+
+
+def beginning(limit: int) -> Take:
+    """Takes the first `limit` bytes of a body, and one piece more at most, so that a longer one can be told."""
+
+    def take(pieces: Iterator[bytes]) -> bytes:
+        content = bytearray()
+        for piece in pieces:
+            content += piece
+            if len(content) > limit:
+                break
+        return bytes(content)
+
+    return take
+
+
+class BoundedClient:
+    """Speaks to the server of `url`. `tls` is needed for https. Not safe for several threads at once."""
+
+    def __init__(self, url: str, *, timeout_seconds: float, tls: ssl.SSLContext | None) -> None:
+        self._base = url.rstrip("/")
+        self._host = urlsplit(self._base).netloc.rpartition("@")[2]
+        self._allowance = _Allowance(timeout_seconds)
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=tls,
+            max_connections=1,
+            keepalive_expiry=KEEP_IDLE_SECONDS,
+            network_backend=_Backend(self._allowance),
+        )
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: dict[str, str],
+        content: bytes = b"",
+        max_answer_bytes: int,
+        take: Take | None = None,
+    ) -> Answer:
+        """Send one request and read the answer. `take` None: the first `max_answer_bytes` of it.
+
+        Raises:
+            NoAnswerError: no connection, no answer in time, too many bytes, or not HTTP.
+            ValueError: the address or a header cannot be sent.
+        """
+        self._allowance.renew(max_answer_bytes + HEADER_BYTES)
+        every = {"host": self._host, "accept-encoding": "identity", **headers}
+        try:
+            with self._pool.stream(method, self._base + path, headers=list(every.items()), content=content) as response:
+                received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+                kept = (take or beginning(max_answer_bytes))(response.iter_stream())
+                return Answer(response.status, received, kept)
+        except _FAILURES as error:
+            raise NoAnswerError(f"{type(error).__name__}: {error}") from error
+
+    def close(self) -> None:
+        """Close the connection; the client can be used again."""
+        self._pool.close()
+
+
+class _Allowance:
+    """The time and the bytes that are left of one exchange."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self._timeout = timeout_seconds
+        self._deadline = 0.0
+        self._bytes = 0
+
+    def renew(self, received_bytes: int) -> None:
+        self._deadline = time.monotonic() + self._timeout
+        self._bytes = received_bytes
+
+    def seconds(self, error: type[httpcore.TimeoutException]) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise error(f"not done after {self._timeout:g} s")
+        return left
+
+    def receive(self, count: int) -> None:
+        self._bytes -= count
+        if self._bytes < 0:
+            raise httpcore.RemoteProtocolError("the answer is too large")
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection whose every step counts against the allowance."""
+
+    def __init__(self, stream: httpcore.NetworkStream, allowance: _Allowance) -> None:
+        self._stream = stream
+        self._allowance = allowance
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        del timeout
+        received = self._stream.read(max_bytes, self._allowance.seconds(httpcore.ReadTimeout))
+        self._allowance.receive(len(received))
+        return received
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        del timeout
+        for start in range(0, len(buffer), WRITE_BYTES):
+            piece = buffer[start : start + WRITE_BYTES]
+            self._stream.write(piece, self._allowance.seconds(httpcore.WriteTimeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        del timeout
+        left = self._allowance.seconds(httpcore.ConnectTimeout)
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, left), self._allowance)
+
+    def get_extra_info(self, info: str) -> Any:  # noqa: ANN401 - httpcore's own type
+        return self._stream.get_extra_info(info)
+
+
+class _Backend(httpcore.NetworkBackend):
+    def __init__(self, allowance: _Allowance) -> None:
+        self._allowance = allowance
+        self._backend = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        del timeout
+        left = self._allowance.seconds(httpcore.ConnectTimeout)
+        stream = self._backend.connect_tcp(host, port, left, local_address, socket_options)
+        return _Stream(stream, self._allowance)

@@ -1,0 +1,38 @@
+"""The kernel's list format of CPUs ("0-3,8"), read with limits."""
+
+from typing import Final
+
+MAX_CPU_ID: Final = (1 << 14) - 1
+"""The largest Linux has 8,192 CPUs (NR_CPUS)."""
+MAX_CPUS_NAMED: Final = 1 << 16
+"""How many CPUs one list may name, those named several times included."""
+
+
+def parse_cpu_list(text: str) -> frozenset[int]:
+    """The CPUs of a list; the empty text is the empty set.
+
+    Raises ValueError if it is garbled, or names a CPU beyond `MAX_CPU_ID` or more than `MAX_CPUS_NAMED`.
+    """
+    cpus: set[int] = set()
+    named = 0
+    for part in text.strip().split(","):
+        if part:
+            ids = _ids(part)
+            named += len(ids)
+            if named > MAX_CPUS_NAMED:
+                raise ValueError(f"names more than {MAX_CPUS_NAMED} CPUs")
+            cpus.update(ids)
+    return frozenset(cpus)
+
+
+def count_named(text: str) -> int:
+    """How many CPUs a list names, those named several times included, without making a set; raises ValueError."""
+    return sum(len(_ids(part)) for part in text.strip().split(",") if part)
+
+
+def _ids(part: str) -> range:
+    first, dash, last = part[:64].partition("-")
+    low, high = int(first), int(last if dash else first)
+    if not 0 <= low <= high <= MAX_CPU_ID:
+        raise ValueError(f"not a range of CPU ids from 0 to {MAX_CPU_ID}: {low}-{high}")
+    return range(low, high + 1)
