@@ -1,0 +1,70 @@
+"""`python -m tests.live`, `make live`."""
+
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from tests.live import binaries
+from tests.live.cluster import Plan
+from tests.live.processes import SceneError
+from tests.live.report import Findings, table
+from tests.live.scenes import SCENES
+
+SKIPPED = (
+    "live scenes skipped: {}. Get etcd, kube-apiserver and kube-scheduler (docs/live.md says how) and name their "
+    "directory in KUBEBUILDER_ASSETS."
+)
+
+
+@click.command()
+@click.option("--scene", "names", multiple=True, type=click.Choice(list(SCENES)), help="Several may be given.  [all]")
+@click.option("--seed", default=1, show_default=True)
+@click.option("--nodes", type=click.IntRange(1, 5000), help="Instead of the scene's own number.")
+@click.option("--pods", type=click.IntRange(1), help="Instead of the scene's own number.")
+@click.option("--rounds", type=click.IntRange(1), help="Instead of the scene's own number.")
+@click.option(
+    "--seconds", type=click.FloatRange(1), help="Mean life of a pod, or length of the quiet; the scene's own."
+)
+@click.option("--keep-logs", type=click.Path(path_type=Path), help="Copy all logs there at the end.")
+def main(names: tuple[str, ...], keep_logs: Path | None, **sizes: float | None) -> None:
+    """Play scenes on real parts; exit code 1 if a bound is broken, 0 if all hold or the programs are not here."""
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        programs = binaries.find()
+    except binaries.MissingError as error:
+        console.print(SKIPPED.format(error), highlight=False)
+        return
+    plan = Plan(keep_logs=keep_logs, **sizes)  # type: ignore[arg-type]
+    found: list[Findings] = []
+    for name in names or SCENES:
+        started = time.monotonic()
+
+        def say(text: str, name: str = name, started: float = started) -> None:
+            console.print(f"  {name} {time.monotonic() - started:6.1f} s  {text}", highlight=False)
+
+        try:
+            findings = SCENES[name](programs, plan, say)
+        except SceneError as error:
+            findings = Findings(name)
+            findings.must("the scene", "could not be played to its end", "played", ok=False)
+            findings.details.append(str(error))
+        except KeyboardInterrupt:
+            console.print("interrupted: everything that was started has been ended")
+            sys.exit(130)
+        findings.seconds = time.monotonic() - started
+        found.append(findings)
+        console.print(table(findings))
+        for line in findings.details[:10]:
+            console.print(f"  {line}", highlight=False, markup=False)
+    sys.exit(not all(findings.ok for findings in found))
+
+
+if __name__ == "__main__":
+    main()

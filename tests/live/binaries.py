@@ -1,0 +1,38 @@
+"""The Kubernetes programs, found by the convention of envtest."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMES = ("etcd", "kube-apiserver", "kube-scheduler")
+
+
+class MissingError(Exception):
+    """A program is not on this machine; the message says which, and where it was looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """Paths of the programs."""
+
+    etcd: Path
+    kube_apiserver: Path
+    kube_scheduler: Path
+
+
+def find(environ: Mapping[str, str] = os.environ) -> Binaries:
+    """Each program in the directory `KUBEBUILDER_ASSETS`, or, where it is not there, on `PATH`.
+
+    Raises:
+        MissingError: one or several are in neither.
+    """
+    assets, path = environ.get("KUBEBUILDER_ASSETS", ""), environ.get("PATH", "")
+    found = {name: shutil.which(name, path=f"{assets}{os.pathsep}{path}" if assets else path) for name in NAMES}
+    missing = [name for name, where in found.items() if where is None]
+    if missing:
+        where = f"in KUBEBUILDER_ASSETS={assets} or on PATH" if assets else "on PATH, and KUBEBUILDER_ASSETS is not set"
+        raise MissingError(f"{', '.join(missing)} not found {where}")
+    etcd, apiserver, scheduler = (Path(found[name] or "") for name in NAMES)
+    return Binaries(etcd, apiserver, scheduler)

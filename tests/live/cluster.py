@@ -1,0 +1,101 @@
+"""A whole cluster for one scene."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.live.api import Json
+from tests.live.binaries import Binaries
+from tests.live.control_plane import ControlPlane, control_plane
+from tests.live.installing import EXTENDER, install, token
+from tests.live.nodes import Nodes
+from tests.live.scheduling import Extender, Scheduler
+
+Say = Callable[[str], None]
+MEMORY = Path("/dev/shm")
+"""Files in memory: etcd need not wait for a disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be played. `nodes`, `pods`, `rounds`, `seconds`: sizes, None: the scene's own."""
+
+    seed: int = 1
+    nodes: int | None = None
+    pods: int | None = None
+    rounds: int | None = None
+    seconds: float | None = None
+    keep_logs: Path | None = None
+
+
+@dataclass
+class Cluster:
+    """The running parts."""
+
+    plane: ControlPlane
+    nodes: Nodes
+    objects: tuple[Json, ...]
+    extenders: list[Extender]
+    scheduler: Scheduler
+    say: Say
+
+    @property
+    def extender(self) -> Extender:
+        """The first, and in most scenes the only one."""
+        return self.extenders[0]
+
+
+@contextmanager
+def cluster(
+    binaries: Binaries,
+    plan: Plan,
+    say: Say,
+    *,
+    nodes: int,
+    recipe: str = "overlays/second-scheduler",
+    components: Sequence[str] = (),
+    extenders: int = 1,
+    exporter_arguments: Sequence[str] | None = None,
+    **settings: object,
+) -> Iterator[Cluster]:
+    """Start everything but kube-scheduler, and wait until the extender knows every node exactly.
+
+    *settings* of the extender, beside those of the recipe. *exporter_arguments* None: push to the first extender.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="nl", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
+    logs = directory / "logs"
+    logs.mkdir()
+    with ExitStack() as stack:
+        stack.callback(_remove, directory, logs, plan.keep_logs)
+        say("etcd and kube-apiserver start")
+        plane = stack.enter_context(control_plane(binaries, directory, logs))
+        say(f"kube-apiserver {plane.version} is ready; our manifests are applied ({recipe})")
+        objects = install(plane.api, recipe, components)
+        secret = plane.identities.secret("extender.token", token(plane.api, EXTENDER))
+        kubeconfig = plane.identities.kubeconfig("extender", plane.url, {"tokenFile": str(secret)})
+        shutil.copy(kubeconfig, directory / "extender.kubeconfig")
+        count = plan.nodes or nodes
+        kubelets = stack.enter_context(Nodes(plane, directory, logs, count, seed=plan.seed))
+        say(f"{count} kubelets are registered and watch their pods")
+        running = [
+            stack.enter_context(Extender(plane, objects, directory, logs, f"extender-{i}", **settings))
+            for i in range(extenders)
+        ]
+        arguments = ("--push", running[0].tls_url) if exporter_arguments is None else exporter_arguments
+        kubelets.start_exporters(objects, *arguments)
+        for extender in running:
+            seconds = extender.wait_for_nodes(count)
+            say(f"{extender.name} knows {count} nodes exactly, after {seconds:.0f} s")
+        scheduler = Scheduler(binaries, directory, logs, kubeconfig)
+        stack.callback(scheduler.stop)
+        yield Cluster(plane, kubelets, objects, running, scheduler, say)
+
+
+def _remove(directory: Path, logs: Path, keep: Path | None) -> None:
+    if keep is not None:
+        shutil.copytree(logs, keep, dirs_exist_ok=True)
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,119 @@
+"""A load of mixed pods near capacity, with something that disturbs it."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.live.book import Book
+from tests.live.cluster import Cluster, Say
+from tests.live.kubelet import Tally
+from tests.live.processes import until
+from tests.live.report import Findings
+from tests.live.scheduling import Extender
+from tests.live.workload import Fed, Feeder, drill_pod
+
+Disturb = Callable[[threading.Event], None]
+"""Runs in a thread of its own until the event is set."""
+
+
+@dataclass
+class Round:
+    """What became of one load."""
+
+    fed: Fed
+    tally: Tally
+    seconds_to_bind: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> str:
+        """Pods a second until all had ended."""
+        return f"{self.fed.created / self.fed.seconds:.1f}"
+
+    @property
+    def refused(self) -> str:
+        """How many kubelets refused, and why."""
+        return counted(self.tally.refused)
+
+    @property
+    def bind_times(self) -> str:
+        """Median and highest seconds from creation to binding."""
+        times = sorted(self.seconds_to_bind)
+        return f"{times[len(times) // 2]:.2f}, {times[-1]:.1f}" if times else "none"
+
+
+def feed(
+    running: Cluster,
+    name: str,
+    *,
+    seed: int,
+    pods: int,
+    life_seconds: float,
+    disturb: Disturb | None = None,
+) -> Round:
+    """Feed the pods of a seed to the scheduler that runs, and disturb that; until the last pod has ended."""
+    random, nodes = Random(seed), running.nodes
+    wanted = [drill_pod(f"{name}-{number}", number, random) for number in range(pods)]
+    before = nodes.tally.copy()
+    nodes.live_for(life_seconds)
+    enough = threading.Event()
+    faults: list[BaseException] = []
+    thread = threading.Thread(target=_guarded, args=(disturb, enough, faults), name="disturb")
+    with Book(running.plane.url, running.plane.admin_context) as book:
+        thread.start()
+        try:
+            cpus = sum(node.allocatable["cpu"] for node in nodes.all) / 1000
+            fed = Feeder(running.plane.api, book, cpus).feed(wanted, _Progress(pods, name, running.say))
+        finally:
+            enough.set()
+            thread.join()
+        mine = [entry for entry in book.entries() if entry.name.startswith(f"{name}-")]
+    if faults:
+        raise faults[0]
+    times = [entry.bound_at - entry.created_at for entry in mine if entry.bound_at is not None]
+    return Round(fed, nodes.tally.since(before), times)
+
+
+def _guarded(disturb: Disturb | None, enough: threading.Event, faults: list[BaseException]) -> None:
+    if disturb is not None:
+        try:
+            disturb(enough)
+        except Exception as error:  # noqa: BLE001 - raised again by the scene's thread
+            faults.append(error)
+
+
+def counted(reasons: Counter[str]) -> str:
+    """A total, and what it consists of."""
+    parts = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    return f"{reasons.total()}{f' ({parts})' if parts else ''}"
+
+
+def audit_of(extender: Extender, say: Say) -> Counter[str]:
+    """What the extender's audit says once no pod is in flight."""
+    until(lambda: (extender.get("/v1/audit") or {}).get("pods_in_flight") == 0, 90, "no pod in flight")
+    view = extender.get("/v1/audit")
+    for each in view["recent"][:5]:
+        say(f"audit: {each['pod_name']} on {each['node_name']}: {each['foretold']} / {each['observed']}")
+    counts: Counter[str] = Counter()
+    for each in view["counts"]:
+        counts[each["result"]] += each["count"]
+    return counts
+
+
+def show_audit(findings: Findings, audit: Counter[str]) -> None:
+    """The audit's counts: no pod may be refused against its prediction."""
+    shown = ", ".join(f"{name} {count}" for name, count in sorted(audit.items()))
+    findings.must("predictions against the kubelets (/v1/audit)", shown, "no false_admit", ok=not audit["false_admit"])
+
+
+class _Progress:
+    """A line for each fifth."""
+
+    def __init__(self, total: int, name: str, say: Say) -> None:
+        self._total, self._name, self._say, self._next = total, name, say, total // 5
+
+    def __call__(self, done: int) -> None:
+        if done >= self._next:
+            self._next = done + max(1, self._total // 5)
+            self._say(f"{self._name}: {done} of {self._total} pods have ended")

@@ -1,0 +1,18 @@
+"""The scenes, by name. Each is `play(binaries, plan, say) -> Findings`."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tests.live.binaries import Binaries
+from tests.live.cluster import Plan, Say
+from tests.live.report import Findings
+from tests.live.scenes import kills, mixed, preemption, quiet, restarts
+
+Scene = Callable[[Binaries, Plan, Say], Findings]
+SCENES: Final[Mapping[str, Scene]] = {
+    "mixed": mixed.play,
+    "preemption": preemption.play,
+    "restarts": restarts.play,
+    "quiet": quiet.play,
+    "kills": kills.play,
+}

@@ -1,0 +1,75 @@
+"""Every part killed with SIGKILL under load, one after another, and started again."""
+
+import itertools
+import threading
+from random import Random
+
+from tests.live.binaries import Binaries
+from tests.live.cluster import Cluster, Plan, Say, cluster
+from tests.live.load import Disturb, audit_of, feed, show_audit
+from tests.live.processes import Program
+from tests.live.report import Findings
+
+NODES, PODS, LIFE_SECONDS = 12, 300, 12.0
+PAUSE_SECONDS = (3.0, 6.0)
+"""Between two kills."""
+AWAY_SECONDS = (0.1, 2.0)
+"""Until it is started again, as a kubelet or systemd would."""
+
+
+def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
+    """No kill may lead to a refused pod, and every pod is placed in the end."""
+    findings = Findings("kills")
+    pods, life = plan.pods or PODS, plan.seconds or LIFE_SECONDS
+    with cluster(binaries, plan, say, nodes=NODES) as running:
+        running.scheduler.configure(running.extender.url)
+        with running.scheduler:
+            found = feed(
+                running, "kills", seed=plan.seed, pods=pods, life_seconds=life, disturb=_kill(running, plan.seed)
+            )
+        running.extender.wait_for_nodes(len(running.nodes.all))
+        audit = audit_of(running.extender, say)
+        exporters = [node.exporter for node in running.nodes.all if node.exporter]
+        parts = [running.extender, running.plane.apiserver, running.plane.etcd, running.scheduler]
+        kills = [(part.name, part.kills) for part in parts] + [("exporters", sum(each.kills for each in exporters))]
+        findings.show("kube-apiserver", running.plane.version)
+        findings.show("nodes, pods", f"{len(running.nodes.all)}, {pods}")
+    for name, count in kills:
+        findings.must(f"kills of {name}", count, "at least 1", ok=count > 0)
+    findings.show("admitted", found.tally.admitted)
+    findings.must("refused after binding", found.refused, "0", ok=not found.tally.refused)
+    findings.show("not placed within 45 s", found.fed.given_up)
+    findings.show("seconds to binding, median and highest", found.bind_times)
+    show_audit(findings, audit)
+    findings.details += found.tally.refusals
+    return findings
+
+
+def _kill(running: Cluster, seed: int) -> Disturb:
+    random = Random(seed)
+
+    def disturb(enough: threading.Event) -> None:
+        for what in itertools.cycle(("extender", "exporter", "apiserver", "scheduler", "etcd")):
+            if enough.wait(random.uniform(*PAUSE_SECONDS)):
+                return
+            part = _part(running, what, random)
+            running.say(f"kill -9 {part.name}")
+            part.kill()
+            enough.wait(random.uniform(*AWAY_SECONDS))
+            part.start()
+            if what in {"apiserver", "etcd"}:
+                running.plane.wait_until_ready()
+
+    return disturb
+
+
+def _part(running: Cluster, what: str, random: Random) -> Program:
+    exporter = random.choice(running.nodes.all).exporter
+    assert exporter is not None
+    return {
+        "extender": running.extender,
+        "exporter": exporter,
+        "apiserver": running.plane.apiserver,
+        "scheduler": running.scheduler,
+        "etcd": running.plane.etcd,
+    }[what]

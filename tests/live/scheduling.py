@@ -1,0 +1,114 @@
+"""kube-scheduler with the configuration of the README, and the extender's programs."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tests.faults.parts import free_port
+from tests.live.api import Json
+from tests.live.binaries import Binaries
+from tests.live.control_plane import ControlPlane
+from tests.live.installing import extender_environment
+from tests.live.processes import Program, until
+
+README = Path(__file__).parents[2] / "README.md"
+OWN_ADDRESS = "http://127.0.0.1:9600/scheduler"
+"""As the README has it; each run has a port of its own."""
+
+
+def readme_configuration() -> Json:
+    """The part of a KubeSchedulerConfiguration that the README shows."""
+    (block,) = re.findall(r"```yaml\n(extenders:\n.*?)```", README.read_text(), re.DOTALL)
+    found: Json = yaml.safe_load(block)
+    return found
+
+
+def scheduler_configuration(kubeconfig: Path, extender_url: str | None, **changes: object) -> Json:
+    """What kube-scheduler is started with; *extender_url* None: no extender. *changes*: keys of the extender's entry.
+
+    One scheduler needs no lease. Its client's rate is not what the scenes are about.
+    """
+    configuration: Json = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 2000},
+        **readme_configuration(),
+    }
+    (entry,) = configuration["extenders"]
+    assert entry["urlPrefix"] == OWN_ADDRESS
+    if extender_url is None:
+        del configuration["extenders"]
+    else:
+        changed = {**entry, "urlPrefix": f"{extender_url}/scheduler", **changes}
+        configuration["extenders"] = [{key: value for key, value in changed.items() if value is not None}]
+    return configuration
+
+
+class Scheduler(Program):
+    """kube-scheduler; `configure` before each start."""
+
+    def __init__(self, binaries: Binaries, directory: Path, logs: Path, kubeconfig: Path) -> None:
+        self._file = directory / "scheduler-config.yaml"
+        self._kubeconfig = kubeconfig
+        command: list[str | Path] = [binaries.kube_scheduler, f"--config={self._file}", "--secure-port=0"]
+        super().__init__("kube-scheduler", command, logs / "kube-scheduler.log")
+
+    def configure(self, extender_url: str | None, **changes: object) -> None:
+        """Write its configuration, which it reads at its start."""
+        self._file.write_text(yaml.safe_dump(scheduler_configuration(self._kubeconfig, extender_url, **changes)))
+
+
+class Extender(Program):
+    """`numa-extender serve` with the environment of the manifests; *settings* as there, without prefix."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        objects: tuple[Json, ...],
+        directory: Path,
+        logs: Path,
+        name: str = "extender",
+        **settings: object,
+    ) -> None:
+        self.port, self.tls_port = free_port(), free_port()
+        self.url, self.tls_url = f"http://127.0.0.1:{self.port}", f"https://127.0.0.1:{self.tls_port}"
+        certificate, key = plane.identities.server(name)
+        environment = extender_environment(objects) | {
+            f"NUMA_EXTENDER_{key_.upper()}": str(value)
+            for key_, value in {
+                "tls_cert_file": certificate, "tls_key_file": key, "tls_host": "127.0.0.1", "tls_port": self.tls_port,
+                "port": self.port, "kubeconfig": directory / "extender.kubeconfig", "read_rate": 1000, **settings,
+            }.items()
+        }  # fmt: skip
+        command = [sys.executable, "-m", "extender", "serve"]
+        super().__init__(name, command, logs / f"{name}.log", environment)
+
+    def get(self, path: str, seconds: float = 10.0) -> Any:  # noqa: ANN401
+        """The parsed answer of a question; None if there is none now."""
+        try:
+            reply = httpx.get(self.url + path, timeout=seconds, trust_env=False)
+        except httpx.TransportError:
+            return None
+        return reply.json() if reply.status_code == 200 else None
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample by its name with labels; empty if there is no answer."""
+        try:
+            text = httpx.get(f"{self.url}/metrics", timeout=10, trust_env=False).text
+        except httpx.TransportError:
+            return {}
+        pairs = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in pairs}
+
+    def exact_nodes(self) -> int:
+        """How many nodes are known exactly."""
+        return int(self.metrics().get('numa_extender_nodes{certainty="exact"}', 0))
+
+    def wait_for_nodes(self, count: int, seconds: float = 300.0) -> float:
+        """Until so many nodes are known exactly; the seconds that it took."""
+        return until(lambda: self.exact_nodes() >= count, seconds, f"{count} nodes known exactly", program=self)
