@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test browser check faults bench format clean
+.PHONY: help setup demo test browser check faults bench drill live format clean
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -42,6 +42,9 @@ bench: setup     ## measure: replays a second, filter over HTTP
 
 drill: setup     ## 100,000 pods on 500 simulated nodes, all parts restarted, with the bind gate and without (an hour); DRILL='--pods 3000 --nodes 30'
 	$(BIN)/python -m tests.drill $(DRILL)
+
+live: setup      ## scenes on real etcd, kube-apiserver and kube-scheduler, where they are (docs/live.md); LIVE='--scene mixed --seed 3'
+	$(BIN)/python -m tests.live $(LIVE)
 
 format: setup    ## let ruff lay out and mend what it can
 	$(BIN)/ruff format .

@@ -18,6 +18,8 @@ from tests.live.scheduling import Extender, Scheduler
 Say = Callable[[str], None]
 MEMORY = Path("/dev/shm")
 """Files in memory: etcd need not wait for a disk."""
+OWN = "overlays/second-scheduler"
+"""The recipe in which scheduler and extender are one pod, with one ServiceAccount."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ def cluster(
     say: Say,
     *,
     nodes: int,
-    recipe: str = "overlays/second-scheduler",
+    recipe: str = OWN,
     components: Sequence[str] = (),
     extenders: int = 1,
     exporter_arguments: Sequence[str] | None = None,
@@ -78,7 +80,7 @@ def cluster(
         secret = plane.identities.secret("extender.token", token(plane.api, EXTENDER))
         kubeconfig = plane.identities.kubeconfig("extender", plane.url, {"tokenFile": str(secret)})
         shutil.copy(kubeconfig, directory / "extender.kubeconfig")
-        count = plan.nodes or nodes
+        count = nodes if plan.nodes is None else plan.nodes
         kubelets = stack.enter_context(Nodes(plane, directory, logs, count, seed=plan.seed))
         say(f"{count} kubelets are registered and watch their pods")
         running = [
@@ -90,9 +92,16 @@ def cluster(
         for extender in running:
             seconds = extender.wait_for_nodes(count)
             say(f"{extender.name} knows {count} nodes exactly, after {seconds:.0f} s")
-        scheduler = Scheduler(binaries, directory, logs, kubeconfig)
+        scheduler = Scheduler(binaries, directory, logs, kubeconfig if recipe == OWN else _schedulers_own(plane))
         stack.callback(scheduler.stop)
         yield Cluster(plane, kubelets, objects, running, scheduler, say)
+
+
+def _schedulers_own(plane: ControlPlane) -> Path:
+    """What the control plane's own scheduler connects with."""
+    certificate, key = plane.identities.client("kube-scheduler", user="system:kube-scheduler")
+    files = {"client-certificate": str(certificate), "client-key": str(key)}
+    return plane.identities.kubeconfig("scheduler", plane.url, files)
 
 
 def _remove(directory: Path, logs: Path, keep: Path | None) -> None:

@@ -208,7 +208,8 @@ class LiveKubelet:
                 async for event in events:
                     self._version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
-                        await asyncio.sleep(self._between(self.lags.sync))
+                        if self._is_news(event["type"], event["object"]):
+                            await asyncio.sleep(self._between(self.lags.sync))
                         self._take(event["type"], event["object"])
                         self._changed()
             except _AWAY as error:
@@ -216,6 +217,12 @@ class LiveKubelet:
                     await self._catch_up()
                     continue
                 await asyncio.sleep(RETRY_SECONDS)
+
+    def _is_news(self, kind: str, pod: Json) -> bool:
+        """Whether it is more than the echo of what this kubelet published."""
+        metadata = pod["metadata"]
+        is_leaving = "deletionTimestamp" in metadata and metadata["uid"] not in self._stopping
+        return kind == "DELETED" or is_leaving or metadata["uid"] not in self.pods
 
     async def _catch_up(self) -> None:
         pods = await self._list()
@@ -297,6 +304,10 @@ class LiveKubelet:
         if not self.mean_life:
             return
         await asyncio.sleep(self._random.expovariate(1 / self.mean_life))
+        await self.finish(uid)
+
+    async def finish(self, uid: str) -> None:
+        """The containers of a pod have ended by themselves: its end is published, and a moment later it is inactive."""
         await self._up.wait()
         if uid not in self.naive.active or uid in self._stopping:
             return

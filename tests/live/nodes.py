@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from tests.drill import machines
+from tests.live import shapes
 from tests.live.api import Api, AsyncApi, Json
 from tests.live.control_plane import ControlPlane
 from tests.live.front import Files, Front
@@ -52,7 +52,7 @@ class LiveNode:
     def __init__(self, plane: ControlPlane, number: int, directory: Path, tally: Tally, *, seed: int) -> None:
         self.name = f"node-{number:02}"
         self.plane, self.directory = plane, directory / self.name
-        self.scenario = machines.scenario(number)
+        self.scenario = shapes.scenario(number)
         identities = plane.identities
         certificate = identities.client(self.name, user=f"system:node:{self.name}", group="system:nodes")
         context = identities.context(certificate)
@@ -65,7 +65,7 @@ class LiveNode:
         self.kubelet = LiveKubelet(
             self.name, self.scenario, AsyncApi(plane.url, context), files, front, tally, seed=seed + number
         )
-        self.allocatable = machines.allocatable(self.scenario)
+        self.allocatable = shapes.allocatable(self.scenario)
         self.exporter: Program | None = None
         self._boot_id = boot_id
 

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.live.binaries import Binaries
 from tests.live.control_plane import ControlPlane
 from tests.live.installing import extender_environment
 from tests.live.processes import Program, until
+from tests.manifests.rendering import MANIFESTS
 
 README = Path(__file__).parents[2] / "README.md"
 OWN_ADDRESS = "http://127.0.0.1:9600/scheduler"
@@ -49,6 +51,20 @@ def scheduler_configuration(kubeconfig: Path, extender_url: str | None, **change
     return configuration
 
 
+def recipe_configuration(recipe: str, kubeconfig: Path, extender_url: str, files: dict[str, str]) -> Json:
+    """The `scheduler-config.yaml` of a recipe, for one scheduler on this machine; *files*: its `tlsConfig`, if any."""
+    configuration: Json = yaml.safe_load((MANIFESTS / recipe / "scheduler-config.yaml").read_text())
+    configuration["leaderElection"] = {"leaderElect": False}
+    configuration["clientConnection"] = {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 2000}
+    for profile in configuration.get("profiles", ()):
+        profile["schedulerName"] = "default-scheduler"
+    for entry in configuration["extenders"]:
+        entry["urlPrefix"] = f"{extender_url}/scheduler"
+        if "tlsConfig" in entry:
+            entry["tlsConfig"] = files
+    return configuration
+
+
 class Scheduler(Program):
     """kube-scheduler; `configure` before each start."""
 
@@ -61,6 +77,10 @@ class Scheduler(Program):
     def configure(self, extender_url: str | None, **changes: object) -> None:
         """Write its configuration, which it reads at its start."""
         self._file.write_text(yaml.safe_dump(scheduler_configuration(self._kubeconfig, extender_url, **changes)))
+
+    def configure_as(self, recipe: str, extender_url: str, files: dict[str, str] | None = None) -> None:
+        """Write the configuration of a recipe."""
+        self._file.write_text(yaml.safe_dump(recipe_configuration(recipe, self._kubeconfig, extender_url, files or {})))
 
 
 class Extender(Program):
@@ -82,7 +102,8 @@ class Extender(Program):
             f"NUMA_EXTENDER_{key_.upper()}": str(value)
             for key_, value in {
                 "tls_cert_file": certificate, "tls_key_file": key, "tls_host": "127.0.0.1", "tls_port": self.tls_port,
-                "port": self.port, "kubeconfig": directory / "extender.kubeconfig", "read_rate": 1000, **settings,
+                "port": self.port, "kubeconfig": directory / "extender.kubeconfig", "read_rate": 1000,
+                "tls_client_ca_file": plane.identities.ca_file, **settings,
             }.items()
         }  # fmt: skip
         command = [sys.executable, "-m", "extender", "serve"]
@@ -104,6 +125,12 @@ class Extender(Program):
             return {}
         pairs = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in pairs}
+
+    def binds(self) -> Counter[str]:
+        """Bind calls since its start, by outcome."""
+        pattern = re.compile(r'numa_extender_binds_total\{outcome="(\w+)"\}')
+        found = ((pattern.fullmatch(name), value) for name, value in self.metrics().items())
+        return Counter({match[1]: int(value) for match, value in found if match and value})
 
     def exact_nodes(self) -> int:
         """How many nodes are known exactly."""

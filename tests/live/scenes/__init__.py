@@ -6,7 +6,18 @@ from typing import Final
 from tests.live.binaries import Binaries
 from tests.live.cluster import Plan, Say
 from tests.live.report import Findings
-from tests.live.scenes import kills, mixed, preemption, quiet, restarts
+from tests.live.scenes import (
+    ignorable,
+    kills,
+    mixed,
+    preemption,
+    quiet,
+    replicas,
+    restarts,
+    throughput,
+    topologies,
+    waking,
+)
 
 Scene = Callable[[Binaries, Plan, Say], Findings]
 SCENES: Final[Mapping[str, Scene]] = {
@@ -15,4 +26,9 @@ SCENES: Final[Mapping[str, Scene]] = {
     "restarts": restarts.play,
     "quiet": quiet.play,
     "kills": kills.play,
+    "replicas": replicas.play,
+    "ignorable": ignorable.play,
+    "topologies": topologies.play,
+    "waking": waking.play,
+    "throughput": throughput.play,
 }

@@ -1,0 +1,138 @@
+"""Many nodes in one process: Node objects, reports by HTTP, and a naive admission of what is bound; no kubelet's files.
+
+    python -m tests.live.fake_nodes URL TOKEN_CA_DIRECTORY COUNT EXTENDER_URL
+
+Reports go to the extender's loopback address. Each change of a node is reported a moment later, as an exporter does.
+"""
+
+import asyncio
+import contextlib
+from random import Random
+
+import httpx
+import orjson
+
+from tests.drill import machines
+from tests.live.api import ApiError, AsyncApi, Json
+from tests.oracle.kubelet import NaiveKubelet
+
+REPORT_SECONDS = 0.2
+"""From a change to its report."""
+AT_ONCE = 8
+SHAPE = 1
+"""Of `machines.KINDS`: 16 CPUs on 2 NUMA nodes, policy single-numa-node."""
+
+
+class FakeNodes:
+    """All of them. `extender_url` None: nothing is reported."""
+
+    def __init__(self, api: AsyncApi, count: int) -> None:
+        self._api = api
+        self.scenario = machines.scenario(SHAPE)
+        self.names = [f"fake-{number:04}" for number in range(count)]
+        self.extender_url: str | None = None
+        self._client = httpx.AsyncClient(timeout=30, trust_env=False)
+        self._naive: dict[str, NaiveKubelet] = {}
+        self._sequence: dict[str, int] = {}
+        self._seen: set[str] = set()
+        self._changed: set[str] = set()
+        self.refused: list[str] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._runs = 0
+
+    async def register(self) -> None:
+        """Create the Node objects."""
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def create(name: str) -> None:
+            async with slots:
+                await self._api.call("POST", "/api/v1/nodes", self._node(name))
+
+        await asyncio.gather(*(create(name) for name in self.names))
+
+    async def begin(self, extender_url: str | None) -> None:
+        """Empty nodes; report each of them, and go on to follow the pods."""
+        await self.end()
+        self._runs += 1
+        self.extender_url = extender_url
+        scenario = self.scenario
+        self._naive = {
+            name: NaiveKubelet(
+                scenario["machine"], scenario["kubelet"], scenario["devices"], scenario["version"], rng=Random(0)
+            )
+            for name in self.names
+        }
+        self._seen, self._changed = set(), set()
+        await self._report(self.names)
+        version = (await self._api.call("GET", "/api/v1/pods?limit=1"))["metadata"]["resourceVersion"]
+        self._tasks = [asyncio.create_task(self._follow(version)), asyncio.create_task(self._report_changes())]
+
+    async def end(self) -> None:
+        """Stop to follow."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def close(self) -> None:
+        """End for good."""
+        await self.end()
+        await self._client.aclose()
+        await self._api.close()
+
+    async def _follow(self, version: str) -> None:
+        while True:
+            with contextlib.suppress(httpx.TransportError, ApiError):
+                async for event in self._api.watch("/api/v1/pods", resourceVersion=version):
+                    pod = event["object"]
+                    version = pod["metadata"]["resourceVersion"]
+                    if event["type"] in {"ADDED", "MODIFIED"}:
+                        self._take(pod)
+
+    def _take(self, pod: Json) -> None:
+        uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
+        if node not in self._naive or uid in self._seen:
+            return
+        self._seen.add(uid)
+        verdict = self._naive[node].admit(pod)
+        if not verdict["admit"]:
+            self.refused.append(f"{pod['metadata']['name']} on {node}: {verdict['message']}")
+        self._changed.add(node)
+
+    async def _report_changes(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            changed, self._changed = self._changed, set()
+            await self._report(sorted(changed))
+
+    async def _report(self, names: list[str]) -> None:
+        if self.extender_url is None:
+            return
+        for name in names:
+            sequence = self._sequence[name] = self._sequence.get(name, 0) + 1
+            naive = self._naive[name]
+            document = machines.report(name, self.scenario, naive, f"boot-{self._runs}", sequence)
+            for pod, uid in zip(document["pods"], naive.active, strict=True):
+                pod["name"] = naive.active[uid].name
+            answer = await self._client.put(
+                f"{self.extender_url}/v1/nodes/{name}/report", content=orjson.dumps(document)
+            )
+            if answer.status_code not in {200, 409, 429}:
+                raise RuntimeError(f"report of {name}: {answer.status_code} {answer.text[:200]}")
+            if answer.status_code == 429:
+                self._changed.add(name)
+
+    def _node(self, name: str) -> Json:
+        allocatable = machines.allocatable(self.scenario)
+        amounts = {"cpu": f"{allocatable['cpu']}m", "memory": str(allocatable["memory"]), "pods": "110"}
+        info = {
+            "bootID": name, "machineID": name, "systemUUID": name, "kubeletVersion": self.scenario["version"],
+            "kubeProxyVersion": "", "kernelVersion": "", "osImage": "", "containerRuntimeVersion": "",
+            "operatingSystem": "linux", "architecture": "amd64",
+        }  # fmt: skip
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
+            "status": {"capacity": amounts, "allocatable": amounts, "nodeInfo": info},
+        }

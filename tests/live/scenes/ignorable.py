@@ -1,0 +1,37 @@
+"""The scheduler's own rule for extenders that may be ignored: is every refusal by bind honoured?
+
+kube-scheduler goes past the bind error of an extender with `ignorable: true` and binds the pod itself. So the recipe
+for the control plane's own scheduler is played as it is shipped, with an extender that refuses bindings under load.
+"""
+
+from tests.live.binaries import Binaries
+from tests.live.cluster import Plan, Say, cluster
+from tests.live.load import counted, feed
+from tests.live.report import Findings
+
+NODES, PODS, LIFE_SECONDS = 6, 200, 6.0
+RECIPE = "overlays/control-plane"
+BY_US = ("bound", "unsure", "conflict")
+
+
+def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
+    """Pods that are bound although the extender did not bind them are counted."""
+    findings = Findings("ignorable")
+    pods, life = plan.pods or PODS, plan.seconds or LIFE_SECONDS
+    with cluster(binaries, plan, say, nodes=NODES) as running:
+        running.scheduler.configure_as(RECIPE, running.extender.url)
+        with running.scheduler:
+            found = feed(running, "recipe", seed=plan.seed, pods=pods, life_seconds=life)
+        binds = running.extender.binds()
+        findings.show("kube-apiserver", running.plane.version)
+        findings.show("nodes, pods, recipe", f"{len(running.nodes.all)}, {pods}, {RECIPE}")
+    by_us = sum(binds[outcome] for outcome in BY_US)
+    deferred = binds["unsettled"] + binds["refused"] + binds["busy"]
+    behind_us = len(found.seconds_to_bind) - by_us
+    findings.show("bind calls by outcome", counted(binds))
+    findings.must("refusals by bind", deferred, "at least 1, or nothing was tried", ok=deferred > 0)
+    findings.must("pods bound behind our back", behind_us, "0", ok=behind_us <= 0)
+    findings.must("refused after binding", found.refused, "0", ok=not found.tally.refused)
+    findings.show("not placed within 45 s", found.fed.given_up)
+    findings.details += found.tally.refusals
+    return findings

@@ -1,0 +1,89 @@
+"""Two extenders with a lease behind a Service, and the leader killed under load."""
+
+import threading
+import time
+from collections import Counter
+from random import Random
+
+from tests.live.binaries import Binaries
+from tests.live.cluster import Cluster, Plan, Say, cluster
+from tests.live.load import Disturb, counted, feed
+from tests.live.processes import until
+from tests.live.report import Findings
+from tests.live.scheduling import Extender
+from tests.live.service import Service
+
+NODES, PODS, LIFE_SECONDS = 6, 200, 8.0
+TAKE_OVER_SECONDS = 10.0
+PAUSE_SECONDS = (15.0, 20.0)
+RECIPE, CONFIGURATION = "overlays/replicas", "overlays/standalone"
+
+
+def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
+    """The recipe with its Service, its readiness, its lease; the scheduler shows its certificate."""
+    findings = Findings("replicas")
+    pods, life = plan.pods or PODS, plan.seconds or LIFE_SECONDS
+    take_overs: list[float] = []
+    lost: Counter[str] = Counter()
+    with cluster(
+        binaries, plan, say, nodes=NODES, recipe=RECIPE, extenders=2, exporter_arguments=("--nrt",)
+    ) as running:
+        service = Service(running.objects, running.extenders, running.nodes.loop)
+        service.start()
+        try:
+            leader(running)
+            until(service.endpoints, 60, "the Service has endpoints")
+            certificate, key = running.plane.identities.client("scheduler", user="system:kube-scheduler")
+            files = {"caFile": str(running.plane.identities.ca_file), "certFile": str(certificate), "keyFile": str(key)}
+            running.scheduler.configure_as(CONFIGURATION, service.url, files)
+            with running.scheduler:
+                disturb = _kill_leaders(running, plan.seed, take_overs, lost)
+                found = feed(running, "replicas", seed=plan.seed, pods=pods, life_seconds=life, disturb=disturb)
+            binds = lost + sum((extender.binds() for extender in running.extenders), Counter())
+            findings.show("kube-apiserver", running.plane.version)
+            findings.show("nodes, pods", f"{len(running.nodes.all)}, {pods}")
+            findings.show("ready at the end; publishNotReadyAddresses", f"{service.ready}; {service.publishes_all}")
+        finally:
+            service.stop()
+    longest = max(take_overs, default=0.0)
+    findings.show("leaders killed", len(take_overs))
+    within = f"below {TAKE_OVER_SECONDS:.0f}"
+    findings.must("seconds to a new leader, longest", f"{longest:.1f}", within, ok=longest < TAKE_OVER_SECONDS)
+    findings.show("bind calls by outcome, without the last second of the killed", counted(binds))
+    findings.must("bind calls that met a standby", binds["standby"], "0", ok=not binds["standby"])
+    findings.must("refused after binding", found.refused, "0", ok=not found.tally.refused)
+    findings.show("not placed within 45 s", found.fed.given_up)
+    findings.show("seconds to binding, median and highest", found.bind_times)
+    findings.details += found.tally.refusals
+    return findings
+
+
+def leader(running: Cluster, other_than: Extender | None = None) -> Extender:
+    """Wait until there is one."""
+    found: list[Extender] = []
+
+    def look() -> bool:
+        candidates = [each for each in running.extenders if each is not other_than]
+        found[:] = [each for each in candidates if each.metrics().get("numa_extender_leader") == 1]
+        return bool(found)
+
+    until(look, 60, "a leader")
+    return found[0]
+
+
+def _kill_leaders(running: Cluster, seed: int, take_overs: list[float], lost: Counter[str]) -> Disturb:
+    chance = Random(seed)
+
+    def disturb(enough: threading.Event) -> None:
+        while not enough.wait(chance.uniform(*PAUSE_SECONDS)):
+            killed = leader(running)
+            lost.update(killed.binds())
+            running.say(f"kill -9 {killed.name}, which leads")
+            killed.kill()
+            started = time.monotonic()
+            leader(running, other_than=killed)
+            take_overs.append(time.monotonic() - started)
+            killed.start()
+            killed.wait_for_nodes(len(running.nodes.all))
+
+    return disturb

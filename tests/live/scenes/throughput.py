@@ -1,0 +1,107 @@
+"""Pods a second: without an extender, beside one that only answers, and with ours, in one run."""
+
+import itertools
+import statistics
+import sys
+from dataclasses import dataclass, replace
+
+from tests.faults.parts import free_port
+from tests.live.api import AsyncApi
+from tests.live.binaries import Binaries
+from tests.live.book import Book
+from tests.live.cluster import Cluster, Plan, Say, cluster
+from tests.live.fake_nodes import FakeNodes
+from tests.live.installing import forget
+from tests.live.processes import Program, SceneError, until
+from tests.live.report import Findings
+from tests.live.workload import PODS as PATH
+from tests.live.workload import create, simple_pod
+
+SIZES = (200, 1000)
+PODS = 400
+PATIENCE_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One mode. `cpu_ms`: processor time of the extender for each pod."""
+
+    rate: float
+    cpu_ms: float
+
+
+def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
+    """The last of the pods is awaited; reports of fake nodes come from this process."""
+    findings = Findings("throughput")
+    pods = plan.pods or PODS
+    for count in [plan.nodes] if plan.nodes else SIZES:
+        with cluster(binaries, replace(plan, nodes=0), say, nodes=0) as running:
+            loop = running.nodes.loop
+            fakes = FakeNodes(AsyncApi(running.plane.url, running.plane.admin_context), count)
+            try:
+                loop.run(fakes.register(), 600)
+                say(f"{count} Node objects are there")
+                none = _measure(running, fakes, "none", pods, None, None)
+                echo = _with_echo(running, fakes, pods)
+                ours = _measure(running, fakes, "ours", pods, running.extender.url, running.extender)
+                findings.show(f"{count} nodes: bind calls of ours", dict(running.extender.binds()))
+            finally:
+                loop.run(fakes.close())
+        share = ours.rate / echo.rate
+        findings.show(
+            f"{count} nodes, {pods} pods: pods/s without, echo, ours",
+            f"{none.rate:.0f}, {echo.rate:.0f}, {ours.rate:.0f}",
+        )
+        findings.show(f"{count} nodes: ms of CPU a pod, echo, ours", f"{echo.cpu_ms:.1f}, {ours.cpu_ms:.1f}")
+        findings.must(f"{count} nodes: ours, of the echo's", f"{share:.0%}", "at least 90%", ok=share >= 0.9)
+        findings.must(f"{count} nodes: refused after binding", len(fakes.refused), "0", ok=not fakes.refused)
+        findings.details += fakes.refused[:5]
+    return findings
+
+
+def _with_echo(running: Cluster, fakes: FakeNodes, pods: int) -> Measured:
+    port = free_port()
+    log = running.extender.log.with_name("echo.log")
+    command = [
+        sys.executable,
+        "-m",
+        "tests.live.echo",
+        str(port),
+        running.extender.environment["NUMA_EXTENDER_KUBECONFIG"],
+    ]
+    with Program("echo", command, log) as echo:
+        until(lambda: _listens(port), 30, "the echo listens", program=echo)
+        return _measure(running, fakes, "echo", pods, f"http://127.0.0.1:{port}", echo)
+
+
+def _measure(
+    running: Cluster, fakes: FakeNodes, mode: str, pods: int, extender_url: str | None, program: Program | None
+) -> Measured:
+    """All pods are there before the scheduler starts; from the first binding to the last."""
+    api, loop = running.plane.api, running.nodes.loop
+    loop.run(fakes.begin(running.extender.url if program is running.extender else None), 600)
+    if program is running.extender:
+        running.extender.wait_for_nodes(len(fakes.names))
+    for number in range(pods):
+        create(api, simple_pod(f"{mode}-{number}", 2))
+    running.scheduler.configure(extender_url)
+    before = program.cpu_seconds() if program else 0.0
+    with Book(running.plane.url, running.plane.admin_context) as book:
+        with running.scheduler:
+            if not book.wait(lambda: sum(bool(e.node) for e in book.entries()) >= pods, PATIENCE_SECONDS):
+                raise SceneError(f"{mode}: not all of {pods} pods were bound within {PATIENCE_SECONDS:.0f} s")
+            used = (program.cpu_seconds() if program else 0.0) - before
+        times = sorted(entry.bound_at for entry in book.entries() if entry.bound_at is not None)
+    rate = (len(times) - 1) / (times[-1] - times[0])
+    between = statistics.median(b - a for a, b in itertools.pairwise(times))
+    running.say(f"{mode}: {rate:.1f} pods/s, median of {between * 1000:.1f} ms between two bindings")
+    forget(api, PATH)
+    until(lambda: not api.items(PATH), 60, "all pods are gone")
+    return Measured(rate, 1000 * used / pods)
+
+
+def _listens(port: int) -> bool:
+    import socket
+
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,64 @@
+"""A pod that was refused for now is tried again when its room is there, not five minutes later."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.live.binaries import Binaries
+from tests.live.book import Book
+from tests.live.cluster import Cluster, Plan, Say, cluster
+from tests.live.processes import SceneError
+from tests.live.report import Findings
+from tests.live.scenes.preemption import is_refused
+from tests.live.workload import create, delete, simple_pod
+
+ROUNDS = 5
+BOUND_SECONDS = 15.0
+"""`FINISH_SECONDS` (3), a look a second, the scheduler's back-off of up to 10 s."""
+PATIENCE_SECONDS = 60.0
+
+
+def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
+    """One node of 6 and 8 CPUs on two NUMA nodes; pods of 4 CPUs on both leave 6 in total, and no NUMA node has 5."""
+    findings, rounds = Findings("waking"), plan.rounds or ROUNDS
+    seconds: list[float] = []
+    with cluster(binaries, replace(plan, nodes=1), say, nodes=1,
+                 components=("wake-up",), wake_up=True) as running:  # fmt: skip
+        running.scheduler.configure(running.extender.url)
+        with Book(running.plane.url, running.plane.admin_context) as book, running.scheduler:
+            for number in range(rounds):
+                seconds.append(_round(running, book, number))
+                say(f"round {number}: bound {seconds[-1]:.1f} s after the end of the other pod was published")
+        touched = running.extender.metrics().get('numa_extender_wake_ups_total{outcome="touched"}', 0)
+        refused = running.nodes.tally.refused.total()
+        findings.show("kube-apiserver", running.plane.version)
+    findings.show("rounds", rounds)
+    longest = max(seconds)
+    findings.must("seconds to binding, longest", f"{longest:.1f}", f"{BOUND_SECONDS:.0f}", ok=longest <= BOUND_SECONDS)
+    findings.show("nodes touched", f"{touched:.0f}")
+    findings.must("refused after binding", refused, "0", ok=not refused)
+    return findings
+
+
+def _round(running: Cluster, book: Book, number: int) -> float:
+    """Two holders, a pod that waits, the end of a holder; seconds from that to the binding."""
+    api, (node,) = running.plane.api, running.nodes.all
+    holders = [create(api, simple_pod(f"holder-{number}-{i}", 4))["metadata"]["uid"] for i in range(2)]
+    _wait(book, lambda: all((entry := book.entry(uid)) and entry.running for uid in holders), "the holders run")
+    waiter = create(api, simple_pod(f"waiter-{number}", 5))["metadata"]["uid"]
+    _wait(book, lambda: (entry := book.entry(waiter)) and is_refused(entry.pod), "the waiting pod is refused")
+    running.nodes.loop.submit(node.kubelet.finish(holders[0]))
+    _wait(book, lambda: (entry := book.entry(holders[0])) and entry.is_over, "the end of a holder is published")
+    started = time.monotonic()
+    _wait(book, lambda: (entry := book.entry(waiter)) and entry.node, "the waiting pod is bound")
+    seconds = time.monotonic() - started
+    names = [entry.name for uid in (*holders, waiter) if (entry := book.entry(uid))]
+    for name in names:
+        delete(api, name)
+    _wait(book, lambda: all((e := book.entry(uid)) and e.deleted for uid in (*holders, waiter)), "all are gone")
+    return seconds
+
+
+def _wait(book: Book, condition: Callable[[], object], what: str) -> None:
+    if not book.wait(condition, PATIENCE_SECONDS):
+        raise SceneError(f"{what}: not within {PATIENCE_SECONDS:.0f} s")
