@@ -146,7 +146,7 @@ def _device_entries(kubelet: NaiveKubelet) -> Iterator[Json]:
             for resource, ids in resources.items():
                 by_numa: dict[str, list[str]] = {}
                 for device in sorted(ids):
-                    for numa in sorted(kubelet.devices.numa[resource][device] or ()):
+                    for numa in sorted(kubelet.devices.numa[resource][device] or (-1,)):  # -1: no topology
                         by_numa.setdefault(str(numa), []).append(device)
                 yield {
                     "PodUID": uid,

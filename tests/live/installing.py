@@ -7,7 +7,7 @@ import orjson
 
 from tests.live.api import Api, ApiError, Json
 from tests.live.processes import until
-from tests.manifests.rendering import named, rendered
+from tests.manifests.rendering import containers, named, rendered
 
 EXTENDER = ("numa-extender", "numa-extender")
 EXPORTER = ("numa-node-exporter", "numa-node-exporter")
@@ -53,12 +53,15 @@ def exporter_pod(api: Api, objects: tuple[Json, ...], node: str) -> Json:
 
 def extender_environment(objects: tuple[Json, ...]) -> dict[str, str]:
     """The environment of the extender's container."""
-    (container,) = [
-        container
-        for container in named(objects, "Deployment", "numa-extender")["spec"]["template"]["spec"]["containers"]
-        if container["name"] == "extender"
-    ]
-    return {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
+    variables = extender_container(objects)["env"]
+    return {variable["name"]: variable["value"] for variable in variables if "value" in variable}
+
+
+def extender_container(objects: tuple[Json, ...]) -> Json:
+    """The extender's container, also where it is a sidecar."""
+    template = named(objects, "Deployment", "numa-extender")["spec"]["template"]
+    (found,) = [container for container in containers(template["spec"]) if container["name"] == "extender"]
+    return found
 
 
 def forget(api: Api, path: str) -> None:

@@ -303,7 +303,7 @@ class LiveKubelet:
         await self._publish(uid, _running(self.pods[uid]))
         if not self.mean_life:
             return
-        await asyncio.sleep(self._random.expovariate(1 / self.mean_life))
+        await asyncio.sleep(self.mean_life * self._random.uniform(0.1, 1.9))
         await self.finish(uid)
 
     async def finish(self, uid: str) -> None:

@@ -1,5 +1,6 @@
 """Programs that run for the time of a scene, and can be killed."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-STOP_SECONDS = 15.0
-"""For ending on SIGTERM; then comes SIGKILL."""
+REAP_SECONDS = 30.0
+"""From SIGKILL to the end of the process, at most."""
 
 
 class SceneError(Exception):
@@ -22,8 +23,10 @@ class Program:
     """One program with its log file. It is started again with the same command.
 
     It runs in a session of its own, so that a Ctrl-C in the terminal reaches only the test, which then ends everything
-    in order. `expected_up`: false while the test keeps it down.
+    in order. `grace_seconds`: for ending on SIGTERM; 0: it is killed, as nothing of it is kept.
     """
+
+    grace_seconds = 0.0
 
     def __init__(
         self, name: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
@@ -53,19 +56,19 @@ class Program:
         """SIGKILL, as a crash or the OOM killer."""
         assert self._running is not None
         self._running.kill()
-        self._running.wait(STOP_SECONDS)
+        self._running.wait(REAP_SECONDS)
         self.kills += 1
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL for one that does not end."""
+        """SIGTERM where it has a grace, and SIGKILL if it has not ended by then."""
         if self._running is None or not self.is_running:
             return
-        self._running.send_signal(signal.SIGTERM)
-        try:
-            self._running.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._running.kill()
-            self._running.wait(STOP_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self.grace_seconds:
+                self._running.send_signal(signal.SIGTERM)
+                self._running.wait(self.grace_seconds)
+        self._running.kill()
+        self._running.wait(REAP_SECONDS)
 
     def cpu_seconds(self) -> float:
         """Processor time so far, user and system; 0 if it does not run."""

@@ -68,6 +68,8 @@ def recipe_configuration(recipe: str, kubeconfig: Path, extender_url: str, files
 class Scheduler(Program):
     """kube-scheduler; `configure` before each start."""
 
+    grace_seconds = 10.0
+
     def __init__(self, binaries: Binaries, directory: Path, logs: Path, kubeconfig: Path) -> None:
         self._file = directory / "scheduler-config.yaml"
         self._kubeconfig = kubeconfig

@@ -14,6 +14,7 @@ import httpx
 
 from tests.faults.parts import free_port
 from tests.live.api import Json
+from tests.live.installing import extender_container
 from tests.live.nodes import Loop
 from tests.live.scheduling import Extender
 from tests.manifests.rendering import named
@@ -24,10 +25,8 @@ class Service:
 
     def __init__(self, objects: tuple[Json, ...], extenders: Sequence[Extender], loop: Loop) -> None:
         service = named(objects, "Service", "numa-extender")
-        deployment = named(objects, "Deployment", "numa-extender")
-        (container,) = [c for c in deployment["spec"]["template"]["spec"]["containers"] if c["name"] == "extender"]
         self.publishes_all: bool = service["spec"].get("publishNotReadyAddresses", False)
-        probe = container["readinessProbe"]
+        probe = extender_container(objects)["readinessProbe"]
         self._path: str = probe["httpGet"]["path"]
         self._period: float = probe.get("periodSeconds", 10)
         self._failures: int = probe.get("failureThreshold", 3)
