@@ -91,6 +91,13 @@ class Metrics:
         self.judgements = self._counter(
             "judgements", "Classes of nodes looked at: `remembered`, or `replayed` now.", ("source",)
         )
+        self.unjudged = self._counter(
+            "unjudged",
+            "Judgements that ended without an answer, each for a pod shape and a class of nodes; the nodes count as "
+            "unknown. `steps`: the replay takes more steps than that of any sane node. `time`: the time of the call "
+            "was over during a long replay. `defect`: an exception, which is in the log.",
+            ("trouble",),
+        )
         self.remembered = self._gauge("remembered_judgements", "Judgements and pod shapes remembered.")
 
     def _nodes(self) -> None:

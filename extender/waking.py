@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from extender.api.judging import judge_missing
 from extender.api.service import Service
 from extender.cluster.classes import NodeClass
 from extender.kube.node_annotations import Limited, NodeToucher, Touched
 from extender.replay.pod import Pod
-from extender.verbs.memo import judge_all
 
 LOG: Final = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 0.25
@@ -81,7 +81,7 @@ class Waker:
                 continue
             asked.add(id(memo))
             if missing := memo.missing(classes):
-                service.memo.store(memo, await service.offload(judge_all, service.judge, memo.shape, missing))
+                await judge_missing(service, memo, missing, deadline)
             for node_class in classes:
                 judgement = memo.judgements.get(node_class.id)
                 if judgement is not None and judgement.refusal is None:

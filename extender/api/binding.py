@@ -18,21 +18,25 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from extender.api.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.judging import judge_at_once, judge_missing
 from extender.api.limits import LimitError
 from extender.api.locks import NodeLocks, Shares
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
 from extender.cluster.following import MAX_END_ADMISSIONS, MAX_ENDS
 from extender.replay.pod import Pod
+from extender.replay.verdict import Certainty
 from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up, unsettled
 from extender.verbs.judge import INDIFFERENT, Judgement
-from extender.verbs.memo import judge_all
+from extender.verbs.refusals import Refusal
 from extender.wire.binding import ExtenderBindingArgs, ExtenderBindingResult, binding_reply, parse_binding
 from extender.wire.errors import WireError
 
 LOG: Final = logging.getLogger(__name__)
 _MAX_LOOKS: Final = 5
 """How often a node is judged that changes while it is judged."""
+NOT_NOW: Final = Judgement(Refusal.UNSETTLED, Certainty.UNKNOWN)
+"""The node changes faster than it can be judged."""
 
 
 def binding_router(service: Service) -> APIRouter:
@@ -145,9 +149,10 @@ async def _judge(service: Service, pod: Pod, node_name: str) -> Judgement:
         judgement = memo.judgements.get(node_class.id)
         if judgement is not None:
             return judgement
-        service.memo.store(memo, await service.offload(judge_all, service.judge, memo.shape, (node_class,)))
+        await judge_missing(service, memo, (node_class,), service.clock() + service.settings.filter_seconds)
     (node_class,) = service.cluster.classes_of((node_name,), service.clock())
-    return service.judge(memo.shape, node_class)
+    judge_at_once(service, memo, memo.missing((node_class,)))
+    return memo.judgements.get(node_class.id, NOT_NOW)
 
 
 async def _write(service: Service, pod: Pod, node_name: str) -> BindOutcome:

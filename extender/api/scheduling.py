@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from extender.api.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.judging import judge_at_once, judge_missing
 from extender.api.limits import LimitError
 from extender.api.service import Service
 from extender.api.shortcut import Endpoint
@@ -27,9 +28,9 @@ from extender.verbs.candidates import Candidates
 from extender.verbs.decisions import Call, kept_of
 from extender.verbs.filter import PASSED, Filtered, all_of, avoid, count_answers, filter_nodes
 from extender.verbs.judge import Judgement
-from extender.verbs.memo import Judgements, ShapeMemo, judge_all
+from extender.verbs.memo import Judgements, ShapeMemo
 from extender.verbs.prioritize import MAX_SCORE, prioritize_nodes
-from extender.verbs.refusals import NEVER_TEXTS
+from extender.verbs.refusals import NEVER_TEXTS, Refusal
 from extender.wire.errors import WireError
 from extender.wire.scheduler import (
     ExtenderFilterResult,
@@ -47,6 +48,8 @@ PRIORITIZE: Final = "/scheduler/prioritize"
 MAX_AT_ONCE: Final = 2
 """Nodes that changed since a pod shape was last asked for, and are judged before the rest is looked at."""
 NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
+TOO_LATE: Final = Judgement(Refusal.LATE, Certainty.UNKNOWN)
+"""Of nodes that take long to judge by themselves: they are left out of this answer, and hold nobody back."""
 NO_JUDGEMENTS: Final[Judgements] = {}
 EXACTLY_PASSED: Final = (PASSED, Certainty.EXACT)
 NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
@@ -168,7 +171,9 @@ async def _filtered(service: Service, args: SchedulerArgs) -> tuple[Filtered, Ca
     lost = sure.follow(picture.moment, service.cluster.changed_since(sure.moment))
     if 0 < len(lost) <= MAX_AT_ONCE:
         changed = Candidates.of(lost, picture.classes_of(lost))
-        sure.learn(changed, _judge_at_once(service, memo, changed), picture)
+        judge_at_once(service, memo, memo.missing(changed.distinct))
+        if not memo.missing(changed.distinct):
+            sure.learn(changed, memo.judgements, picture)
     split = sure.split(args.names)
     surely = {EXACTLY_PASSED: len(args.names) - len(split.others)}
     if not split.others:
@@ -222,27 +227,15 @@ async def _judge(
     missing = memo.missing(candidates.distinct)
     if not missing:
         return memo.judgements
-
-    def out_of_time() -> bool:
-        return deadline is not None and service.clock() > deadline
-
-    judged = await service.offload(judge_all, service.judge, memo.shape, missing, out_of_time)
-    service.metrics.judgements.labels("replayed").inc(len(judged))
-    service.memo.store(memo, judged)
-    left = [each for each in missing if each.id not in judged]
+    heavy = await judge_missing(service, memo, missing, deadline)
+    left = [each.id for each in memo.missing(missing)]
     if not left:
         return memo.judgements
-    if service.settings.late_nodes == "error":
+    if service.settings.late_nodes == "pass":
+        return {**memo.judgements, **dict.fromkeys(left, NOT_JUDGED)}
+    if not heavy.issuperset(left):
         raise UnreadyError(f"out of time with {len(left)} of {len(candidates.distinct)} kinds of nodes to judge")
-    return {**memo.judgements, **dict.fromkeys((each.id for each in left), NOT_JUDGED)}
-
-
-def _judge_at_once(service: Service, memo: ShapeMemo, candidates: Candidates) -> Judgements:
-    """The judgements of a few candidates, replayed here: for one or two, another thread costs more than the replay."""
-    judged = judge_all(service.judge, memo.shape, memo.missing(candidates.distinct))
-    service.metrics.judgements.labels("replayed").inc(len(judged))
-    service.memo.store(memo, judged)
-    return memo.judgements
+    return {**memo.judgements, **dict.fromkeys(left, TOO_LATE)}
 
 
 def _count(service: Service, answers: Mapping[tuple[str, Certainty], int]) -> None:

@@ -16,10 +16,11 @@ from extender.settings import Settings
 from extender.verbs.audit import Audit
 from extender.verbs.bind import Binds
 from extender.verbs.decisions import DecisionLog
-from extender.verbs.judge import Judge
+from extender.verbs.judge import BoundedJudge
 from extender.verbs.memo import VerdictMemo
 from extender.verbs.running_pods import UNWATCHED, RunningPods
 from extender.verbs.surroundings import LookUp, nothing_known
+from extender.verbs.troubles import Troubles
 from extender.verbs.waiting import WaitingPods
 
 T = TypeVar("T")
@@ -57,13 +58,13 @@ class Service:
 
     `surroundings` tells what is known of a live node beside its managers, `decisions` what the last calls answered.
     `pods`: what the scheduler said of pods, and where they are; `waiting`: those that no node takes now. `offload`
-    takes work off the event loop.
+    takes work off the event loop. `troubles`: classes of nodes that could not be judged, and why.
     """
 
     settings: Settings
     cluster: ClusterState
     memo: VerdictMemo
-    judge: Judge
+    judge: BoundedJudge
     metrics: Metrics
     clock: Callable[[], float]
     pods: KnownPods
@@ -77,3 +78,4 @@ class Service:
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     surroundings: LookUp = nothing_known
     decisions: DecisionLog = field(default_factory=DecisionLog)
+    troubles: Troubles = field(default_factory=Troubles)

@@ -4,7 +4,7 @@ Laws:
 - `admit` is a pure function of kubelet, state and pod. A refused pod leaves the state as the kubelet's garbage
   collection would: partial allocations are given back, never ignored.
 - A verdict that hangs on a random choice of the kubelet says so (`Certainty.POSSIBLE`); the outcomes tried are bounded.
-- The one place that makes a `Refusal` a verdict.
+- The one place that makes a `Refusal` a verdict, and a budget that is used up.
 
 Mirrors: kubelet `cm/topologymanager/topology_manager.go` (Admit) and `cm/admission/errors.go`.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.replay import cpu_manager, device_manager, memory_manager
+from extender.replay.budget import Budget, BudgetError, OutOfTimeError, for_replays
 from extender.replay.choices import Choices
 from extender.replay.config import Scope, TopologyPolicy
 from extender.replay.hints import KubeletPanicError
@@ -61,18 +62,37 @@ def admit(
     *,
     max_replays: int = MAX_OUTCOMES,
     verdict_only: bool = False,
+    budget: Budget | None = None,
 ) -> Outcome:
     """Replay one admission.
 
     *state* must hold active pods only (`retain_pods`). The trace tells the story of the first outcome. *max_replays*
     bounds the work spent on random device choices. With *verdict_only* choices that cannot change this verdict are not
     explored: the state is then one of those that can follow, and nobody should build on it.
+
+    *budget* bounds the whole admission, alternatives included; None: `budget.for_replays`. When it is used up, the
+    verdict is `Rejected` with reason REPLAY_STEPS or REPLAY_TIME and certainty UNKNOWN, and the state is unchanged.
     """
+    budget = budget or for_replays(max_replays)
     choices = Choices()
-    first = _follow(kubelet, state, pod, choices, trace)
-    if not choices.alternatives or (verdict_only and not _choice_can_decide(kubelet, pod, choices)):
-        return first
-    return _with_alternatives(kubelet, state, pod, first, choices, max_replays)
+    try:
+        first = _follow(kubelet, state, pod, choices, budget, trace)
+        if not choices.alternatives or (verdict_only and not _choice_can_decide(kubelet, pod, choices)):
+            return first
+        return _with_alternatives(kubelet, state, pod, first, choices, max_replays, budget)
+    except BudgetError as ended:
+        return given_up(state, ended)
+
+
+def given_up(state: ManagerState, ended: BudgetError) -> Outcome:
+    """The outcome of a replay that ended before it had an answer: nothing is known, and nothing was allocated."""
+    verdict = Rejected(
+        reason=Reason.REPLAY_TIME if isinstance(ended, OutOfTimeError) else Reason.REPLAY_STEPS,
+        message=str(ended),
+        provider=Provider.TOPOLOGY,
+        certainty=Certainty.UNKNOWN,
+    )
+    return Outcome(verdict=verdict, state=state, complete=False)
 
 
 def _choice_can_decide(kubelet: Kubelet, pod: PodRequest, choices: Choices) -> bool:
@@ -92,16 +112,24 @@ def _choice_can_decide(kubelet: Kubelet, pod: PodRequest, choices: Choices) -> b
 
 
 def _with_alternatives(
-    kubelet: Kubelet, state: ManagerState, pod: PodRequest, first: Outcome, choices: Choices, max_replays: int
+    kubelet: Kubelet,
+    state: ManagerState,
+    pod: PodRequest,
+    first: Outcome,
+    choices: Choices,
+    max_replays: int,
+    budget: Budget,
 ) -> Outcome:
     """Try the other scripts of choices, breadth first, at most *max_replays* in all."""
+    steps_of_a_key = sum(map(len, state.devices.devices.values())) + len(pod.containers)
     found = {identity(first): first}
     queue = _next_scripts((), choices)
     tried = 1
     while queue and tried < max_replays:
         script = queue.pop(0)
         branch = Choices(script)
-        outcome = _follow(kubelet, state, pod, branch, NO_TRACE)
+        outcome = _follow(kubelet, state, pod, branch, budget)
+        budget.spend(len(script) + steps_of_a_key)
         tried += 1
         found.setdefault(identity(outcome), outcome)
         queue += _next_scripts(script, branch)
@@ -147,8 +175,10 @@ def _kinds(state: ManagerState, resource: str, ids: tuple[str, ...]) -> tuple[st
     return tuple(sorted(str(known.get(i)) for i in ids))
 
 
-def _follow(kubelet: Kubelet, state: ManagerState, pod: PodRequest, choices: Choices, trace: Trace) -> Outcome:
-    walk = Walk(kubelet=kubelet, pod=pod, state=state, affinities={}, choices=choices, trace=trace)
+def _follow(
+    kubelet: Kubelet, state: ManagerState, pod: PodRequest, choices: Choices, budget: Budget, trace: Trace = NO_TRACE
+) -> Outcome:
+    walk = Walk(kubelet=kubelet, pod=pod, state=state, affinities={}, choices=choices, trace=trace, budget=budget)
     try:
         admit_by_scope(walk)
     except Refusal as refusal:
@@ -161,7 +191,7 @@ def _follow(kubelet: Kubelet, state: ManagerState, pod: PodRequest, choices: Cho
 
 
 def _rejected(walk: Walk, refusal: Refusal) -> Rejected:
-    never = can_never_fit(walk.kubelet, walk.state.devices, walk.pod)
+    never = can_never_fit(walk.kubelet, walk.state.devices, walk.pod, walk.budget)
     return Rejected(
         reason=refusal.reason,
         message=refusal.message,

@@ -6,16 +6,18 @@ several states. Every one is carried along, at most `MAX_STATES`.
 Laws:
 - An answer is certain only if all states give it; otherwise every outcome says `possible`.
 - Outcomes that no later pod can tell apart count once.
+- One budget for all states. When it is used up, that is the only outcome.
 """
 
 from dataclasses import replace
 from typing import Final
 
 from extender.replay.admission import Outcome, admit, answer, identity
+from extender.replay.budget import Budget, for_replays
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
 from extender.replay.state import ManagerState
-from extender.replay.verdict import Certainty
+from extender.replay.verdict import Certainty, is_given_up
 
 MAX_STATES: Final = 64
 """States carried from one admission to the next; beyond it verdicts are `possible` and the rest is dropped."""
@@ -25,13 +27,25 @@ MAX_REPLAYS: Final = 512
 
 
 def admit_in_all(
-    kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, *, max_replays: int = MAX_REPLAYS
+    kubelet: Kubelet,
+    states: tuple[ManagerState, ...],
+    request: PodRequest,
+    *,
+    max_replays: int = MAX_REPLAYS,
+    budget: Budget | None = None,
 ) -> tuple[Outcome, ...]:
-    """Every distinct outcome of one admission from any of the states; never empty, at most MAX_STATES."""
+    """Every distinct outcome of one admission from any of the states; never empty, at most MAX_STATES.
+
+    *budget* bounds the admissions from all states together; None: `budget.for_replays`. When it is used up, the only
+    outcome is one that says so.
+    """
+    budget = budget or for_replays(max_replays)
     found: dict[object, Outcome] = {}
     complete = True
     for state in states:
-        first = admit(kubelet, state, request, max_replays=max(1, max_replays // len(states)))
+        first = admit(kubelet, state, request, max_replays=max(1, max_replays // len(states)), budget=budget)
+        if is_given_up(first.verdict):
+            return (first,)
         complete = complete and first.complete
         for outcome in (first, *first.alternatives):
             found.setdefault(identity(outcome), outcome)

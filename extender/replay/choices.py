@@ -5,7 +5,13 @@ many devices of each kind to take from a tier that holds more than are needed. K
 devices of one kind are interchangeable.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Final
+
+from extender.replay.budget import UNLIMITED, Budget
+
+MAX_ALTERNATIVES: Final = 65
+"""Alternatives of one choice that are counted; more are never tried (`admission.MAX_OUTCOMES`)."""
 
 
 class Choices:
@@ -19,34 +25,48 @@ class Choices:
         self.random_picks: set[tuple[str, str]] = set()
         """(container, resource) pairs for which the kubelet had more devices to pick from than it needed."""
 
-    def split(self, count: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    def split(self, count: int, sizes: Sequence[int], budget: Budget = UNLIMITED) -> tuple[int, ...]:
         """How many to take from each kind, *count* in all; *sizes* is what each kind has, together more than that."""
         if len(sizes) == 1:
             return (count,)
         position = len(self.alternatives)
         wanted = self.script[position] if position < len(self.script) else 0
-        self.alternatives.append(count_splits(count, sizes))
-        for i, split in enumerate(_splits(count, sizes)):
-            if i == wanted:
-                return split
-        raise AssertionError("a script names a choice that does not exist")
+        budget.spend(len(sizes))
+        chosen = split = first_split(count, sizes)
+        found = 1
+        while found < MAX_ALTERNATIVES:
+            budget.spend(len(sizes))
+            following = next_split(split, sizes)
+            if following is None:
+                break
+            split = following
+            if found == wanted:
+                chosen = split
+            found += 1
+        assert wanted < found, "a script names a choice that does not exist"
+        self.alternatives.append(found)
+        return tuple(chosen)
 
 
-def _splits(count: int, sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Every way to take *count* from kinds of the given sizes; as many as possible from the first kinds first."""
-    if len(sizes) == 1:
-        if count <= sizes[0]:
-            yield (count,)
-        return
-    rest = sum(sizes[1:])
-    for first in range(min(count, sizes[0]), max(0, count - rest) - 1, -1):
-        for others in _splits(count - first, sizes[1:]):
-            yield (first, *others)
-
-
-def count_splits(count: int, sizes: Sequence[int]) -> int:
-    """How many ways `_splits` yields, without walking them."""
-    ways = [1] + [0] * count
+def first_split(count: int, sizes: Sequence[int]) -> list[int]:
+    """*count* taken from kinds of the given sizes, as many as possible from the first ones."""
+    split = []
     for size in sizes:
-        ways = [sum(ways[max(0, n - size) : n + 1]) for n in range(count + 1)]
-    return ways[count]
+        split.append(min(count, size))
+        count -= split[-1]
+    return split
+
+
+def next_split(split: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
+    """The split that follows *split* where the first kinds give as many as possible; None after the last one.
+
+    One fewer from the last kind whose followers have room for one more, which is then filled up from the left.
+    """
+    room = moved = 0
+    for position in range(len(sizes) - 1, -1, -1):
+        if room and split[position]:
+            rest = first_split(moved + 1, sizes[position + 1 :])
+            return [*split[:position], split[position] - 1, *rest]
+        room += sizes[position] - split[position]
+        moved += split[position]
+    return None

@@ -12,8 +12,9 @@ Mirrors: kubelet `cm/cpumanager/cpu_assignment.go`.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.config import CPUOptions
-from extender.replay.cpu_distribution import DistributionHangError, distribute
+from extender.replay.cpu_distribution import NO_WHOLE_GROUP, DistributionHangError, distribute
 from extender.replay.machine import Machine
 from extender.replay.sets import iter_bits, lowest_bits
 
@@ -37,7 +38,7 @@ class Assignment:
     error_counts: bool
     uncore_rounds_up: bool
 
-    def take(self, available: int, count: int) -> int:
+    def take(self, available: int, count: int, budget: Budget = UNLIMITED) -> int:
         """*count* CPUs out of *available*, raw bits; may hold others and more on hybrid machines (see the laws).
 
         Source: takeByTopologyNUMADistributed, takeByTopologyNUMAPacked; the choice is policy_static.go takeByTopology.
@@ -45,13 +46,14 @@ class Assignment:
         Raises:
             NotEnoughCPUsError: fewer than *count* are available.
             DistributionHangError: the kubelet would never return.
+            BudgetError: the replay may not go on.
         """
         if self.options.distribute_across_numa:
-            return self._take_distributed(available, count)
-        return self._take_packed(available, count, uncore=self.options.prefer_align_by_uncore_cache)
+            return self._take_distributed(available, count, budget)
+        return self._take_packed(available, count, budget, uncore=self.options.prefer_align_by_uncore_cache)
 
-    def _take_packed(self, available: int, count: int, *, uncore: bool) -> int:
-        acc = _Accumulator(self.machine, available, count)
+    def _take_packed(self, available: int, count: int, budget: Budget, *, uncore: bool) -> int:
+        acc = _Accumulator(self.machine, available, count, budget)
         if acc.is_satisfied():
             return 0
         self._check_enough(available, count)
@@ -79,18 +81,18 @@ class Assignment:
             counts = f": requested={count}, available={free}" if self.error_counts else ""
             raise NotEnoughCPUsError(f"not enough cpus available to satisfy request{counts}", count, free)
 
-    def _take_or_nothing(self, available: int, count: int) -> int:
+    def _take_or_nothing(self, available: int, count: int, budget: Budget) -> int:
         """A packed take whose failure the distribution swallows: only the sum at its end is checked."""
         try:
-            return self._take_packed(available, count, uncore=False)
+            return self._take_packed(available, count, budget, uncore=False)
         except NotEnoughCPUsError:
             return 0
 
-    def _take_distributed(self, available: int, count: int) -> int:
+    def _take_distributed(self, available: int, count: int, budget: Budget) -> int:
         group = self.machine.cpus_per_core if self.options.full_pcpus_only else 1
         if count % group:
-            return self._take_packed(available, count, uncore=False)
-        acc = _Accumulator(self.machine, available, count)
+            return self._take_packed(available, count, budget, uncore=False)
+        acc = _Accumulator(self.machine, available, count, budget)
         if acc.is_satisfied():
             return 0
         self._check_enough(available, count)
@@ -101,21 +103,22 @@ class Assignment:
             group,
             machine_cpus=self.machine.num_cpus,
             machine_numa_nodes=len(self.machine.cpu_numa_ids),
+            budget=budget,
         )
         if plan is None:
-            return self._take_packed(available, count, uncore=False)
+            return self._take_packed(available, count, budget, uncore=False)
         for numa in plan.nodes:
-            acc.claim(self._take_or_nothing(acc.free & self.machine.numa_cpus[numa], plan.each))
+            acc.claim(self._take_or_nothing(acc.free & self.machine.numa_cpus[numa], plan.each, budget))
         remainder = count - plan.each * len(plan.nodes)
         while remainder > 0:
             before = remainder
             for numa in plan.remainder_nodes:
                 free_there = acc.free & self.machine.numa_cpus[numa]
                 if remainder > 0 and free_there.bit_count() >= group:
-                    acc.claim(self._take_or_nothing(free_there, group))
+                    acc.claim(self._take_or_nothing(free_there, group, budget))
                     remainder -= group
             if remainder == before:
-                raise DistributionHangError
+                raise DistributionHangError(NO_WHOLE_GROUP)
         if acc.needed:
             short = "not enough" if acc.needed > 0 else "too many"
             message = f"accounting error, {short} CPUs allocated, remaining: {acc.needed}"
@@ -126,8 +129,9 @@ class Assignment:
 class _Accumulator:
     """One walk: what is still free, what was taken, how many CPUs are still needed (may go below zero)."""
 
-    def __init__(self, machine: Machine, available: int, count: int) -> None:
+    def __init__(self, machine: Machine, available: int, count: int, budget: Budget) -> None:
         self.machine = machine
+        self.budget = budget
         self.free = available
         self.needed = count
         self.taken = 0
@@ -145,6 +149,7 @@ class _Accumulator:
 
     def _by_free(self, elements: Mapping[int, int], within: int) -> list[int]:
         """Ids of elements that have a free CPU inside *within*, ordered by their free CPUs anywhere."""
+        self.budget.spend(len(elements))
         free = self.free
         counted = [((bits & free).bit_count(), i) for i, bits in elements.items() if bits & free & within]
         counted.sort()
@@ -226,6 +231,7 @@ class _Accumulator:
                 return
 
     def _take_partial_uncore(self, uncore: int, *, rounds_up: bool) -> None:
+        self.budget.spend(len(self.machine.core_cpus))
         per_core = self.machine.cpus_per_core
         wanted_cores = -(-self.needed // per_core) if rounds_up else self.needed // per_core
         inside = [bits & self.free for bits in self.machine.core_cpus.values() if bits & self.free & uncore]

@@ -4,7 +4,8 @@ Laws:
 - The answer is the kubelet's, including what its remembered slices turn into: the winning combination lives in a buffer
   that later steps of the enumeration overwrite (`_combinations`), which shows from four NUMA nodes on.
 - A search is skipped only where it cannot change the answer: equal counts in equal order score equally, and only a
-  strictly smaller score wins.
+  strictly smaller score wins. Where looking may hang the kubelet, nothing is skipped.
+- The kubelet looks at every set of NUMA nodes, one by one. Where that takes it hours, the pod hangs the kubelet.
 
 Mirrors: kubelet `cm/cpumanager/cpu_assignment.go`, takeByTopologyNUMADistributed; all versions.
 """
@@ -12,13 +13,28 @@ Mirrors: kubelet `cm/cpumanager/cpu_assignment.go`, takeByTopologyNUMADistribute
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from typing import Final
+
+from extender.replay.budget import UNLIMITED, Budget
 
 Slot = list[int]
 """A Go slice's backing array: the list's length is its capacity."""
 
 
+MAX_SETS: Final = 1 << 30
+"""Sets of NUMA nodes that the kubelet looks at within an hour or so, at some microseconds each."""
+
+_STEPS_OF_A_SET: Final = 4
+
+NO_WHOLE_GROUP: Final = "no remainder node has a whole group of CPUs left"
+
+
 class DistributionHangError(Exception):
-    """The kubelet's loop over remainder nodes never ends: none of them has a whole group left, yet CPUs are wanted."""
+    """The kubelet does not come back: its loop over remainder nodes never ends, or it looks at too many sets of nodes.
+
+    The message says which.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +48,13 @@ class Distribution:
 
 
 def distribute(
-    free: Mapping[int, int], needed: int, group: int, *, machine_cpus: int, machine_numa_nodes: int
+    free: Mapping[int, int],
+    needed: int,
+    group: int,
+    *,
+    machine_cpus: int,
+    machine_numa_nodes: int,
+    budget: Budget = UNLIMITED,
 ) -> Distribution | None:
     """The most balanced split of *needed* CPUs, in groups of *group*, over the fewest nodes that can carry it.
 
@@ -42,22 +64,24 @@ def distribute(
         group: CPUs per core with full-pcpus-only, else 1.
         machine_cpus: CPUs of the machine.
         machine_numa_nodes: its NUMA nodes that have CPUs.
+        budget: of the replay.
 
     Returns None when no combination can be balanced (the kubelet then packs).
 
     Raises:
         DistributionHangError: see there.
+        BudgetError: the replay may not go on.
     """
     groups = -(-machine_cpus // group)
     per_node = -(-groups // machine_numa_nodes)
     needed_groups = -(-needed // group)
     fewest = -(-needed_groups // per_node)
     for k in range(fewest, min(needed_groups, len(free)) + 1):
-        search = _Search(free, needed, group, k)
-        _combinations(tuple(free), k, search.visit)
-        if search.best_nodes is not None:
+        search = _Search(free, needed, group, k, budget)
+        best_nodes = search.run()
+        if best_nodes is not None:
             return Distribution(
-                nodes=tuple(search.best_nodes[:k]),
+                nodes=tuple(best_nodes[:k]),
                 each=search.each,
                 remainder_nodes=tuple(search.best_remainder[0][: search.best_remainder[1]]),
                 group=group,
@@ -68,10 +92,12 @@ def distribute(
 class _Search:
     """The walk over all combinations of one size; keeps the first with the smallest score."""
 
-    def __init__(self, free: Mapping[int, int], needed: int, group: int, k: int) -> None:
+    def __init__(self, free: Mapping[int, int], needed: int, group: int, k: int, budget: Budget) -> None:
         self.free = free
         self.needed = needed
         self.group = group
+        self.k = k
+        self.budget = budget
         self.each = needed // k // group * group
         self.remainder = needed - self.each * k
         self.best_score = math.inf
@@ -79,19 +105,34 @@ class _Search:
         self.best_remainder: tuple[Slot, int] = ([], 0)
         self._seen: set[tuple[int, ...]] = set()
         self._floor = _balanced_score(sum(free.values()) - needed, len(free))
+        self._may_skip = all(count % group == 0 for count in free.values())
+        """Every node has whole groups only, so that looking at a set of them never hangs the kubelet."""
 
-    def visit(self, combo: Slot, k: int) -> bool:
+    def run(self) -> Slot | None:
+        """The nodes of the winning combination, as the kubelet's slice shows them at the end; None: there is none."""
+        items = tuple(self.free)
+        sets = math.comb(len(items), self.k)
+        if self._floor > 0.0 and sets > MAX_SETS:  # only a score of 0 ends the kubelet's walk early
+            raise DistributionHangError(f"it would look at {sets} sets of NUMA nodes")
+        is_whole = not _combinations(items, self.k, self._visit)
+        if self.best_nodes is None or is_whole or self.best_score == 0.0:
+            return self.best_nodes
+        return _at_the_end(self.best_nodes, items, self.k)
+
+    def _visit(self, combo: Slot, k: int) -> bool:
         """Score one combination; True ends the walk."""
-        if self.best_score == 0.0:
+        self.budget.spend(_STEPS_OF_A_SET)
+        if self.best_score == 0.0 or (self._may_skip and self.best_score <= self._floor):
             return True
         nodes = combo[:k]
         counts = tuple(self.free[x] for x in nodes)
-        if self._cannot_be_beaten() or counts in self._seen:
+        if counts in self._seen:
             return False
         self._seen.add(counts)
         whole = sum(c // self.group * self.group for c in counts)
         if whole < self.needed or min(counts) < self.each:
             return False
+        self.budget.spend(len(self.free))
         remainder: tuple[Slot, int] = ([], 0)
         after = {x: c - self.each if x in nodes else c for x, c in self.free.items()}
         if not self.remainder:
@@ -102,22 +143,27 @@ class _Search:
             self.best_score, self.best_nodes, self.best_remainder = score, combo, remainder
         return False
 
-    def _cannot_be_beaten(self) -> bool:
-        """Whether looking further is pointless; with groups it never is, because looking may hang the kubelet."""
-        return self.group == 1 and self.best_score <= self._floor
-
     def _score_remainder(self, after: Mapping[int, int], candidates: Sequence[int]) -> tuple[float, tuple[Slot, int]]:
         """The best subset of *candidates* to take the remainder from, group by group."""
+        floor = self._least_score(after, candidates) if self._may_skip else -1.0
+        if floor >= self.best_score:
+            return math.inf, ([], 0)
+        if 1 << len(candidates) > MAX_SETS:
+            raise DistributionHangError(f"it would look at 2^{len(candidates)} sets of NUMA nodes")
         best: list[tuple[float, tuple[Slot, int]]] = [(math.inf, ([], 0))]
         seen: set[tuple[int, ...]] = set()
 
         def visit(subset: Slot, j: int) -> bool:
+            self.budget.spend(_STEPS_OF_A_SET)
+            if best[0][0] <= floor:
+                return True
             counts = tuple(after[x] for x in subset[:j])
             if counts in seen:
                 return False
             seen.add(counts)
             if sum(counts) < self.remainder:
                 return False
+            self.budget.spend(len(after))
             left = dict(after)
             self._spend(left, subset[:j])
             score = _deviation(list(left.values()))
@@ -126,8 +172,20 @@ class _Search:
             return False
 
         for j in range(len(candidates), 0, -1):
-            _combinations(candidates, j, visit)
+            if _combinations(candidates, j, visit):
+                score, (subset, size) = best[0]
+                return score, (_at_the_end(subset, candidates, size) if size == j else subset, size)
         return best[0]
+
+    def _least_score(self, after: Mapping[int, int], candidates: Sequence[int]) -> float:
+        """A score that no subset of *candidates* can beat: the remainder comes from whoever has most, each time."""
+        self.budget.spend(len(after))
+        most = [-after[x] for x in candidates]
+        heapify(most)
+        for _ in range(self.remainder // self.group):
+            heapreplace(most, most[0] + self.group)
+        chosen = set(candidates)
+        return _deviation([*(-count for count in most), *(c for x, c in after.items() if x not in chosen)])
 
     def _spend(self, left: dict[int, int], subset: Sequence[int]) -> None:
         remainder = self.remainder
@@ -140,14 +198,16 @@ class _Search:
                     left[x] -= self.group
                     remainder -= self.group
             if remainder == before:
-                raise DistributionHangError
+                raise DistributionHangError(NO_WHOLE_GROUP)
 
 
-def _combinations(items: Sequence[int], k: int, visit: Callable[[Slot, int], bool]) -> None:
+def _combinations(items: Sequence[int], k: int, visit: Callable[[Slot, int], bool]) -> bool:
     """Every k-combination in lexicographic order of position, as *views* into growing Go slices.
 
     `append` writes in place while capacity lasts and copies when it does not (capacities 0, 1, 2, 4, 8…), so a slice
     kept by *visit* changes when a sibling is generated later. *visit* answers True to end the walk.
+
+    Returns whether *visit* has ended it.
     """
 
     def extend(left: int, start: int, slot: Slot, length: int) -> bool:
@@ -160,7 +220,17 @@ def _combinations(items: Sequence[int], k: int, visit: Callable[[Slot, int], boo
                 return True
         return False
 
-    extend(k, 0, [], 0)
+    return extend(k, 0, [], 0)
+
+
+def _at_the_end(slot: Slot, items: Sequence[int], k: int) -> Slot:
+    """What a slice that *visit* kept shows when the walk over all k-combinations of *items* is over.
+
+    The array was made for the element at the largest power of two below k. As long as that element stays, later
+    combinations are written into the same array, up to the last one.
+    """
+    made_for = 1 << (k - 1).bit_length() - 1 if k > 1 else 0
+    return [*slot[: made_for + 1], *items[len(items) - k + made_for + 1 :]]
 
 
 def _deviation(counts: Sequence[int]) -> float:

@@ -10,17 +10,21 @@ Mirrors: kubelet `cm/cpumanager/policy_static.go` and `cpu_manager.go`.
 
 from dataclasses import replace
 
+from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.cpu_assignment import NotEnoughCPUsError
 from extender.replay.cpu_distribution import DistributionHangError
 from extender.replay.families import Universe, at_least
 from extender.replay.hints import IMPOSSIBLE, NO_PREFERENCE, Hints, walked_universe
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import ContainerRequest, PodRequest
+from extender.replay.sets import bits_of
 from extender.replay.state import CPUState, without
 from extender.replay.verdict import Provider, Reason, Refusal
 
 
-def container_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest, container: ContainerRequest) -> Hints | None:
+def container_hints(
+    kubelet: Kubelet, state: CPUState, pod: PodRequest, container: ContainerRequest, budget: Budget = UNLIMITED
+) -> Hints | None:
     """Where the container's exclusive CPUs can come from; NO_PREFERENCE for the shared pool.
 
     Source: policy_static.go, GetTopologyHints.
@@ -29,11 +33,13 @@ def container_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest, containe
         return NO_PREFERENCE
     held = state.entries.get(pod.uid, {}).get(container.name)
     if held is not None:
-        return generate_hints(kubelet, held, 0, container.cpus) if held.bit_count() == container.cpus else IMPOSSIBLE
-    return generate_hints(kubelet, available(kubelet, state), state.reusable_by(pod.uid), container.cpus)
+        if held.bit_count() != container.cpus:
+            return IMPOSSIBLE
+        return generate_hints(kubelet, held, 0, container.cpus, budget)
+    return generate_hints(kubelet, available(kubelet, state), state.reusable_by(pod.uid), container.cpus, budget)
 
 
-def pod_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest) -> Hints | None:
+def pod_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest, budget: Budget = UNLIMITED) -> Hints | None:
     """Where the exclusive CPUs of the whole pod can come from.
 
     Source: policy_static.go, GetPodTopologyHints.
@@ -51,8 +57,8 @@ def pod_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest) -> Hints | Non
             return IMPOSSIBLE
         union |= held
     if union.bit_count() == count:
-        return generate_hints(kubelet, union, 0, count)
-    return generate_hints(kubelet, available(kubelet, state), state.reusable_by(pod.uid) | union, count)
+        return generate_hints(kubelet, union, 0, count, budget)
+    return generate_hints(kubelet, available(kubelet, state), state.reusable_by(pod.uid) | union, count, budget)
 
 
 def available(kubelet: Kubelet, state: CPUState) -> int:
@@ -60,7 +66,9 @@ def available(kubelet: Kubelet, state: CPUState) -> int:
     return state.default & ~kubelet.reserved_cpus
 
 
-def generate_hints(kubelet: Kubelet, available_cpus: int, reusable_cpus: int, count: int) -> Hints:
+def generate_hints(
+    kubelet: Kubelet, available_cpus: int, reusable_cpus: int, count: int, budget: Budget = UNLIMITED
+) -> Hints:
     """Every set of NUMA nodes that holds *count* CPUs out of available and reusable ones.
 
     Preferred are masks as narrow as the narrowest the *machine* could use (reserved and busy CPUs included), or with
@@ -70,12 +78,13 @@ def generate_hints(kubelet: Kubelet, available_cpus: int, reusable_cpus: int, co
     """
     machine = kubelet.machine
     space = walked_universe(machine.cpu_numa_ids, Provider.CPU)
+    budget.spend(len(space.ids) + (space.size >> 6))
     free = tuple((bits & available_cpus).bit_count() for bits in machine.numa_cpus.values())
     feasible = at_least(free, count - reusable_cpus.bit_count())
     if reusable_cpus:
         feasible &= space.containing(machine.numa_bits_of_cpus(reusable_cpus))
     width = minimum_width(kubelet, count)
-    return Hints.preferring_width(space, feasible, width, also=_preferred_by_socket(kubelet, space, width))
+    return Hints.preferring_width(space, feasible, width, also=_preferred_by_socket(kubelet, space, width, budget))
 
 
 def minimum_width(kubelet: Kubelet, count: int) -> int:
@@ -88,7 +97,7 @@ def minimum_width(kubelet: Kubelet, count: int) -> int:
     return width
 
 
-def _preferred_by_socket(kubelet: Kubelet, space: Universe, width: int) -> int:
+def _preferred_by_socket(kubelet: Kubelet, space: Universe, width: int, budget: Budget) -> int:
     """With align-by-socket: the family of the masks on as few sockets as *width* nodes need; else none."""
     machine = kubelet.machine
     if not kubelet.cpu_options.align_by_socket or not machine.num_sockets:
@@ -97,13 +106,23 @@ def _preferred_by_socket(kubelet: Kubelet, space: Universe, width: int) -> int:
     if not numa_per_socket:
         return 0
     sockets = -(-width // numa_per_socket)
-    return space.family(
-        m for m in space.masks(space.everything) if machine.socket_bits_in_numa(m).bit_count() == sockets
-    )
+    on_sockets = [space.everything, *(0 for _ in range(sockets))]  # families of the masks on 0, 1, 2… sockets
+    for position in range(len(machine.socket_cpus)):
+        budget.spend(sockets + len(space.ids))
+        socket = space.touching(bits_of(i for i, on in machine.numa_sockets.items() if on >> position & 1))
+        for count in range(sockets, 0, -1):
+            on_sockets[count] = on_sockets[count] & ~socket | on_sockets[count - 1] & socket
+        on_sockets[0] &= ~socket
+    return on_sockets[sockets]
 
 
 def allocate(
-    kubelet: Kubelet, state: CPUState, pod: PodRequest, container: ContainerRequest, affinity: int | None
+    kubelet: Kubelet,
+    state: CPUState,
+    pod: PodRequest,
+    container: ContainerRequest,
+    affinity: int | None,
+    budget: Budget = UNLIMITED,
 ) -> CPUState:
     """The state after the container got its exclusive CPUs; the same state when it wants none.
 
@@ -120,7 +139,7 @@ def allocate(
     if held is not None:
         return _update_reusable(state, pod, container, held)
     pool = available(kubelet, state) | state.reusable_by(pod.uid)
-    cpus = take(kubelet, pool, container.cpus, affinity)
+    cpus = take(kubelet, pool, container.cpus, affinity, budget)
     entries = {**state.entries, pod.uid: {**state.entries.get(pod.uid, {}), container.name: cpus}}
     return _update_reusable(replace(state, default=state.default & ~cpus, entries=entries), pod, container, cpus)
 
@@ -151,7 +170,7 @@ def check_smt_alignment(kubelet: Kubelet, state: CPUState, count: int) -> None:
     raise Refusal(Reason.SMT_ALIGNMENT, message, provider=Provider.CPU, resource="cpu", wanted=count, had=free)
 
 
-def take(kubelet: Kubelet, pool: int, count: int, affinity: int | None) -> int:
+def take(kubelet: Kubelet, pool: int, count: int, affinity: int | None, budget: Budget = UNLIMITED) -> int:
     """*count* CPUs out of *pool*, those inside the affinity first.
 
     The affinity bounds only the first step; with align-by-socket it is widened to whole sockets.
@@ -165,8 +184,8 @@ def take(kubelet: Kubelet, pool: int, count: int, affinity: int | None) -> int:
         cpus = 0
         if affinity is not None:
             aligned = pool & _aligned_cpus(kubelet, affinity)
-            cpus = kubelet.assignment.take(aligned, min(count, aligned.bit_count()))
-        return cpus | kubelet.assignment.take(pool & ~cpus, count - cpus.bit_count())
+            cpus = kubelet.assignment.take(aligned, min(count, aligned.bit_count()), budget)
+        return cpus | kubelet.assignment.take(pool & ~cpus, count - cpus.bit_count(), budget)
     except NotEnoughCPUsError as error:
         raise Refusal(
             Reason.UNEXPECTED_ADMISSION,
@@ -176,10 +195,10 @@ def take(kubelet: Kubelet, pool: int, count: int, affinity: int | None) -> int:
             wanted=error.requested,
             had=error.available,
         ) from None
-    except DistributionHangError:
+    except DistributionHangError as hang:
         raise Refusal(
             Reason.KUBELET_HANG,
-            "the kubelet would never finish distributing CPUs: no remainder node has a whole group of CPUs left",
+            f"the kubelet would never finish distributing CPUs: {hang}",
             provider=Provider.CPU,
             resource="cpu",
             wanted=count,

@@ -12,6 +12,7 @@ Mirrors: kubelet `cm/devicemanager/topology_hints.go` and `manager.go`.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.choices import Choices
 from extender.replay.families import touching_at_least
 from extender.replay.hints import IMPOSSIBLE, NO_PREFERENCE, Hints, KubeletPanicError, walked_universe
@@ -24,7 +25,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 def container_hints(
-    kubelet: Kubelet, state: DeviceState, pod: PodRequest, container: ContainerRequest
+    kubelet: Kubelet, state: DeviceState, pod: PodRequest, container: ContainerRequest, budget: Budget = UNLIMITED
 ) -> dict[str, Hints | None]:
     """Where each device-plugin resource of the container can come from; unknown resources are passed over.
 
@@ -36,11 +37,13 @@ def container_hints(
             continue
         held = state.entries.get(pod.uid, {}).get(container.name, {}).get(resource, _NONE)
         reusable = state.reusable_by(pod.uid).get(resource, _NONE)
-        result[resource] = _resource_hints(kubelet, state, resource, count, held, reusable)
+        result[resource] = _resource_hints(kubelet, state, resource, count, held, reusable, budget)
     return result
 
 
-def pod_hints(kubelet: Kubelet, state: DeviceState, pod: PodRequest) -> dict[str, Hints | None]:
+def pod_hints(
+    kubelet: Kubelet, state: DeviceState, pod: PodRequest, budget: Budget = UNLIMITED
+) -> dict[str, Hints | None]:
     """Where the devices of the whole pod can come from; reuse is not considered.
 
     Source: topology_hints.go, GetPodTopologyHints.
@@ -51,7 +54,7 @@ def pod_hints(kubelet: Kubelet, state: DeviceState, pod: PodRequest) -> dict[str
             continue
         containers = state.entries.get(pod.uid, {}).values()
         held = frozenset(i for resources in containers for i in resources.get(resource, _NONE))
-        result[resource] = _resource_hints(kubelet, state, resource, count, held, _NONE)
+        result[resource] = _resource_hints(kubelet, state, resource, count, held, _NONE, budget)
     return result
 
 
@@ -60,17 +63,24 @@ def _is_plugin_resource(state: DeviceState, resource: str) -> bool:
 
 
 def _resource_hints(
-    kubelet: Kubelet, state: DeviceState, resource: str, count: int, held: frozenset[str], reusable: frozenset[str]
+    kubelet: Kubelet,
+    state: DeviceState,
+    resource: str,
+    count: int,
+    held: frozenset[str],
+    reusable: frozenset[str],
+    budget: Budget,
 ) -> Hints | None:
     devices = state.devices.get(resource, {})
+    budget.spend(len(devices) + 1)
     if not any(d.numa for d in devices.values()):
         return NO_PREFERENCE
     if held:
-        return _generate_hints(kubelet, devices, held, _NONE, count) if len(held) == count else IMPOSSIBLE
+        return _generate_hints(kubelet, devices, held, _NONE, count, budget) if len(held) == count else IMPOSSIBLE
     free = _healthy(devices) - state.held.get(resource, _NONE)
     if len(free | reusable) < count:
         return IMPOSSIBLE
-    return _generate_hints(kubelet, devices, free, reusable, count)
+    return _generate_hints(kubelet, devices, free, reusable, count, budget)
 
 
 def _healthy(devices: Mapping[str, Device]) -> frozenset[str]:
@@ -78,7 +88,12 @@ def _healthy(devices: Mapping[str, Device]) -> frozenset[str]:
 
 
 def _generate_hints(
-    kubelet: Kubelet, devices: Mapping[str, Device], free: frozenset[str], reusable: frozenset[str], count: int
+    kubelet: Kubelet,
+    devices: Mapping[str, Device],
+    free: frozenset[str],
+    reusable: frozenset[str],
+    count: int,
+    budget: Budget,
 ) -> Hints:
     """Every set of NUMA nodes that touches enough devices.
 
@@ -88,12 +103,14 @@ def _generate_hints(
     Source: topology_hints.go, generateDeviceTopologyHints and deviceNUMANodes.
     """
     space = walked_universe(_enumerated_numa_ids(kubelet, devices), Provider.DEVICE)
+    budget.spend(len(devices) + (space.size >> 5))
     total = touching_at_least(space.ids, _kinds(d.numa for d in devices.values()), count)
     width = space.width(total) or len(space.ids)
     must_touch = [numa for i in reusable if (numa := _numa_of(devices, i)) is not None]
     available = _kinds(_numa_of(devices, i) for i in free)
     feasible = touching_at_least(space.ids, available, count - len(must_touch))
-    for numa in must_touch:
+    for numa in dict.fromkeys(must_touch):
+        budget.spend(len(space.ids))
         feasible &= space.touching(numa)
     return Hints.preferring_width(space, feasible, width)
 
@@ -130,6 +147,7 @@ def allocate(
     container: ContainerRequest,
     affinity: int | None,
     choices: Choices,
+    budget: Budget = UNLIMITED,
 ) -> DeviceState:
     """The state after the container got its devices; the same state when it wants none that a plugin serves.
 
@@ -148,7 +166,7 @@ def allocate(
         if not _is_plugin_resource(state, resource) or resource in container.dra_resources:
             continue
         try:
-            ids = _devices_to_allocate(state, pod, container, resource, count, affinity, choices)
+            ids = _devices_to_allocate(state, pod, container, resource, count, affinity, choices, budget)
         except Refusal as refusal:
             refusals.append(refusal)
             continue
@@ -173,9 +191,11 @@ def _devices_to_allocate(
     count: int,
     affinity: int | None,
     choices: Choices,
+    budget: Budget,
 ) -> frozenset[str]:
     """Source: manager.go, devicesToAllocate."""
     devices = state.devices.get(resource, {})
+    budget.spend(len(devices) + 1)
     held = state.entries.get(pod.uid, {}).get(container.name, {}).get(resource, _NONE)
     if held and len(held) != count:
         raise _refusal(
@@ -197,7 +217,7 @@ def _devices_to_allocate(
     if needed <= 0:
         return _NONE
     reusable = state.reusable_by(pod.uid).get(resource, _NONE)
-    reused = _pick(devices, reusable, min(needed, len(reusable)), choices, (container.name, resource))
+    reused = _pick(devices, reusable, min(needed, len(reusable)), choices, (container.name, resource), budget)
     needed -= len(reused)
     if not needed:
         return reused
@@ -206,7 +226,7 @@ def _devices_to_allocate(
         message = f"requested number of devices unavailable for {resource}. Requested: {needed}, Available: {len(free)}"
         raise _refusal(message, resource, needed, len(free))
     for tier in _tiers(devices, free, affinity):
-        picked = _pick(devices, tier, min(needed, len(tier)), choices, (container.name, resource))
+        picked = _pick(devices, tier, min(needed, len(tier)), choices, (container.name, resource), budget)
         reused |= picked
         needed -= len(picked)
         if not needed:
@@ -231,7 +251,12 @@ def _tiers(devices: Mapping[str, Device], free: frozenset[str], affinity: int | 
 
 
 def _pick(
-    devices: Mapping[str, Device], tier: frozenset[str], count: int, choices: Choices, what: tuple[str, str]
+    devices: Mapping[str, Device],
+    tier: frozenset[str],
+    count: int,
+    choices: Choices,
+    what: tuple[str, str],
+    budget: Budget,
 ) -> frozenset[str]:
     """*count* devices of the tier: how many of each kind is the kubelet's free choice."""
     if count in (0, len(tier)):
@@ -243,7 +268,7 @@ def _pick(
         kind = (-1, False) if device is None else (-1 if device.numa is None else device.numa, device.healthy)
         kinds.setdefault(kind, []).append(device_id)
     groups = [kinds[k] for k in sorted(kinds)]
-    split = choices.split(count, [len(g) for g in groups])
+    split = choices.split(count, [len(g) for g in groups], budget)
     return frozenset(i for g, n in zip(groups, split, strict=True) for i in g[:n])
 
 

@@ -7,17 +7,22 @@ ints however many masks there are: 65,536 of them for 16 NUMA nodes.
 Laws:
 - Subset numbers grow with masks: the lowest bit of a family is its numerically smallest mask.
 - Bit 0, the empty set, is in no hint; `fold` may produce it.
-- Work is bounded by the universe, and a universe by MAX_NUMA_NODES.
+- Work is bounded by the universe, and a universe by MAX_NUMA_NODES; `fold` and `embed` count their steps.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
+from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.sets import iter_bits
 
 MAX_NUMA_NODES: Final = 16
 """NUMA nodes up to which every mask is looked at; beyond it the kubelet's own walk takes for ever."""
+
+
+_TOP_BIT: Final = b"0" * 128 + b"1" * 128
+"""Translates a byte into the digit of its top bit."""
 
 
 class Universe:
@@ -84,9 +89,12 @@ class Universe:
                 return width
         return None
 
-    def embed(self, family: int, inner: "Universe") -> int:
+    def embed(self, family: int, inner: "Universe", budget: Budget = UNLIMITED) -> int:
         """The same family as one of this universe; every id of *inner* must be in it."""
-        return family if inner is self else self.family(inner.masks(family))
+        if inner is self or not family:
+            return family
+        budget.spend(family.bit_count() * len(self.ids))
+        return self.family(inner.masks(family))
 
 
 @lru_cache(maxsize=256)
@@ -116,7 +124,8 @@ def _by_width(ids: int) -> tuple[int, ...]:
 def at_least(amounts: tuple[int, ...], wanted: int) -> int:
     """The family of the subsets of positions whose amounts add up to *wanted* or more; none is negative.
 
-    Recursion over positions, one step for each distinct rest of *wanted*: few where nodes are alike.
+    Recursion over positions, one step for each distinct rest of *wanted*: few where nodes are alike, and never more
+    than there are subsets.
     """
     totals = [0]
     for amount in amounts:
@@ -145,48 +154,62 @@ def touching_at_least(ids: tuple[int, ...], kinds: tuple[tuple[int, int], ...], 
 
     A thing on several ids counts once, whichever of them the subset holds.
     """
-    single = [0] * len(ids)
-    spread: list[tuple[int, int]] = []
+    space = universe(ids)
+    there: dict[int, int] = {}
     for mask, count in kinds:
-        positions = [j for j, numa in enumerate(ids) if mask >> numa & 1]
-        if len(positions) == 1:
-            single[positions[0]] += count
-        elif positions:
-            spread.append((sum(1 << j for j in positions), count))
-    if not spread:
-        return at_least(tuple(single), wanted)
-    known: dict[tuple[int, int, int], int] = {}
-
-    def build(positions: int, rest: int, untouched: int) -> int:
-        if rest <= 0:
-            return (1 << (1 << positions)) - 1
-        if not positions:
-            return 0
-        key = positions, rest, untouched
-        family = known.get(key)
-        if family is None:
-            below = positions - 1
-            got, left = single[below], untouched
-            for k, (where, count) in enumerate(spread):
-                if untouched >> k & 1 and where >> below & 1:
-                    got += count
-                    left &= ~(1 << k)
-            family = build(below, rest, untouched) | build(below, rest - got, left) << (1 << below)
-            known[key] = family
-        return family
-
-    return build(len(ids), wanted, (1 << len(spread)) - 1)
+        number = space.number(mask)
+        there[number] = there.get(number, 0) + count
+    there.pop(0, None)
+    if all(number & (number - 1) == 0 for number in there):
+        return at_least(tuple(there.get(1 << j, 0) for j in range(len(ids))), wanted)
+    total = sum(there.values())
+    # A subset touches all but the things that lie in its complement. Few enough lie there if no more than
+    # total - wanted do, so the family holds the complements of those that do not reach one more.
+    untouched = _reaching(list(there.items()), len(ids), total - wanted + 1)
+    return _complements(space.everything & ~untouched, len(ids))
 
 
-def fold(families: Sequence[int], ids: int) -> int:
+def _reaching(parts: Sequence[tuple[int, int]], ids: int, wanted: int) -> int:
+    """The family of the subsets whose parts, those that lie wholly in the subset, add up to *wanted* or more.
+
+    *parts*: (subset number, amount). The sums of all subsets are the fields of one long int: an id after the other,
+    what a subset without it holds is added to the subset with it. A few operations on long ints for each id.
+    """
+    total = sum(amount for _, amount in parts)
+    if wanted <= 0:
+        return (1 << (1 << ids)) - 1
+    if wanted > total:
+        return 0
+    width = -(-(total.bit_length() + 2) // 8)  # bytes of a field: any sum, and a bit for the comparison
+    fields = bytearray(width << ids)
+    for number, amount in parts:
+        at = number * width
+        fields[at : at + width] = (int.from_bytes(fields[at : at + width], "little") + amount).to_bytes(width, "little")
+    sums = int.from_bytes(fields, "little")
+    for position in range(ids):
+        block = width << position
+        lacking = int.from_bytes((b"\xff" * block + b"\0" * block) * (1 << (ids - position - 1)), "little")
+        sums += (sums & lacking) << 8 * block
+    lift = ((1 << (8 * width - 1)) - wanted).to_bytes(width, "little")  # a sum of *wanted* or more sets the top bit
+    top = sums + int.from_bytes(lift * (1 << ids), "little")
+    leading = top.to_bytes(width << ids, "little")[width - 1 :: width]
+    return int(leading.translate(_TOP_BIT)[::-1], 2)
+
+
+def _complements(family: int, ids: int) -> int:
+    """The family of the complements: subset number p becomes 2^ids - 1 - p."""
+    return int(format(family, f"0{1 << ids}b")[::-1], 2)
+
+
+def fold(families: Sequence[int], ids: int, budget: Budget = UNLIMITED) -> int:
     """Every intersection of one subset from each family; the empty subset included where it can come about."""
     result = 1 << ((1 << ids) - 1)
     for family in families:
-        result = _intersections(result, family, ids, {})
+        result = _intersections(result, family, ids, {}, budget)
     return result
 
 
-def _intersections(a: int, b: int, ids: int, known: dict[tuple[int, int, int], int]) -> int:
+def _intersections(a: int, b: int, ids: int, known: dict[tuple[int, int, int], int], budget: Budget) -> int:
     """{x & y}: split both families by their highest id; what lacks it comes from any pair of halves but (with, with).
 
     Equal pairs of parts are met again and again (families of hints are regular), hence the memory.
@@ -204,10 +227,11 @@ def _intersections(a: int, b: int, ids: int, known: dict[tuple[int, int, int], i
     result = known.get(key)
     if result is None:
         half = 1 << (ids - 1)
+        budget.spend(2 + (half >> 10))
         low = (1 << half) - 1
         a0, a1, b0, b1 = a & low, a >> half, b & low, b >> half
         below = ids - 1
-        without = _intersections(a0, b0 | b1, below, known) | _intersections(a1, b0, below, known)
-        result = without | _intersections(a1, b1, below, known) << half
+        without = _intersections(a0, b0 | b1, below, known, budget) | _intersections(a1, b0, below, known, budget)
+        result = without | _intersections(a1, b1, below, known, budget) << half
         known[key] = result
     return result

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.families import MAX_NUMA_NODES, Universe, fold, universe
 from extender.replay.sets import iter_bits
 from extender.replay.verdict import Provider, Reason, Refusal
@@ -147,7 +148,7 @@ def walked_universe(ids: Sequence[int], provider: Provider) -> Universe:
     return universe(tuple(ids))
 
 
-def narrowest(space: Universe, family: int, distances: Distances | None = None) -> int:
+def narrowest(space: Universe, family: int, distances: Distances | None = None, budget: Budget = UNLIMITED) -> int:
     """The raw mask that wins among equals: narrowest; with *distances* then closest; then the smallest number.
 
     Distances are looked at only between different masks of equal width, as the kubelet does (which matters where
@@ -158,6 +159,7 @@ def narrowest(space: Universe, family: int, distances: Distances | None = None) 
     rivals = family & space.by_width[width]
     if distances is None or rivals & (rivals - 1) == 0:
         return space.mask((rivals & -rivals).bit_length() - 1)
+    budget.spend(rivals.bit_count() * width * width)
     return distances.closest(tuple(space.masks(rivals)))
 
 
@@ -168,13 +170,16 @@ class MergeResult(NamedTuple):
     why: str
 
 
-def merge(lists: Sequence[Hints], default_mask: int, distances: Distances | None) -> MergeResult:
+def merge(
+    lists: Sequence[Hints], default_mask: int, distances: Distances | None, budget: Budget = UNLIMITED
+) -> MergeResult:
     """Combine one hint of every resource into the best candidate.
 
     Args:
         lists: resources that have an opinion; an empty `Hints` blocks every preferred result.
         default_mask: all NUMA nodes of the machine.
         distances: given when ties go to the closer nodes (`prefer-closest-numa-nodes`).
+        budget: of the replay.
 
     Source: cm/topologymanager/policy.go, HintMerger.Merge and compare, in closed form.
 
@@ -183,19 +188,20 @@ def merge(lists: Sequence[Hints], default_mask: int, distances: Distances | None
     """
     if not lists:
         return MergeResult(TopologyHint(default_mask, preferred=True), "no resource has an opinion")
-    space, common = preferred_by_all(lists)
+    space, common = preferred_by_all(lists, budget)
     if common:
-        return MergeResult(TopologyHint(narrowest(space, common, distances), preferred=True), "preferred by all")
-    feasible = [space.embed(h.feasible, h.universe) for h in lists if h.feasible]
-    reachable = fold(feasible, len(space.ids)) & ~1 if feasible else 0
+        best = narrowest(space, common, distances, budget)
+        return MergeResult(TopologyHint(best, preferred=True), "preferred by all")
+    feasible = [space.embed(h.feasible, h.universe, budget) for h in lists if h.feasible]
+    reachable = fold(feasible, len(space.ids), budget) & ~1 if feasible else 0
     if not reachable:
         return MergeResult(TopologyHint(default_mask, preferred=False), "no combination leaves a node in common")
     width = max((h.universe.width(h.feasible) or 0) for h in lists)
-    best = narrowest(space, _best_tier(space, reachable, width), distances)
+    best = narrowest(space, _best_tier(space, reachable, width), distances, budget)
     return MergeResult(TopologyHint(best, preferred=False), "no mask is preferred by all")
 
 
-def preferred_by_all(lists: Sequence[Hints]) -> tuple[Universe, int]:
+def preferred_by_all(lists: Sequence[Hints], budget: Budget = UNLIMITED) -> tuple[Universe, int]:
     """The universe of all these hints together, and the family of the masks that every one of them prefers.
 
     Raises:
@@ -204,7 +210,8 @@ def preferred_by_all(lists: Sequence[Hints]) -> tuple[Universe, int]:
     space = _common_universe(lists)
     common = space.everything & ~1
     for hints in lists:
-        common &= space.embed(hints.preferred, hints.universe)
+        budget.spend()
+        common &= space.embed(hints.preferred, hints.universe, budget)
     return space, common
 
 

@@ -14,6 +14,7 @@ Mirrors: kubelet `cm/memorymanager/policy_static.go` and `state/state.go`.
 from collections.abc import Mapping
 from dataclasses import replace
 
+from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.families import Universe, at_least, universe
 from extender.replay.hints import NO_PREFERENCE, Hints, KubeletPanicError, narrowest, walked_universe
 from extender.replay.kubelet import Kubelet
@@ -34,7 +35,7 @@ _NOT_INT64 = "failed to represent quantity as int64"
 
 
 def container_hints(
-    kubelet: Kubelet, state: MemoryState, pod: PodRequest, container: ContainerRequest
+    kubelet: Kubelet, state: MemoryState, pod: PodRequest, container: ContainerRequest, budget: Budget = UNLIMITED
 ) -> dict[str, Hints | None]:
     """Where the container's memory can come from, the same list for every type; empty: no preference.
 
@@ -48,10 +49,12 @@ def container_hints(
     held = state.entries.get(pod.uid, {}).get(container.name)
     if held is not None:
         return regenerate_hints(held, request)
-    return _per_type(calculate_hints(state, request, state.reusable_by(pod.uid)), request)
+    return _per_type(calculate_hints(state, request, state.reusable_by(pod.uid), budget), request)
 
 
-def pod_hints(kubelet: Kubelet, state: MemoryState, pod: PodRequest) -> dict[str, Hints | None]:
+def pod_hints(
+    kubelet: Kubelet, state: MemoryState, pod: PodRequest, budget: Budget = UNLIMITED
+) -> dict[str, Hints | None]:
     """Where the memory of the whole pod can come from; empty: no preference.
 
     Source: policy_static.go, GetPodTopologyHints.
@@ -63,7 +66,7 @@ def pod_hints(kubelet: Kubelet, state: MemoryState, pod: PodRequest) -> dict[str
     for c in pod.containers:
         if c.name in held_by:
             return regenerate_hints(held_by[c.name], request)
-    return _per_type(calculate_hints(state, request, state.reusable_by(pod.uid)), request)
+    return _per_type(calculate_hints(state, request, state.reusable_by(pod.uid), budget), request)
 
 
 def _per_type(hints: Hints | None, request: Mapping[str, int]) -> dict[str, Hints | None]:
@@ -85,7 +88,9 @@ def _just(mask: int) -> Hints:
     return Hints(space, space.full, space.full, mask.bit_count())
 
 
-def calculate_hints(state: MemoryState, request: Mapping[str, int], reusable: Reusable) -> Hints | None:
+def calculate_hints(
+    state: MemoryState, request: Mapping[str, int], reusable: Reusable, budget: Budget = UNLIMITED
+) -> Hints | None:
     """Every set of NUMA nodes with enough free memory of every type; None when there is none.
 
     Preferred is the width that allocatable memory (of all types together, whatever is in use) would allow.
@@ -96,6 +101,7 @@ def calculate_hints(state: MemoryState, request: Mapping[str, int], reusable: Re
     space = walked_universe([n.id for n in nodes], Provider.MEMORY)
     allocatable = enough = space.everything
     for memory_type, wanted in request.items():
+        budget.spend(len(reusable) + (space.size >> 5) + sum(len(n.amounts) for n in nodes))
         amounts = [_amounts(n, memory_type) for n in nodes]
         allocatable &= at_least(tuple(a.allocatable for a in amounts), wanted)
         free = at_least(tuple(a.free for a in amounts), wanted)
@@ -141,6 +147,7 @@ def allocate(
     pod: PodRequest,
     container: ContainerRequest,
     affinity: int | None,
+    budget: Budget = UNLIMITED,
     *,
     preferred: bool,
 ) -> MemoryState:
@@ -162,7 +169,8 @@ def allocate(
     if max(request.values(), default=0) > INT64_MAX:
         raise _refusal(_NOT_INT64)
     reusable = state.reusable_by(pod.uid)
-    mask = choose_mask(kubelet, state, request, reusable, affinity, preferred=preferred)
+    budget.spend(len(request) * sum(len(n.amounts) for n in state.nodes) + len(pod.containers))
+    mask = choose_mask(kubelet, state, request, reusable, affinity, budget, preferred=preferred)
     blocks = tuple(Block(mask, memory_type, size) for memory_type, size in request.items())
     nodes = state.nodes
     for block in blocks:
@@ -178,6 +186,7 @@ def choose_mask(
     request: Mapping[str, int],
     reusable: Reusable,
     affinity: int | None,
+    budget: Budget = UNLIMITED,
     *,
     preferred: bool,
 ) -> int:
@@ -190,7 +199,7 @@ def choose_mask(
     """
     mask = affinity
     if mask is None:
-        hints = calculate_hints(state, request, reusable)
+        hints = calculate_hints(state, request, reusable, budget)
         if hints is None or not request:
             raise _short(state, request, _NO_MEMORY)
         mask, chosen_preferred = _best(hints)
@@ -198,7 +207,7 @@ def choose_mask(
             raise _short(state, request, _NO_PREFERRED)
         preferred = chosen_preferred
     if any(_free(state, mask, memory_type) < wanted for memory_type, wanted in request.items()):
-        hints = calculate_hints(state, request, reusable)
+        hints = calculate_hints(state, request, reusable, budget)
         wider = 0 if hints is None else hints.feasible & hints.universe.containing(mask)
         if hints is None or not wider:
             raise _short(state, request, _NO_EXTENSION, mask)

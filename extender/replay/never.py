@@ -13,6 +13,7 @@ of room with "no preference".
 from collections.abc import Iterator
 
 from extender.replay import cpu_manager, device_manager
+from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.config import Scope, TopologyPolicy
 from extender.replay.hints import Hints, preferred_by_all
 from extender.replay.kubelet import Kubelet
@@ -21,27 +22,29 @@ from extender.replay.state import DeviceState
 from extender.replay.verdict import Refusal
 
 
-def can_never_fit(kubelet: Kubelet, devices: DeviceState, pod: PodRequest) -> bool:
+def can_never_fit(kubelet: Kubelet, devices: DeviceState, pod: PodRequest, budget: Budget = UNLIMITED) -> bool:
     """Whether this kubelet refuses the pod in every state with these devices. False: not proven."""
     all_free = DeviceState(devices=devices.devices)
-    if any(_container_never_fits(kubelet, all_free, c) for c in pod.containers):
+    if any(_container_never_fits(kubelet, all_free, c, budget) for c in pod.containers):
         return True
     if kubelet.policy not in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE):
         return False
     single = kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE
     try:
-        return any(_nothing_in_common(offer, single=single) for offer in _best_offers(kubelet, all_free, pod))
+        offers = _best_offers(kubelet, all_free, pod, budget)
+        return any(_nothing_in_common(offer, budget, single=single) for offer in offers)
     except Refusal:
         return True
 
 
-def _container_never_fits(kubelet: Kubelet, devices: DeviceState, container: ContainerRequest) -> bool:
+def _container_never_fits(kubelet: Kubelet, devices: DeviceState, container: ContainerRequest, budget: Budget) -> bool:
     """More than the node has, or a request that full-pcpus-only refuses by its number alone."""
     if kubelet.cpu_static and container.cpus:
         if kubelet.cpu_options.full_pcpus_only and container.cpus % kubelet.machine.cpus_per_core:
             return True
         if container.cpus > kubelet.allocatable_cpus.bit_count():
             return True
+    budget.spend(1 + sum(len(devices.devices.get(resource, ())) for resource in container.devices))
     return any(
         resource in devices.devices and count > sum(d.healthy for d in devices.devices[resource].values())
         for resource, count in container.devices.items()
@@ -49,23 +52,23 @@ def _container_never_fits(kubelet: Kubelet, devices: DeviceState, container: Con
     )
 
 
-def _best_offers(kubelet: Kubelet, devices: DeviceState, pod: PodRequest) -> Iterator[list[Hints]]:
+def _best_offers(kubelet: Kubelet, devices: DeviceState, pod: PodRequest, budget: Budget) -> Iterator[list[Hints]]:
     """For each merge of the admission, what CPU and device manager would offer with everything free."""
     if pod.pod_level is not None:
         return
     if kubelet.scope is Scope.POD:
-        merges = [(pod.total_cpus, device_manager.pod_hints(kubelet, devices, pod))]
+        merges = [(pod.total_cpus, device_manager.pod_hints(kubelet, devices, pod, budget))]
     else:
-        merges = [(c.cpus, device_manager.container_hints(kubelet, devices, pod, c)) for c in pod.containers]
+        merges = [(c.cpus, device_manager.container_hints(kubelet, devices, pod, c, budget)) for c in pod.containers]
     for cpus, device_offers in merges:
         offers = [hints for hints in device_offers.values() if hints is not None]
         if kubelet.cpu_static and cpus:
-            offers.append(cpu_manager.generate_hints(kubelet, kubelet.allocatable_cpus, 0, cpus))
+            offers.append(cpu_manager.generate_hints(kubelet, kubelet.allocatable_cpus, 0, cpus, budget))
         yield offers
 
 
-def _nothing_in_common(offers: list[Hints], *, single: bool) -> bool:
+def _nothing_in_common(offers: list[Hints], budget: Budget, *, single: bool) -> bool:
     if not offers:
         return False
-    space, common = preferred_by_all(offers)
+    space, common = preferred_by_all(offers, budget)
     return not (common & space.by_width[1] if single and common else common)

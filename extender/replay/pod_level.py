@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from extender.replay import cpu_manager, memory_manager
+from extender.replay.budget import Budget
 from extender.replay.hints import IMPOSSIBLE, Hints, TopologyHint
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import ContainerRequest, PodRequest
@@ -19,18 +20,20 @@ from extender.replay.state import Block, CPUState, MemoryState
 from extender.replay.verdict import Provider, Reason, Refusal
 
 
-def checked_cpu_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest) -> Hints | None:
+def checked_cpu_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest, budget: Budget) -> Hints | None:
     """CPU hints of the whole pod; IMPOSSIBLE where the pod-level budget leaves a shared container nothing."""
     if kubelet.cpu_static and pod.pod_level is not None and pod.pod_level.cpus and _cpu_shortage(pod):
         return IMPOSSIBLE
-    return cpu_manager.pod_hints(kubelet, state, pod)
+    return cpu_manager.pod_hints(kubelet, state, pod, budget)
 
 
-def checked_memory_hints(kubelet: Kubelet, state: MemoryState, pod: PodRequest) -> dict[str, Hints | None]:
+def checked_memory_hints(
+    kubelet: Kubelet, state: MemoryState, pod: PodRequest, budget: Budget
+) -> dict[str, Hints | None]:
     """Memory hints of the whole pod; IMPOSSIBLE for every type where a budget leaves a shared container nothing."""
     if kubelet.memory_static and pod.pod_level is not None and _memory_shortage(pod):
         return dict.fromkeys(pod.pod_level.memory_bytes, IMPOSSIBLE)
-    return memory_manager.pod_hints(kubelet, state, pod)
+    return memory_manager.pod_hints(kubelet, state, pod, budget)
 
 
 def _cpu_shortage(pod: PodRequest) -> str | None:
@@ -72,7 +75,7 @@ def _shortage(
     return None
 
 
-def take_bubble(kubelet: Kubelet, state: CPUState, pod: PodRequest, affinity: int | None) -> CPUState:
+def take_bubble(kubelet: Kubelet, state: CPUState, pod: PodRequest, affinity: int | None, budget: Budget) -> CPUState:
     """The state after the pod's whole CPU budget was taken from the node, not yet shared out.
 
     If sharing out then fails, the kubelet never gives this bubble back: no container entry leads to it.
@@ -89,12 +92,12 @@ def take_bubble(kubelet: Kubelet, state: CPUState, pod: PodRequest, affinity: in
     if shortage := _cpu_shortage(pod):
         raise Refusal(Reason.EMPTY_POD_SHARED_POOL, shortage, provider=Provider.CPU, resource="cpu", wanted=total)
     cpu_manager.check_smt_alignment(kubelet, state, total)
-    bubble = cpu_manager.take(kubelet, cpu_manager.available(kubelet, state), total, affinity)
+    bubble = cpu_manager.take(kubelet, cpu_manager.available(kubelet, state), total, affinity, budget)
     pod_entries = {**state.pod_entries, pod.uid: bubble}
     return replace(state, default=state.default & ~bubble, pod_entries=pod_entries)
 
 
-def share_out_cpus(kubelet: Kubelet, state: CPUState, pod: PodRequest) -> CPUState:
+def share_out_cpus(kubelet: Kubelet, state: CPUState, pod: PodRequest, budget: Budget) -> CPUState:
     """The state after every container got its part of the bubble: exclusive ones as asked, shared ones the rest.
 
     Source: cm/cpumanager/policy_static.go, AllocatePod.
@@ -109,7 +112,7 @@ def share_out_cpus(kubelet: Kubelet, state: CPUState, pod: PodRequest) -> CPUSta
     left = bubble
     for c in pod.containers:
         if c.cpus:
-            held[c.name] = cpu_manager.take(kubelet, left, c.cpus, None)
+            held[c.name] = cpu_manager.take(kubelet, left, c.cpus, None, budget)
             if not c.reusable:
                 left &= ~held[c.name]
         elif c.reusable:
@@ -120,7 +123,9 @@ def share_out_cpus(kubelet: Kubelet, state: CPUState, pod: PodRequest) -> CPUSta
     return replace(state, entries=entries)
 
 
-def allocate_memory(kubelet: Kubelet, state: MemoryState, pod: PodRequest, hint: TopologyHint) -> MemoryState:
+def allocate_memory(
+    kubelet: Kubelet, state: MemoryState, pod: PodRequest, hint: TopologyHint, budget: Budget
+) -> MemoryState:
     """The state after the pod's memory budget was pinned and shared out in blocks.
 
     Source: cm/memorymanager/policy_static.go, AllocatePod.
@@ -129,20 +134,20 @@ def allocate_memory(kubelet: Kubelet, state: MemoryState, pod: PodRequest, hint:
         Refusal: EmptyPodSharedPoolError or UnexpectedAdmissionError.
     """
     assert pod.pod_level is not None
-    budget = pod.pod_level.memory_bytes
-    if not kubelet.memory_static or not budget:
+    wanted = pod.pod_level.memory_bytes
+    if not kubelet.memory_static or not wanted:
         return state
     if shortage := _memory_shortage(pod):
         raise Refusal(Reason.EMPTY_POD_SHARED_POOL, shortage, provider=Provider.MEMORY, resource="memory")
-    mask = memory_manager.choose_mask(kubelet, state, budget, {}, hint.affinity, preferred=hint.preferred)
+    mask = memory_manager.choose_mask(kubelet, state, wanted, {}, hint.affinity, budget, preferred=hint.preferred)
     nodes = state.nodes
-    for name, size in budget.items():
+    for name, size in wanted.items():
         nodes = memory_manager.charge(nodes, mask, name, size)
     return replace(
         state,
         nodes=nodes,
         entries={**state.entries, pod.uid: _share_out(pod, mask)},
-        pod_entries={**state.pod_entries, pod.uid: tuple(Block(mask, name, size) for name, size in budget.items())},
+        pod_entries={**state.pod_entries, pod.uid: tuple(Block(mask, name, size) for name, size in wanted.items())},
     )
 
 

@@ -6,6 +6,7 @@ Mirrors: kubelet `cm/topologymanager/policy_{none,best_effort,restricted,single_
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.config import TopologyPolicy
 from extender.replay.hints import Distances, Hints, TopologyHint, merge
 
@@ -18,18 +19,24 @@ class Decision(NamedTuple):
     why: str
 
 
-def decide(policy: TopologyPolicy, lists: Sequence[Hints], default_mask: int, distances: Distances | None) -> Decision:
+def decide(
+    policy: TopologyPolicy,
+    lists: Sequence[Hints],
+    default_mask: int,
+    distances: Distances | None,
+    budget: Budget = UNLIMITED,
+) -> Decision:
     """Merge the hints of all resources that have an opinion and apply the policy's admit rule.
 
     Policy none never gets here: it takes no hints.
     """
     if policy is TopologyPolicy.SINGLE_NUMA_NODE:
-        return _single_numa_node(lists, default_mask)
-    hint, why = merge(lists, default_mask, distances)
+        return _single_numa_node(lists, default_mask, budget)
+    hint, why = merge(lists, default_mask, distances, budget)
     return Decision(hint, policy is TopologyPolicy.BEST_EFFORT or hint.preferred, why)
 
 
-def _single_numa_node(lists: Sequence[Hints], default_mask: int) -> Decision:
+def _single_numa_node(lists: Sequence[Hints], default_mask: int, budget: Budget) -> Decision:
     """Only preferred single-node masks count; an affinity to the whole machine is stored as "any node".
 
     Distances play no part: the merger of this policy is made without them.
@@ -40,6 +47,6 @@ def _single_numa_node(lists: Sequence[Hints], default_mask: int) -> Decision:
         if not single:
             return Decision(TopologyHint(None, preferred=False), admitted=False, why="a resource fits no single node")
         narrowed.append(Hints(hints.universe, single, single))
-    hint, why = merge(narrowed, default_mask, None)
+    hint, why = merge(narrowed, default_mask, None, budget)
     affinity = None if hint.affinity == default_mask else hint.affinity
     return Decision(TopologyHint(affinity, hint.preferred), hint.preferred, why)

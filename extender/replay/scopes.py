@@ -9,8 +9,10 @@ Mirrors: kubelet `cm/topologymanager/scope_{none,container,pod}.go`.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from extender.replay import cpu_manager, device_manager, memory_manager, pod_level
+from extender.replay.budget import Budget
 from extender.replay.choices import Choices
 from extender.replay.config import Scope, TopologyPolicy
 from extender.replay.hints import Hints, TopologyHint
@@ -24,6 +26,8 @@ from extender.replay.verdict import Provider, Reason, Refusal
 
 ANY_NODE = TopologyHint(None, preferred=False)
 """What containers are allocated under where no Topology Manager policy is set."""
+
+_STEPS_OF_A_CONTAINER: Final = 10
 
 Offers = Mapping[Provider, Mapping[str, Hints | None]]
 
@@ -41,6 +45,7 @@ class Walk:
     affinities: dict[str, TopologyHint]
     choices: Choices
     trace: Trace
+    budget: Budget
     container: str | None = None
 
 
@@ -67,13 +72,13 @@ def _admit_without_policy(walk: Walk) -> None:
 def _admit_by_container(walk: Walk) -> None:
     for container in walk.pod.containers:
         walk.container = container.name
-        state, pod, kubelet = walk.state, walk.pod, walk.kubelet
+        state, pod, kubelet, budget = walk.state, walk.pod, walk.kubelet, walk.budget
         hint = _merge(
             walk,
             {
-                Provider.DEVICE: device_manager.container_hints(kubelet, state.devices, pod, container),
-                Provider.CPU: {"cpu": cpu_manager.container_hints(kubelet, state.cpu, pod, container)},
-                Provider.MEMORY: memory_manager.container_hints(kubelet, state.memory, pod, container),
+                Provider.DEVICE: device_manager.container_hints(kubelet, state.devices, pod, container, budget),
+                Provider.CPU: {"cpu": cpu_manager.container_hints(kubelet, state.cpu, pod, container, budget)},
+                Provider.MEMORY: memory_manager.container_hints(kubelet, state.memory, pod, container, budget),
             },
             _wanted(container.cpus, container.memory_bytes or {}, container.devices),
         )
@@ -82,21 +87,21 @@ def _admit_by_container(walk: Walk) -> None:
 
 
 def _admit_by_pod(walk: Walk) -> None:
-    state, pod, kubelet = walk.state, walk.pod, walk.kubelet
+    state, pod, kubelet, budget = walk.state, walk.pod, walk.kubelet, walk.budget
     hint = _merge(
         walk,
         {
-            Provider.DEVICE: device_manager.pod_hints(kubelet, state.devices, pod),
-            Provider.CPU: {"cpu": pod_level.checked_cpu_hints(kubelet, state.cpu, pod)},
-            Provider.MEMORY: pod_level.checked_memory_hints(kubelet, state.memory, pod),
+            Provider.DEVICE: device_manager.pod_hints(kubelet, state.devices, pod, budget),
+            Provider.CPU: {"cpu": pod_level.checked_cpu_hints(kubelet, state.cpu, pod, budget)},
+            Provider.MEMORY: pod_level.checked_memory_hints(kubelet, state.memory, pod, budget),
         },
         _wanted(pod.total_cpus, pod.total_memory_bytes, pod.total_devices),
     )
     if pod.pod_level is not None:
         walk.affinities.update(dict.fromkeys((c.name for c in pod.containers), hint))
-        walk.state = replace(walk.state, cpu=pod_level.take_bubble(kubelet, state.cpu, pod, hint.affinity))
-        walk.state = replace(walk.state, cpu=pod_level.share_out_cpus(kubelet, walk.state.cpu, pod))
-        walk.state = replace(walk.state, memory=pod_level.allocate_memory(kubelet, state.memory, pod, hint))
+        walk.state = replace(walk.state, cpu=pod_level.take_bubble(kubelet, state.cpu, pod, hint.affinity, budget))
+        walk.state = replace(walk.state, cpu=pod_level.share_out_cpus(kubelet, walk.state.cpu, pod, budget))
+        walk.state = replace(walk.state, memory=pod_level.allocate_memory(kubelet, state.memory, pod, hint, budget))
         return
     for container in pod.containers:
         walk.affinities[container.name] = hint
@@ -111,7 +116,7 @@ def _merge(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> TopologyHin
     """Merge all offers under the policy. Source: scope_container.go and scope_pod.go, calculateAffinity."""
     kubelet = walk.kubelet
     lists = [hints for resources in offers.values() for hints in resources.values() if hints is not None]
-    decision = decide(kubelet.policy, lists, kubelet.default_mask, kubelet.distances)
+    decision = decide(kubelet.policy, lists, kubelet.default_mask, kubelet.distances, walk.budget)
     if walk.trace.listening:
         for event in _told(walk, offers, wanted):
             walk.trace.record(event)
@@ -182,12 +187,15 @@ def _can_be_preferred(hints: Hints, *, single: bool) -> bool:
 def _allocate(walk: Walk, container: ContainerRequest, hint: TopologyHint) -> None:
     """Device, then CPU, then memory manager; each under the stored affinity."""
     walk.container = container.name
-    kubelet, pod, affinity = walk.kubelet, walk.pod, hint.affinity
-    devices = device_manager.allocate(walk.state.devices, pod, container, affinity, walk.choices)
+    kubelet, pod, affinity, budget = walk.kubelet, walk.pod, hint.affinity, walk.budget
+    budget.spend(_STEPS_OF_A_CONTAINER + (len(pod.containers) + len(walk.state.cpu.entries)) // 8)
+    devices = device_manager.allocate(walk.state.devices, pod, container, affinity, walk.choices, budget)
     walk.state = replace(walk.state, devices=devices)
-    cpu = cpu_manager.allocate(kubelet, walk.state.cpu, pod, container, affinity)
+    cpu = cpu_manager.allocate(kubelet, walk.state.cpu, pod, container, affinity, budget)
     walk.state = replace(walk.state, cpu=cpu)
-    memory = memory_manager.allocate(kubelet, walk.state.memory, pod, container, affinity, preferred=hint.preferred)
+    memory = memory_manager.allocate(
+        kubelet, walk.state.memory, pod, container, affinity, budget, preferred=hint.preferred
+    )
     walk.state = replace(walk.state, memory=memory)
     if walk.trace.listening:
         _tell_allocated(walk, container)

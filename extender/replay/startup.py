@@ -11,6 +11,7 @@ Mirrors: kubelet `cm/{cpumanager,memorymanager}` NewManager and validateState, `
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
+from extender.replay.budget import Budget
 from extender.replay.config import (
     CPUOptions,
     KubeletConfig,
@@ -51,11 +52,12 @@ _BINARY_SUFFIXES: Final = (
 )
 
 
-def start(machine: Machine, config: KubeletConfig) -> Kubelet:
+def start(machine: Machine, config: KubeletConfig, budget: Budget | None = None) -> Kubelet:
     """Start the managers of a kubelet.
 
     Raises:
         KubeletConfigError: the kubelet of that version does not start with this configuration on this machine.
+        BudgetError: the choice of the reserved CPUs takes too long; *budget* None: `budget.MAX_STEPS` steps.
     """
     rules = _rules(config)
     _check_option_gates(config, rules.minor)
@@ -70,7 +72,7 @@ def start(machine: Machine, config: KubeletConfig) -> Kubelet:
         error_counts=rules.cpu_error_counts,
         uncore_rounds_up=rules.uncore_partial_rounds_up,
     )
-    reserved = _reserved_cpus(machine, config, assignment) if cpu_static else 0
+    reserved = _reserved_cpus(machine, config, assignment, budget or Budget()) if cpu_static else 0
     memory_static = _memory_static(config, rules)
     if memory_static:
         _check_reserved_memory(machine, config)
@@ -215,7 +217,7 @@ def _start_cpu_options(
     return options
 
 
-def _reserved_cpus(machine: Machine, config: KubeletConfig, assignment: Assignment) -> int:
+def _reserved_cpus(machine: Machine, config: KubeletConfig, assignment: Assignment, budget: Budget) -> int:
     """The reserved CPUs: the explicit list, or as many as the reservation rounds up to, taken as any request is.
 
     Source: cm/cpumanager/cpu_manager.go NewManager, policy_static.go NewStaticPolicy.
@@ -232,7 +234,7 @@ def _reserved_cpus(machine: Machine, config: KubeletConfig, assignment: Assignme
             "cpumanager: the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero",
         )
     try:
-        reserved = assignment.take(machine.all_cpus, count)
+        reserved = assignment.take(machine.all_cpus, count, budget)
     except (NotEnoughCPUsError, DistributionHangError) as error:
         raise KubeletConfigError("reservation", f"{_STATIC_ERROR}unable to reserve {count} CPUs: {error}") from None
     if reserved.bit_count() != count:

@@ -7,6 +7,7 @@ Mirrors: kubelet `cm/admission/errors.go` (GetPodAdmitResult) and the error type
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from extender.replay.state import Block
 
@@ -37,6 +38,10 @@ class Reason(StrEnum):
     """Not a status: the kubelet itself would crash on this admission."""
     KUBELET_HANG = "KubeletHang"
     """Not a status: the kubelet itself would loop forever on this admission."""
+    REPLAY_STEPS = "ReplayOutOfSteps"
+    """Not a status: the replay was given up, because it is longer than that of any sane node. The kubelet may admit."""
+    REPLAY_TIME = "ReplayOutOfTime"
+    """Not a status: the replay was given up, because the caller's time was over. The kubelet may admit."""
 
 
 class Provider(StrEnum):
@@ -110,6 +115,14 @@ class Rejected:
 
 
 Verdict = Admitted | Rejected
+
+GIVEN_UP: Final = frozenset({Reason.REPLAY_STEPS, Reason.REPLAY_TIME})
+"""Reasons of verdicts that say nothing about the kubelet."""
+
+
+def is_given_up(verdict: Verdict) -> bool:
+    """Whether the replay ended before it had an answer."""
+    return isinstance(verdict, Rejected) and verdict.reason in GIVEN_UP
 
 
 class Refusal(Exception):  # noqa: N818 - not a fault: unwinds the managers, becomes a verdict in admission

@@ -4,20 +4,23 @@ Laws of this file
 - A judgement is computed once for each (pod shape, class of nodes) and remembered (`VerdictMemo`), so it is small; who
   wants to know why replays again with a trace.
 - A pod that asks for nothing any manager aligns is never held back, whatever is known of a node.
+- A replay that ends without an answer, or fails, makes its own class unknown and no other.
 """
 
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from extender.cluster.classes import NodeClass
 from extender.replay.admission import MAX_OUTCOMES, is_indifferent
 from extender.replay.branches import admit_in_all
+from extender.replay.budget import Budget
 from extender.replay.counts import Counts
 from extender.replay.pod import Pod, PodRequest, has_pod_level_resources, resolve
 from extender.replay.rules import Rules
-from extender.replay.verdict import Admitted, Certainty, Provider, Rejected
+from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, Verdict, is_given_up
 from extender.verbs.degraded import refusal_by_counts
 from extender.verbs.landing import Landing, Strategy
 from extender.verbs.refusals import Refusal, refusal_of
@@ -55,15 +58,38 @@ class Doubts:
         return self.possible is not Treatment.PASS
 
 
+class Trouble(StrEnum):
+    """Why a class of nodes could not be judged."""
+
+    STEPS = "steps"
+    """The replay takes more steps than that of any sane node. It would end at the same step each time."""
+    TIME = "time"
+    """The caller's time was over. Says nothing about the nodes, and is not remembered."""
+    DEFECT = "defect"
+    """The replay raised an exception."""
+
+
+TROUBLE_TEXTS: Final[Mapping[Trouble, str]] = {
+    Trouble.STEPS: "the replay of the kubelet was given up because it takes too many steps",
+    Trouble.TIME: "the replay of the kubelet was given up because the time was over",
+    Trouble.DEFECT: "the replay of the kubelet failed; the log of the service has the details",
+}
+_MAX_DETAIL: Final = 4_000
+"""Characters of a traceback that are kept, the last ones."""
+
+
 class Judgement(NamedTuple):
     """`refusal` None: the node is offered. `merit` None: nothing to compare nodes by (a pod that nothing aligns).
 
-    `certainty` is of the answer; UNKNOWN where none could be computed.
+    `certainty` is of the answer; UNKNOWN where none could be computed. `trouble`: why not, where a replay was tried;
+    `detail` is then the traceback of a defect.
     """
 
     refusal: Refusal | None
     certainty: Certainty
     merit: int | None = None
+    trouble: Trouble | None = None
+    detail: str = ""
 
 
 INDIFFERENT = Judgement(None, Certainty.EXACT)
@@ -94,10 +120,24 @@ class PodShape:
 Judge = Callable[[PodShape, NodeClass], Judgement]
 
 
-def make_judge(strategy: Strategy, doubts: Doubts) -> Judge:
+class BoundedJudge(Protocol):
+    """A judge that can be given less work to do; raises nothing."""
+
+    def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+        """The judgement; *budget* bounds its replays, None: `budget.for_replays(MAX_OUTCOMES)`."""
+
+
+def make_judge(strategy: Strategy, doubts: Doubts) -> BoundedJudge:
     """The judge of one service: its strategy and its treatment of doubt are fixed."""
 
-    def judge(shape: PodShape, node_class: NodeClass) -> Judgement:
+    def judge(shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+        try:
+            return replayed(shape, node_class, budget)
+        except Exception:  # noqa: BLE001 - a defect that one class of nodes brings out must not fail the call for all
+            detail = traceback.format_exc()[-_MAX_DETAIL:]
+            return _unknown(doubts)._replace(trouble=Trouble.DEFECT, detail=detail)
+
+    def replayed(shape: PodShape, node_class: NodeClass, budget: Budget | None) -> Judgement:
         kubelet, state = node_class.kubelet, node_class.state
         if node_class.counts is not None:
             return _by_counts(shape, node_class.counts, doubts, stale=node_class.stale)
@@ -113,7 +153,9 @@ def make_judge(strategy: Strategy, doubts: Doubts) -> Judge:
         if node_class.stale and doubts.stale is not Treatment.REPLAY:
             refusal = Refusal.STALE if doubts.stale is Treatment.REFUSE else None
             return Judgement(refusal, Certainty.STALE)
-        outcomes = admit_in_all(kubelet, node_class.states, request, max_replays=MAX_OUTCOMES)
+        outcomes = admit_in_all(kubelet, node_class.states, request, max_replays=MAX_OUTCOMES, budget=budget)
+        if is_given_up(outcomes[0].verdict):
+            return _given_up(outcomes[0].verdict, doubts)
         certainty = outcomes[0].verdict.certainty if node_class.complete else Certainty.POSSIBLE
         certainty = Certainty.STALE if node_class.stale else certainty
         rejected = [o.verdict for o in outcomes if isinstance(o.verdict, Rejected)]
@@ -145,6 +187,11 @@ def _by_counts(shape: PodShape, counts: Counts, doubts: Doubts, *, stale: bool) 
     else:
         refusal = Refusal.UNKNOWN if doubts.degraded is Treatment.REFUSE else None
     return Judgement(refusal, Certainty.DEGRADED)
+
+
+def _given_up(verdict: Verdict, doubts: Doubts) -> Judgement:
+    is_late = isinstance(verdict, Rejected) and verdict.reason is Reason.REPLAY_TIME
+    return _unknown(doubts)._replace(trouble=Trouble.TIME if is_late else Trouble.STEPS)
 
 
 def _unknown(doubts: Doubts) -> Judgement:

@@ -11,12 +11,13 @@ Laws of this file
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.cluster.classes import NodeClass
+from extender.replay.budget import MAX_STEPS, Budget
 from extender.replay.pod import Pod
-from extender.verbs.judge import Judge, Judgement, PodShape
+from extender.verbs.judge import BoundedJudge, Judgement, PodShape, Trouble
 from extender.verbs.sure import SureNodes
 
 Judgements = Mapping[int, Judgement]
@@ -24,6 +25,11 @@ Judgements = Mapping[int, Judgement]
 
 MAX_SURE_SHAPES: Final = 16
 """Pod shapes whose sure nodes are kept by name: with 5,000 nodes a megabyte each."""
+
+FIRST_STEPS: Final = MAX_STEPS // 10
+"""Steps of a replay before all other classes were looked at: tens of milliseconds."""
+LOOP_STEPS: Final = 5_000
+"""Steps on the event loop: some milliseconds. Nearly every replay takes fewer, see docs/decisions.md."""
 
 NOBODY: Final = "\0nobody"
 """A UID that no API server gives."""
@@ -102,13 +108,54 @@ class VerdictMemo:
             self._held = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`judgements` by class id. `heavy`: classes that needed more than `FIRST_STEPS` and were not judged in time."""
+
+    judgements: dict[int, Judgement]
+    heavy: frozenset[int]
+
+
 def judge_all(
-    judge: Judge, shape: PodShape, classes: Iterable[NodeClass], out_of_time: Callable[[], bool] = lambda: False
-) -> dict[int, Judgement]:
-    """Judge each class, or as many as there is time for; the work of a first call, fit for another thread."""
-    judged = {}
+    judge: BoundedJudge,
+    shape: PodShape,
+    classes: Iterable[NodeClass],
+    out_of_time: Callable[[], bool] = lambda: False,
+    known_heavy: Callable[[int], bool] = lambda _class_id: False,
+) -> Judged:
+    """Judge each class, or as many as there is time for; the work of a first call, fit for another thread.
+
+    Every class gets `FIRST_STEPS` at first. Those that need more come after all the others, with `MAX_STEPS`; but not
+    those of which *known_heavy* says that they were given up before, for this pod or another one.
+    """
+    judged: dict[int, Judgement] = {}
+    heavy: dict[int, NodeClass] = {}
     for each in classes:
         if out_of_time():
             break
-        judged[each.id] = judge(shape, each)
+        judgement = judge(shape, each, Budget(FIRST_STEPS, out_of_time))
+        if judgement.trouble is Trouble.STEPS and not known_heavy(each.id):
+            heavy[each.id] = each
+        elif judgement.trouble is not Trouble.TIME:
+            judged[each.id] = judgement
+    for each in heavy.values():
+        if out_of_time():
+            break
+        judgement = judge(shape, each, Budget(MAX_STEPS, out_of_time))
+        if judgement.trouble is not Trouble.TIME:
+            judged[each.id] = judgement
+    return Judged(judged, frozenset(heavy.keys() - judged.keys()))
+
+
+def judge_quickly(judge: BoundedJudge, shape: PodShape, classes: Iterable[NodeClass]) -> dict[int, Judgement]:
+    """The judgements that take no more than `LOOP_STEPS` steps in all; fit for the event loop."""
+    judged: dict[int, Judgement] = {}
+    steps: float = LOOP_STEPS
+    for each in classes:
+        budget = Budget(steps)
+        judgement = judge(shape, each, budget)
+        if judgement.trouble is Trouble.STEPS:
+            break
+        judged[each.id] = judgement
+        steps -= budget.used
     return judged

@@ -30,6 +30,7 @@ class Refusal(Enum):
     UNSETTLED = ("pods coming to or leaving the node decide whether NUMA alignment is possible", False)
     STALE = ("the node's NUMA state is stale", False)
     UNKNOWN = ("the node's NUMA state is not known", False)
+    LATE = ("the node's kubelet takes too long to replay", False)
     AWAITED = ("the node's NUMA state has not been reported yet", False)
 
     def __init__(self, text: str, never: bool) -> None:  # noqa: FBT001 - the members above are read as a table

@@ -18,6 +18,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from extender.replay.admission import release_pods
+from extender.replay.budget import BudgetError
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
 from extender.replay.observed import ObservedStateError, check_observed
@@ -189,6 +190,9 @@ def _read_fixed(
         return start(machine, config), devices
     except KubeletConfigError as error:
         problems.append(_problem(f"kubelet.{error.field}", f"no kubelet starts like this: {error.reason}"))
+        return None, devices
+    except BudgetError as error:
+        problems.append(_problem("kubelet.reservation", f"the choice of the reserved CPUs: {error}", "error"))
         return None, devices
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from extender.replay import device_manager
 from extender.replay.admission import release_pods, retain_pods
+from extender.replay.budget import Budget
 from extender.replay.choices import Choices
 from extender.replay.config import KubeletConfig
 from extender.replay.families import universe
@@ -165,6 +166,7 @@ def test_admission_sequences(name: str, part: int, monkeypatch: pytest.MonkeyPat
                 state=retain_pods(state, known),
                 affinities={},
                 choices=Choices(),
+                budget=Budget(),
                 trace=NO_TRACE,
             )
             answer = {"admit": True, "reason": "", "message": ""}

@@ -9,16 +9,23 @@ from extender.cluster.classes import UNKNOWN, ClassTable, NodeClass
 from extender.cluster.node import Observation
 from extender.cluster.state import ClusterState
 from extender.demo.nodes import SampleNode, Workload
+from extender.replay.admission import Outcome
+from extender.replay.branches import admit_in_all
+from extender.replay.budget import MAX_STEPS, Budget
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import PodRequest
+from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty, Provider
 from extender.verbs.candidates import Candidates
 from extender.verbs.filter import filter_nodes
-from extender.verbs.judge import INDIFFERENT, Doubts, Judgement, PodShape, Treatment, make_judge
-from extender.verbs.memo import VerdictMemo, judge_all
+from extender.verbs.judge import INDIFFERENT, Doubts, Judgement, PodShape, Treatment, Trouble, make_judge
+from extender.verbs.memo import FIRST_STEPS, LOOP_STEPS, VerdictMemo, judge_all, judge_quickly
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.refusals import Refusal
 from extender.verbs.strategies import least_numa
 from extender.verbs.subjects import live
 from extender.verbs.surroundings import nothing_known
+from extender.verbs.troubles import Troubles
 from extender.verbs.what_if import what_if
 from extender.wire.pods import pod_from_json
 from extender.wire.workloads import workload_from_json
@@ -111,7 +118,7 @@ def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
     names = ["d", "a", "nobody", "c", "b"]
     classes = [_class(FULL), _class(EMPTY), UNKNOWN, _class(FULL), _class(EMPTY)]
     shape = _shape(cpu=4)
-    judgements = judge_all(make_judge(least_numa, Doubts()), shape, set(classes))
+    judgements = judge_all(make_judge(least_numa, Doubts()), shape, set(classes)).judgements
 
     filtered = filter_nodes(Candidates.of(names, classes), judgements)
 
@@ -130,7 +137,7 @@ def test_scores_use_the_whole_range_and_rank_what_is_sure_and_aligned_first() ->
         _class(EMPTY),
     ]
     shape = _shape(cpu=8)
-    judgements = judge_all(make_judge(least_numa, Doubts()), shape, set(classes))
+    judgements = judge_all(make_judge(least_numa, Doubts()), shape, set(classes)).judgements
 
     scores = prioritize_nodes(Candidates.of([str(i) for i in range(7)], classes), judgements)
 
@@ -149,7 +156,7 @@ def test_scores_between_best_and_worst_are_proportional() -> None:
 
 
 def test_equal_nodes_all_get_the_best_score() -> None:
-    judgements = judge_all(make_judge(least_numa, Doubts()), _shape(), [_class(EMPTY)])
+    judgements = judge_all(make_judge(least_numa, Doubts()), _shape(), [_class(EMPTY)]).judgements
 
     assert prioritize_nodes(Candidates.of(["a", "b"], [_class(EMPTY)] * 2), judgements) == [10, 10]
 
@@ -172,7 +179,7 @@ def test_a_pod_shape_is_judged_once_for_each_class() -> None:
     shape = memo.shape(pod_from_json(pod_of(name="first")))
     classes = [_class(EMPTY), _class(FULL)]
     assert shape.missing(classes) == classes
-    memo.store(shape, judge_all(make_judge(least_numa, Doubts()), shape.shape, classes))
+    memo.store(shape, judge_all(make_judge(least_numa, Doubts()), shape.shape, classes).judgements)
 
     again = memo.shape(pod_from_json(pod_of(name="second")))
 
@@ -187,7 +194,7 @@ def test_the_next_replica_is_not_taken_for_the_one_that_the_node_holds() -> None
     memo.shape(pod_from_json(first))
     second = memo.shape(pod_from_json(pod_of(cpu=14)))
 
-    judgements = judge_all(make_judge(least_numa, Doubts()), second.shape, [_class(FULL)])
+    judgements = judge_all(make_judge(least_numa, Doubts()), second.shape, [_class(FULL)]).judgements
 
     assert {judgement.refusal for judgement in judgements.values()} == {Refusal.ALIGNMENT_NOW}
 
@@ -261,3 +268,75 @@ def test_nodes_that_have_not_reported_are_awaited_while_the_service_warms_up() -
 
     assert judge(_shape(cpu=4), early).refusal is Refusal.AWAITED
     assert judge(_shape(cpu=4), late).refusal is None
+
+
+# -- what ends without an answer
+
+
+def test_a_defect_in_one_class_is_that_class_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, good = _class(EMPTY), _class(SPREADING)
+
+    def admit(
+        kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, **bounds: Any
+    ) -> tuple[Outcome, ...]:
+        if kubelet is broken.kubelet:
+            raise ZeroDivisionError("a defect")
+        return admit_in_all(kubelet, states, request, **bounds)
+
+    monkeypatch.setattr("extender.verbs.judge.admit_in_all", admit)
+    judged = judge_all(make_judge(least_numa, Doubts(unknown=REFUSE)), _shape(), [broken, good])
+
+    assert judged.judgements[broken.id][:4] == (Refusal.UNKNOWN, Certainty.UNKNOWN, None, Trouble.DEFECT)
+    assert "ZeroDivisionError: a defect" in judged.judgements[broken.id].detail
+    assert judged.judgements[good.id].trouble is None
+
+
+def test_long_replays_come_last_and_hold_nobody_up() -> None:
+    classes = [_class(EMPTY), _class(SPREADING), _class(FULL)]
+    long = classes[0]
+    calls: list[tuple[int, float]] = []
+
+    def judge(_shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+        assert budget is not None
+        calls.append((node_class.id, budget.steps))
+        is_long = node_class is long and budget.steps < MAX_STEPS
+        return Judgement(None, Certainty.UNKNOWN, None, Trouble.STEPS) if is_long else INDIFFERENT
+
+    judged = judge_all(judge, _shape(), classes)
+    assert calls == [*((c.id, FIRST_STEPS) for c in classes), (long.id, MAX_STEPS)]
+    assert judged.judgements[long.id] == INDIFFERENT
+    calls.clear()
+    judged = judge_all(judge, _shape(), classes, known_heavy={long.id}.__contains__)
+    assert calls == [(c.id, FIRST_STEPS) for c in classes]
+    assert judged.judgements[long.id].trouble is Trouble.STEPS
+    late = judge_all(judge, _shape(), classes, lambda: len(calls) >= 6)
+    assert late.heavy == {long.id}
+    assert long.id not in late.judgements
+
+
+def test_what_takes_many_steps_is_left_to_the_thread() -> None:
+    def judge(_shape: PodShape, _class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+        assert budget is not None
+        budget.spend(LOOP_STEPS // 2)
+        is_over = budget.steps < LOOP_STEPS
+        return Judgement(None, Certainty.UNKNOWN, None, Trouble.STEPS) if is_over else INDIFFERENT
+
+    classes = [_class(EMPTY), _class(SPREADING), _class(FULL)]
+    assert list(judge_quickly(judge, _shape(), classes)) == [classes[0].id]
+
+
+def test_troubles_are_noted_once_and_bounded() -> None:
+    troubles, pod = Troubles(size=2), _shape().pod
+    assert troubles.note(1, Trouble.STEPS, pod)
+    assert not troubles.note(1, Trouble.DEFECT, pod)
+    assert troubles.is_heavy(1)
+    assert troubles.note(2, Trouble.DEFECT, pod)
+    assert not troubles.is_heavy(2)
+    assert troubles.note(3, Trouble.TIME, pod)
+    assert troubles.of(1) is None
+    note = troubles.of(2)
+    assert note is not None
+    assert (
+        note.reason
+        == "the replay of the kubelet failed; the log of the service has the details, first for pod default/p"
+    )

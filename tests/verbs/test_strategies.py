@@ -86,7 +86,7 @@ def test_the_example_has_the_merits_and_scores_of_the_docs(name: str) -> None:
     classes = [table.hold(node.kubelet, node.state, frozenset(), stale=False) for node in NODES.values()]
     shape = PodShape(pod_from_json(pod_of(8, "4Gi")))
 
-    judgements = judge_all(make_judge(make_strategy(name, ALIKE), Doubts()), shape, classes)
+    judgements = judge_all(make_judge(make_strategy(name, ALIKE), Doubts()), shape, classes).judgements
     scores = prioritize_nodes(Candidates.of(list(NODES), classes), judgements)
 
     assert [judgements[each.id].merit for each in classes] == [

@@ -143,7 +143,7 @@ def test_scores_are_ints_that_use_the_whole_range_in_the_order_of_merits(name: s
     judge = make_judge(make_strategy(name, ALIKE), Doubts())
     for step in (s for s in scenario_from_json(document).steps if s.pod is not None):
         assert step.pod is not None
-        judgements = judge_all(judge, PodShape(step.pod), set(classes))
+        judgements = judge_all(judge, PodShape(step.pod), set(classes)).judgements
 
         scores = prioritize_nodes(Candidates.of([str(i) for i in range(len(classes))], classes), judgements)
 
