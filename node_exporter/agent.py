@@ -32,6 +32,8 @@ from node_exporter.sinks import Outcome, Reply, Sink
 LOG = logging.getLogger(__name__)
 
 JITTER = 0.1
+FAILURE_LOG_SECONDS = 600.0
+"""A failure that goes on is logged again after this long; another reason at the earliest after a tenth of it."""
 LONGEST_RETRY_AFTER_SECONDS = 300.0
 
 
@@ -85,6 +87,7 @@ class Agent:
         self._heartbeat_due = 0.0
         self._last_look = float("-inf")
         self._last_outcome: Outcome | None = None
+        self._failures = _Failures()
         self.alive_at = time.monotonic()
 
     @property
@@ -130,8 +133,7 @@ class Agent:
             LOG.exception("look failed")
             self._metrics.look_failures.inc()
             reply = Reply(outcome=Outcome.UNAVAILABLE, detail=f"internal error: {type(error).__name__}")
-        if reply.outcome is not Outcome.ACCEPTED:
-            LOG.warning("not published outcome=%s detail=%r", reply.outcome.value, reply.detail)
+        self._failures.log(reply)
         self._last_outcome = reply.outcome
         return reply
 
@@ -198,6 +200,31 @@ class Agent:
         LOG.debug("waiting seconds=%.1f", seconds)
         self.alive_at = time.monotonic() + seconds
         (self._wake if self._last_outcome is Outcome.REFUSED else self._stop).wait(seconds)
+
+
+class _Failures:
+    """Logs when publishing begins to fail and when it succeeds again, and in between as often as a person wants it."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._began_at = self._logged_at = 0.0
+        self._logged: tuple[Outcome, str] | None = None
+
+    def log(self, reply: Reply) -> None:
+        now, what = time.monotonic(), (reply.outcome, reply.detail)
+        if reply.outcome is Outcome.ACCEPTED:
+            if self._count > 1:
+                LOG.info("published again failures=%d seconds=%.0f", self._count, now - self._began_at)
+            self._count, self._logged = 0, None
+            return
+        self._count += 1
+        if self._count == 1:
+            self._began_at = now
+        wait = FAILURE_LOG_SECONDS if what == self._logged else FAILURE_LOG_SECONDS / 10
+        level = logging.WARNING if self._logged is None or now - self._logged_at >= wait else logging.DEBUG
+        if level == logging.WARNING:
+            self._logged, self._logged_at = what, now
+        LOG.log(level, "not published outcome=%s detail=%r failures=%d", *(what[0].value, what[1], self._count))
 
 
 def _is_same(content: NodeReport, held: NodeReport) -> bool:

@@ -9,6 +9,8 @@ from node_exporter.report import NodeReport, Pod, PodResourcesService, Problem
 from node_exporter.zones import build_zones
 
 NOTHING_REMEMBERED: Remembered = {}
+MAX_PROBLEMS = 500
+"""In one report; a node on which everything is wrong has one for each CPU."""
 
 
 def build_report(
@@ -52,10 +54,18 @@ def build_report(
         state=observation.state,
         pods=pods,
         zones=zones,
-        problems=tuple(sorted({*problems, *zone_problems})),
+        problems=_bounded(sorted({*problems, *zone_problems})),
         rules=dict(sorted((rules or {}).items())),
         podresources=podresources_service,
     )
+
+
+def _bounded(problems: list[Problem]) -> tuple[Problem, ...]:
+    """At most `MAX_PROBLEMS`, and how many more there are."""
+    if len(problems) <= MAX_PROBLEMS:
+        return tuple(problems)
+    reason = f"{len(problems) - MAX_PROBLEMS} more problems are left out"
+    return (*problems[:MAX_PROBLEMS], Problem(source="report", path="problems", reason=reason))
 
 
 def _devices_in_use(observation: Observation, pods: tuple[Pod, ...]) -> frozenset[tuple[str, str]]:

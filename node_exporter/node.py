@@ -25,6 +25,10 @@ SETTLING_SECONDS = 20.0
 """How long after a start of the kubelet the node is looked at often: its pods appear one after another, and what ended
 pods held is released at the latest by the CPU manager's reconciliation (every 10 s by default)."""
 SETTLING_LOOK_SECONDS = 1.0
+TORN_SECONDS = 5.0
+"""How long a state that contradicts itself is held back. The kubelet's writes of one allocation take milliseconds, on a
+slow disk a second; what lasts longer is no moment between two writes, and is published with its problem."""
+TORN_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +59,14 @@ class Node:
         self._remembered: Remembered = {}
         self._podresources = PodResourcesClient(settings.root / SOCKET)
         self._served: PodResourcesService | None = None
+        self._last_whole: NodeReport | None = None
+        self._torn_at: float | None = None
 
     @property
     def seconds_to_next_look(self) -> float:
         """How soon the node should be looked at again if nothing is noticed; infinite if the regular look will do."""
+        if self._is_held_back:
+            return TORN_LOOK_SECONDS
         served = self._served
         is_young = served is not None and served.available and abs(time.time() - served.since) < SETTLING_SECONDS
         return SETTLING_LOOK_SECONDS if is_young else math.inf
@@ -75,13 +83,29 @@ class Node:
         self._remembered = remember(self._remembered, observation.podresources)
         self._served = self._service(fixed.kubelet_dir / SOCKET)
         settings = self._settings
-        return build_report(
+        report = build_report(
             observation,
             node_name=settings.node_name,
             rules=settings.rules,
             remembered=self._remembered,
             podresources_service=self._served,
         )
+        return self._whole(report, is_torn=observation.is_torn)
+
+    @property
+    def _is_held_back(self) -> bool:
+        """Whether the state contradicts itself, and has not done so for long."""
+        return self._torn_at is not None and time.monotonic() - self._torn_at < TORN_SECONDS
+
+    def _whole(self, report: NodeReport, *, is_torn: bool) -> NodeReport:
+        """The report; for a short while the last one that did not contradict itself, with the newest `podresources`."""
+        if not is_torn:
+            self._torn_at, self._last_whole = None, report
+            return report
+        self._torn_at = time.monotonic() if self._torn_at is None else self._torn_at
+        if self._last_whole is None or not self._is_held_back:
+            return report
+        return replace(self._last_whole, podresources=report.podresources)
 
     def _service(self, socket: Path) -> PodResourcesService | None:
         """What the last question showed of the podresources service; `since` holds until `available` changes."""

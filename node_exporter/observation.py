@@ -51,6 +51,7 @@ class Observation:
     """One consistent look at a node.
 
     `pod_logs` None: the pods' log directories are not readable. `never_had_devices`: no device plugin ever registered.
+    `is_torn`: a state file contradicts itself, the machine or the configuration, as between two writes of the kubelet.
     """
 
     boot_id: str
@@ -61,4 +62,5 @@ class Observation:
     podresources: PodResources | None
     pod_logs: PodLogs | None = None
     never_had_devices: bool = False
+    is_torn: bool = False
     problems: tuple[Problem, ...] = field(default=())

@@ -112,6 +112,7 @@ def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[flo
         podresources=moment.podresources,
         pod_logs=logs,
         never_had_devices=moment.never_had_devices,
+        is_torn=moment.is_torn,
         problems=tuple(problems),
     )
 
@@ -123,6 +124,7 @@ class _Moment:
     state: KubeletState
     podresources: PodResources | None
     never_had_devices: bool
+    is_torn: bool
     problems: tuple[Problem, ...]
 
 
@@ -144,7 +146,13 @@ def _consistent_moment(fixed: Fixed, ask: AskPodResources, pause: Callable[[floa
     if moved:
         reason = f"changed during each of {ATTEMPTS} looks: podresources may be of another moment"
         problems = (*problems, Problem(source="kubelet state", path="", reason=reason))
-    return _Moment(state=state, podresources=podresources, never_had_devices=files.never_had_devices, problems=problems)
+    return _Moment(
+        state=state,
+        podresources=podresources,
+        never_had_devices=files.never_had_devices,
+        is_torn=bool(torn),
+        problems=problems,
+    )
 
 
 def torn_state(state: KubeletState, fixed: Fixed) -> tuple[Problem, ...]:
@@ -157,7 +165,11 @@ def torn_state(state: KubeletState, fixed: Fixed) -> tuple[Problem, ...]:
         (MEMORY_FILE, torn_memory(memory) if memory else None),
         (MEMORY_FILE, bad_checksum(memory) if memory else None),
     ]
-    return tuple(Problem(source="kubelet state", path=path, reason=fault) for path, fault in faults if fault)
+    return tuple(
+        Problem(source="kubelet state", path=path, reason=fault[:1000], severity="error")
+        for path, fault in faults
+        if fault
+    )
 
 
 def _expected_cpus(fixed: Fixed) -> tuple[frozenset[int], ...]:

@@ -1,8 +1,10 @@
 """Composition of `run`: which sink, which threads, which probes, and how it all ends."""
 
 import logging
+import os
 import signal
 import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,9 @@ LOG = logging.getLogger(__name__)
 
 HUNG_AFTER_SECONDS = 120.0
 """A look and a message together take far less; longer than this without a sign of life, /livez fails."""
+STOP_SECONDS = 5.0
+"""How long what is under way may take to end after SIGTERM; the pod's terminationGracePeriodSeconds is 10."""
+END_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,26 +65,50 @@ def run_once(settings: ServiceSettings) -> bool:
 
 
 def run_until_signal(settings: ServiceSettings) -> None:
-    """Report until SIGTERM or SIGINT. Raises OSError if the listening address is taken."""
+    """Report until SIGTERM or SIGINT. Raises OSError if the listening address is taken.
+
+    All work is done by a thread of its own, and the main thread only waits for the signal: a read or a message that
+    hangs cannot keep the program from ending. After `STOP_SECONDS` the process ends without it.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     node, metrics, sink = Node(settings.node), Metrics(), _sink(settings)
     agent = Agent(node.look, sink, metrics, settings.cadence, lambda: node.seconds_to_next_look)
     ops = _start_ops(settings, agent, metrics)
-    watcher = StateWatcher(node.kubelet_dir, agent.notice_change)
-    watcher.start()
-    kubelet_watcher = KubeletWatcher(node.kubelet_dir / SOCKET, agent.notice_change)
-    kubelet_watcher.start()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: agent.stop())
-    LOG.info(
-        "started node=%s root=%s interval=%ss", settings.node.node_name, settings.node.root, settings.cadence.interval
-    )
-    agent.run()
-    LOG.info("stopped node=%s", settings.node.node_name)
-    watcher.stop()
-    kubelet_watcher.stop()
-    sink.close()
+    faults: list[BaseException] = []
+    worker = threading.Thread(target=_work, args=(settings, node, agent, sink, faults), name="agent", daemon=True)
+    worker.start()
+    signal.sigwait(END_SIGNALS)
+    agent.stop()
+    worker.join(STOP_SECONDS)
     if ops:
         ops.close()
+    if faults:
+        raise faults[0]
+    if worker.is_alive():
+        LOG.warning("stopped node=%s: what was under way did not end in %.0f s", settings.node.node_name, STOP_SECONDS)
+        logging.shutdown()
+        os._exit(0)  # a thread that hangs in the kernel or in a library would keep the interpreter
+    LOG.info("stopped node=%s", settings.node.node_name)
+
+
+def _work(settings: ServiceSettings, node: Node, agent: Agent, sink: Sink, faults: list[BaseException]) -> None:
+    """Report until the agent is stopped; a fault ends the program, and is raised by its main thread."""
+    try:
+        watchers = (
+            StateWatcher(node.kubelet_dir, agent.notice_change),
+            KubeletWatcher(node.kubelet_dir / SOCKET, agent.notice_change),
+        )
+        for watcher in watchers:
+            watcher.start()
+        name, root, interval = settings.node.node_name, settings.node.root, settings.cadence.interval
+        LOG.info("started node=%s root=%s interval=%ss", name, root, interval)
+        agent.run()
+        for watcher in watchers:
+            watcher.stop()
+        sink.close()
+    except Exception as fault:  # noqa: BLE001 - raised again by the main thread
+        faults.append(fault)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def configure_logging(level: str) -> None:

@@ -374,3 +374,18 @@ def test_both_sides_prove_who_they_are_and_rotated_certificates_are_read(tmp_pat
     assert trusted.outcome is Outcome.ACCEPTED
     assert anonymous.outcome is Outcome.UNAVAILABLE
     assert len(secure.messages) == 1
+
+
+def test_a_refusal_that_goes_on_is_logged_when_it_begins_and_when_it_ends(
+    root: Path, extender: FakeExtender, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    extender.answer = lambda _message: Answer(status=503, body=b'{"title": "Not now", "detail": "state"}')
+    with running(root, extender.url, QUICK):
+        extender.wait_for(lambda told: len(told.reports) >= 4)
+        extender.answer = lambda _message: Answer()
+        extender.wait_for(lambda told: told.heartbeats)
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("not published" in line for line in lines) == 1, lines
+    assert sum("published again failures=" in line for line in lines) == 1, lines

@@ -10,9 +10,10 @@ import grpc
 import orjson
 import pytest
 
+from node_exporter.build import MAX_PROBLEMS
 from node_exporter.changes import describe_changes
 from node_exporter.kubelet_api import KubeletApi
-from node_exporter.node import SETTLING_LOOK_SECONDS, Node, NodeSettings
+from node_exporter.node import SETTLING_LOOK_SECONDS, TORN_LOOK_SECONDS, Node, NodeSettings
 from tests.node_exporter.fake_kubelet import FakeKubelet, FakeKubeletApi
 from tests.node_exporter.nodes import KUBELET, MACHINE, SCENARIO, cpu_state, memory_state
 from tests.node_exporter.trees import (
@@ -224,3 +225,39 @@ def test_a_node_is_looked_at_often_only_after_a_start_of_its_kubelet(root: Path,
     kubelet.stop()
     node.look(is_tick=True)
     assert node.seconds_to_next_look == math.inf
+
+
+def test_a_state_between_two_writes_is_held_back_and_one_that_stays_is_published_as_an_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = node_of(root)
+    whole = node.look(is_tick=True)
+    write_state(root, {"cpu_manager_state": cpu_state(None, "2-7")})
+
+    between = node.look(is_tick=False)
+    assert between.state == whole.state, "what is known stays"
+    assert between.problems == whole.problems
+    assert node.seconds_to_next_look == TORN_LOOK_SECONDS
+
+    monkeypatch.setattr("node_exporter.node.TORN_SECONDS", 0.0)
+    lasting = node.look(is_tick=False)
+    assert {problem.severity for problem in lasting.problems if "CPUs [0, 1] are in no set" in problem.reason} == {
+        "error"
+    }
+    assert lasting.state.cpu_manager_state == cpu_state(None, "2-7")
+
+    monkeypatch.undo()
+    write_state(root, EMPTY)
+    assert node.look(is_tick=False) == whole
+    assert node.seconds_to_next_look == math.inf
+
+
+def test_many_problems_are_counted_and_not_listed(root: Path) -> None:
+    for cpu in range(1000):
+        (root / f"sys/devices/system/node/node0/cpu{cpu + 100}").mkdir()
+    (root / "sys/devices/system/cpu/online").write_text("0-2000")
+
+    problems = node_of(root).look(is_tick=True).problems
+
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert "more problems are left out" in problems[-1].reason
