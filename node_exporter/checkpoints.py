@@ -1,7 +1,8 @@
 """The kubelet's state files, read so that a half-done change is noticed.
 
 Laws of this file
-- Documents are passed on as they were read, less `AllocResp` (environment and mounts for a container: nothing that
+- Documents are passed on as a kubelet restores them: those of 1.37 as the content of their `data`
+  (`state_document`), older ones as they were read, and the device manager's less `AllocResp` (environment and mounts for a container: nothing that
   admission depends on, much that should not leave the node).
 - Each write of the kubelet is a rename, so a document is always whole; but one allocation is several writes. `torn_cpu`
   and `torn_memory` say whether a document is in between two of them (reference: validateState of both managers).
@@ -17,6 +18,7 @@ from node_exporter.checksums import wrong_checksum
 from node_exporter.cpu_lists import count_named, parse_cpu_list
 from node_exporter.files import describe, is_directory, parse_json, read_file
 from node_exporter.report import JsonObject, KubeletState, Problem
+from node_exporter.state_document import edited_by_hand, effective_document
 
 SOURCE = "kubelet state"
 CPU_FILE = "cpu_manager_state"
@@ -159,11 +161,22 @@ def _parse(name: str, content: bytes | None, problems: list[Problem]) -> JsonObj
         document = parse_json(content)
         if not isinstance(document, dict):
             raise ValueError("not a JSON object")  # noqa: TRY004, TRY301 - what came is a wrong value of another's
+        if name in {CPU_FILE, MEMORY_FILE}:
+            document = _restored(name, document, problems)
         _check_cpus_assigned(document)
     except ValueError as error:
         problems.append(Problem(source=SOURCE, path=name, reason=describe(error), severity="error"))
         return None
     return document
+
+
+def _restored(name: str, document: JsonObject, problems: list[Problem]) -> JsonObject:
+    """What the kubelet restores from the document; raises ValueError if no kubelet starts with it."""
+    restored = effective_document(document)
+    if edited_by_hand(document):
+        reason = "its two copies of the state differ: somebody edited it, and the kubelet follows `data`"
+        problems.append(Problem(source=SOURCE, path=name, reason=reason))
+    return restored
 
 
 def _check_cpus_assigned(document: JsonObject) -> None:

@@ -12,9 +12,7 @@ from typing import Any
 
 from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.report import JsonObject
-
-FNV_OFFSET = 0x811C9DC5
-FNV_PRIME = 0x01000193
+from node_exporter.state_document import fnv32a
 
 
 def wrong_checksum(document: JsonObject) -> str | None:
@@ -29,14 +27,6 @@ def wrong_checksum(document: JsonObject) -> str | None:
     if written in computed:
         return None
     return f"checksum is {written}, the content has {' or '.join(str(number) for number in computed)}"
-
-
-def fnv32a(content: bytes) -> int:
-    """The 32-bit FNV-1a hash."""
-    value = FNV_OFFSET
-    for byte in content:
-        value = ((value ^ byte) * FNV_PRIME) & 0xFFFFFFFF
-    return value
 
 
 def _cpu_forms(document: JsonObject) -> Iterator[str]:

@@ -1,9 +1,10 @@
-"""The kubelet's three state files as replay state, in every form that kubelets 1.27 to 1.36 write.
+"""The kubelet's three state files as replay state, in every form that kubelets 1.27 to 1.37 write.
 
 Laws of this file
 - Only the documents are read here: whether they fit the machine is `replay.startup.check_observed`'s question.
 - A document of policy none, or one that the kubelet never initialised, says nothing: None.
-- Checksums are not looked at: the exporter did that, next to the files.
+- A document of 1.37 is read as its kubelet restores it: from `data` (`node_exporter.state_document`).
+- Checksums of older documents are not looked at: the exporter checked them, next to the files.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from extender.replay.sets import MAX_NUMA_ID, NUMAMask, parse_list
 from extender.replay.state import Block, CPUState, MemoryAmounts, MemoryState, NUMANodeMemory
 from extender.wire.errors import WireError, shown
 from extender.wire.validation import Document, parse_object
+from node_exporter.state_document import StateDocumentError, effective_document
 
 CPU_FIELD: Final = "state.cpu_manager_state"
 MEMORY_FIELD: Final = "state.memory_manager_state"
@@ -90,9 +92,20 @@ _MEMORY: Final = TypeAdapter(_MemoryDocument)
 _DEVICES: Final = TypeAdapter(_DeviceDocument)
 
 
-def policy_name(document: JsonObject) -> str:
-    """The policy that wrote a CPU or memory document; "" where it names none."""
-    policy = document.get("policyName")
+def _restored(document: JsonObject, field: str) -> JsonObject:
+    try:
+        return effective_document(document)
+    except StateDocumentError as error:
+        raise WireError(field, f"no kubelet starts with this file: {error}") from None
+
+
+def policy_name(document: JsonObject, field: str) -> str:
+    """The policy that wrote a CPU or memory document; "" where it names none.
+
+    Raises:
+        WireError: no kubelet starts with the document.
+    """
+    policy = _restored(document, field).get("policyName")
     return policy if isinstance(policy, str) else ""
 
 
@@ -102,7 +115,7 @@ def cpu_state_from_json(document: JsonObject) -> CPUState | None:
     Raises:
         WireError: a wrong type, or a CPU list that does not parse.
     """
-    parsed = parse_object(_CPU, document, CPU_FIELD)
+    parsed = parse_object(_CPU, _restored(document, CPU_FIELD), CPU_FIELD)
     entries, pod_entries = parsed.entries or {}, parsed.pod_entries or {}
     if parsed.policy == "none" or not (parsed.default or entries or pod_entries):
         return None
@@ -129,7 +142,7 @@ def memory_state_from_json(document: JsonObject) -> MemoryState | None:
     Raises:
         WireError: a wrong type, a NUMA id or an amount out of range.
     """
-    parsed = parse_object(_MEMORY, document, MEMORY_FIELD)
+    parsed = parse_object(_MEMORY, _restored(document, MEMORY_FIELD), MEMORY_FIELD)
     if parsed.policy == "None" or not parsed.machine:
         return None
     nodes = [_memory_node(key, node) for key, node in parsed.machine.items()]

@@ -255,7 +255,7 @@ def _is_readable(
         if needed:
             gaps.hide(manager, field, "missing")
         return False
-    written_by = policy_name(document)
+    written_by = policy_name(document, field)
     if written_by != policy:
         gaps.hide(manager, field, f"written under policy {shown(written_by)}, the configuration says {shown(policy)}")
         return False
