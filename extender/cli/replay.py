@@ -2,7 +2,7 @@
 
 import lzma
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final
 
@@ -13,8 +13,9 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 from rich.table import Table
 
 from extender.replay.config import KubeletConfigError
+from extender.replay.rules import parse_minor
 from extender.replay.verdict import Certainty
-from extender.verbs.agreement import ASPECTS, Agreement, Difference, check
+from extender.verbs.agreement import AGREEMENT_COLUMNS, Agreement, Difference, check
 from extender.verbs.scenario import Admission, KubeletCrashError, run
 from extender.wire.errors import WireError
 from extender.wire.scenarios import Scenario, scenario_from_json
@@ -91,7 +92,7 @@ def _step(admission: Admission) -> dict[str, object]:
 
 
 def _check(files: tuple[str, ...]) -> int:
-    agreement, differences, scenarios = Agreement(), list[Difference](), 0
+    agreements, differences = dict[int, Agreement](), list[Difference]()
     with Progress(
         SpinnerColumn(),
         TextColumn("replaying"),
@@ -103,11 +104,11 @@ def _check(files: tuple[str, ...]) -> int:
     ) as progress:
         task = progress.add_task("", total=None, differences=0)
         for scenario in _scenarios(files):
+            agreement = agreements.setdefault(parse_minor(scenario.config.kubelet_version), Agreement())
             differences += check(scenario, agreement)
-            scenarios += 1
             progress.update(task, advance=1, differences=len(differences))
     console = Console()
-    console.print(_table(agreement, scenarios))
+    console.print(_table(agreements))
     for difference in differences[:SHOWN_DIFFERENCES]:
         step = "" if difference.step is None else f" step {difference.step}"
         console.print(f"\n{difference.scenario}{step}: {difference.path}", highlight=False, markup=False)
@@ -118,12 +119,15 @@ def _check(files: tuple[str, ...]) -> int:
     return 1 if differences else 0
 
 
-def _table(agreement: Agreement, scenarios: int) -> Table:
-    table = Table(title=f"Agreement with the recorded kubelet, {scenarios} scenarios")
-    for column in ("aspect", "compared", "differing", "agreement"):
-        table.add_column(column, justify="left" if column == "aspect" else "right")
-    for aspect in ASPECTS:
-        compared, differing = agreement.compared[aspect], agreement.differing[aspect]
-        share = f"{100 * (compared - differing) / compared:.2f} %" if compared else "-"
-        table.add_row(aspect, f"{compared}", f"{differing}", share)
+def _table(agreements: Mapping[int, Agreement]) -> Table:
+    """What was compared, a row for each kubelet minor, and how much of it differs."""
+    table = Table(title="Agreement with the recorded kubelets")
+    for column in ("kubelet", *AGREEMENT_COLUMNS):
+        table.add_column(column, justify="left" if column == "kubelet" else "right")
+    for minor, agreement in sorted(agreements.items()):
+        table.add_row(f"1.{minor}", *map(str, agreement.row()))
+    if len(agreements) > 1:
+        table.add_section()
+        rows = (agreement.row() for agreement in agreements.values())
+        table.add_row("all", *(str(sum(column)) for column in zip(*rows, strict=True)))
     return table

@@ -23,6 +23,8 @@ from extender.wire.verdicts import verdict_to_json
 
 Json = Mapping[str, object]
 ASPECTS: Final = ("admit", "reason", "message", "placement", "kubelet_error")
+AGREEMENT_COLUMNS: Final = ("scenarios", "admissions", "placements", "start errors", "differ")
+"""What `Agreement.row` holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +45,9 @@ class Difference:
 
 @dataclass(slots=True)
 class Agreement:
-    """Running totals: comparisons made and differing, by aspect."""
+    """Running totals: scenarios, comparisons made and differing, by aspect."""
 
+    scenarios: int = 0
     compared: Counter[str] = field(default_factory=Counter)
     differing: Counter[str] = field(default_factory=Counter)
 
@@ -53,9 +56,15 @@ class Agreement:
         self.compared[aspect] += 1
         self.differing[aspect] += any(d.aspect == aspect for d in differences)
 
+    def row(self) -> tuple[int, ...]:
+        """The figures of AGREEMENT_COLUMNS; `differ` counts comparisons of any aspect that differ."""
+        counted = (self.compared[aspect] for aspect in ("admit", "placement", "kubelet_error"))
+        return (self.scenarios, *counted, self.differing.total())
+
 
 def check(scenario: Scenario, agreement: Agreement) -> list[Difference]:
     """Replay a vector against its recording; counts into *agreement* and returns every difference."""
+    agreement.scenarios += 1
     differences: list[Difference] = []
     error: str | None = None
     alternatives: tuple[str, ...] = ()

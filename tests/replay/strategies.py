@@ -4,6 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from extender.replay.rules import NEWEST_MINOR
+
 Json = dict[str, Any]
 MI = 1 << 20
 
@@ -15,7 +17,7 @@ CPU_OPTIONS = (
     "strict-cpu-reservation",
     "prefer-align-cpus-by-uncorecache",
 )
-VERSIONS = tuple(f"1.{minor}" for minor in range(27, 37))
+VERSIONS = tuple(f"1.{minor}" for minor in range(27, NEWEST_MINOR + 1))
 
 
 @st.composite

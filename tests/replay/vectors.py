@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 VECTORS = Path(__file__).parent.parent / "vectors"
-VERSIONS = ("1.27", "1.29", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36")
+VERSIONS = ("1.27", "1.28", "1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 
 Json = dict[str, Any]
 
