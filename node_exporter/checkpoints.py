@@ -1,9 +1,9 @@
 """The kubelet's state files, read so that a half-done change is noticed.
 
 Laws of this file
-- Documents are passed on as a kubelet restores them: those of 1.37 as the content of their `data`
-  (`state_document`), older ones as they were read, and the device manager's less `AllocResp` (environment and mounts for a container: nothing that
-  admission depends on, much that should not leave the node).
+- Documents are passed on as a kubelet restores them: those of 1.37 as the content of their `data` (`state_document`),
+  older ones as they were read. The device manager's goes without `AllocResp` (environment and mounts for a container:
+  nothing that admission depends on, much that should not leave the node).
 - Each write of the kubelet is a rename, so a document is always whole; but one allocation is several writes. `torn_cpu`
   and `torn_memory` say whether a document is in between two of them (reference: validateState of both managers).
 - An inconsistency is described, never repaired.

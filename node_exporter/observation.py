@@ -17,11 +17,16 @@ PodLogs = Mapping[tuple[str, str], frozenset[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPod:
-    """A pod of podresources List, which knows no UIDs."""
+    """A pod of podresources List, which knows no UIDs.
+
+    `cpus`: the CPUs of the pod as a whole, those of its containers among them; from 1.37 on, for pods whose pod-level
+    resources the managers allocate. Containers that share these CPUs list none of their own. Empty otherwise.
+    """
 
     namespace: str
     name: str
     containers: tuple[Container, ...]
+    cpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

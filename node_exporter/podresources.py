@@ -140,7 +140,9 @@ def _pod(pod: "messages.PodResources") -> ListedPod:
         )
         for container in pod.containers
     )
-    return ListedPod(namespace=pod.namespace, name=pod.name, containers=containers)
+    return ListedPod(
+        namespace=pod.namespace, name=pod.name, containers=containers, cpus=tuple(sorted(set(pod.cpu_ids)))
+    )
 
 
 def _device_numa(devices: "Iterable[messages.ContainerDevices]") -> dict[str, DeviceNuma]:

@@ -96,9 +96,9 @@ def state_holdings(state: KubeletState) -> Mapping[str, Holdings]:
     return {uid: frozenset(held) for uid, held in holdings.items()}
 
 
-def _listed_holdings(containers: ListedPod | Pod) -> Holdings:
-    held: set[int | tuple[str, str]] = set()
-    for container in containers.containers:
+def _listed_holdings(listed: ListedPod) -> Holdings:
+    held: set[int | tuple[str, str]] = set(listed.cpus)
+    for container in listed.containers:
         held.update(container.cpus)
         held.update((resource, id_) for resource, ids in container.devices.items() for id_ in ids)
     return frozenset(held)

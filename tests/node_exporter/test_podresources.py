@@ -39,6 +39,17 @@ def test_pods_devices_and_cpus_are_read(kubelet: FakeKubelet) -> None:
     )
 
 
+def test_cpus_of_a_pod_as_a_whole_are_read(kubelet: FakeKubelet) -> None:
+    shared = pod("a")
+    shared.cpu_ids.extend([9, 8])
+    kubelet.pods = [shared]
+
+    answer, _ = PodResourcesClient(kubelet.socket).ask()
+
+    assert answer is not None
+    assert answer.pods[0].cpus == (8, 9)
+
+
 def test_get_finds_one_pod_or_none(kubelet: FakeKubelet) -> None:
     kubelet.pods = [pod("a", cpus=[1])]
     client = PodResourcesClient(kubelet.socket)
