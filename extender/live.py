@@ -22,6 +22,7 @@ from extender.kube.client import KubeClient
 from extender.kube.feed import ClusterFeed
 from extender.kube.handoff import LoopHandoff
 from extender.kube.nodes import NodeRecord, watch_nodes
+from extender.kube.nominated import NominatedFeed, watch_nominated
 from extender.kube.pdbs import DisruptionBudget, watch_budgets
 from extender.kube.pods import PodRecord, watch_pods
 from extender.kube.running import WatchedPods
@@ -76,10 +77,12 @@ class Live:
         assert isinstance(surroundings, WatchedSurroundings)
         self._running, self._surroundings = running, surroundings
         self._feed = ClusterFeed(service.cluster, service.pods, service.clock, service.barrier.seen)
+        nominated = NominatedFeed(service.pods, service.clock)
         self._handoffs: list[LoopHandoff[Any]] = []
         self._watches: dict[str, Watch[Any]] = {
             "nodes": watch_nodes(client, self._handoff(self._take_nodes), settings),
             "pods": watch_pods(client, self._handoff(self._take_pods), settings),
+            "nominations": watch_nominated(client, self._handoff(nominated.apply), settings),
             "budgets": watch_budgets(client, self._handoff(self._take_budgets), settings),
         }
         self._topologies = TopologyFeed(

@@ -85,7 +85,8 @@ class Metrics:
             "preemption_candidates",
             "Candidate nodes of preempt requests, by what became of them: `kept` as asked, `extended` with further "
             "victims, or dropped: `refused` (the kubelet would refuse the pod even then), `protected_victim` (its "
-            "priority is not lower), `unknown_victim`, `undecided` (no time left).",
+            "priority is not lower), `unknown_victim`, `nominated` (the pod waits for its nominated node), "
+            "`undecided` (no time left).",
             ("result",),
         )
         self.judgements = self._counter(
@@ -131,7 +132,8 @@ class Metrics:
         self.binds = self._counter(
             "binds",
             "Bind calls: `bound`, `unsure` (no answer of the API server), `refused` (no longer fits), `unsettled` "
-            "(what else happens on the node decides: held back), `conflict`, `not_found`, `unknown_pod`, "
+            "(what else happens on the node decides: held back), `promised` (the room is kept for a nominated "
+            "pod), `conflict`, `not_found`, `unknown_pod`, "
             "`unknown_node`, `busy`, `standby`, `no_access`, `invalid`, `failed`.",
             ("outcome",),
         )

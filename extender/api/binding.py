@@ -8,6 +8,8 @@ Laws of this file
 - Between a pod's end and our knowing of it there are moments. Where the end of a single other pod would have the
   kubelet refuse this one, it waits for a better moment, up to `hold_back_seconds`, and filter offers it other nodes;
   and however long just after the API server could not be reached, when such ends are many.
+- A pod on the node that it is nominated to waits within the call, up to `nominated_seconds`, while only leaving pods
+  stand against it: after an error kube-scheduler would clear the nomination, and others could take the room.
 - The room is taken before the API is called, and given back only if the pod is certainly not bound.
 """
 
@@ -21,12 +23,13 @@ from extender.api.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.judging import judge_at_once, judge_missing
 from extender.api.limits import LimitError
 from extender.api.locks import NodeLocks, Shares
+from extender.api.nominated import breaks_promises, is_worth_waiting
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
 from extender.cluster.following import MAX_END_ADMISSIONS, MAX_ENDS
 from extender.replay.pod import Pod
 from extender.replay.verdict import Certainty
-from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up, unsettled
+from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up, promised, unsettled
 from extender.verbs.judge import INDIFFERENT, Judgement
 from extender.verbs.refusals import Refusal
 from extender.wire.binding import ExtenderBindingArgs, ExtenderBindingResult, binding_reply, parse_binding
@@ -37,6 +40,10 @@ _MAX_LOOKS: Final = 5
 """How often a node is judged that changes while it is judged."""
 NOT_NOW: Final = Judgement(Refusal.UNSETTLED, Certainty.UNKNOWN)
 """The node changes faster than it can be judged."""
+_LOOK_AGAIN_SECONDS: Final = 0.1
+"""How soon the gate looks again while a nominated pod waits for others to leave."""
+_GATED: Final = frozenset({"refused", "unsettled", "promised"})
+"""The kinds of answers of the gate itself."""
 
 
 def binding_router(service: Service) -> APIRouter:
@@ -80,13 +87,32 @@ def binding_router(service: Service) -> APIRouter:
 
 
 async def _bind(service: Service, locks: NodeLocks, replays: Shares, args: ExtenderBindingArgs) -> BindOutcome:
+    """Bind the pod; on its nominated node look again for a while, as long as only leaving pods stand against it."""
     if service.link.binder is None:
         return Unbound("this extender has no access to the API server: leave `bindVerb` out", "no_access")
-    try:
-        async with locks.hold(args.Node, service.settings.bind_seconds):
-            return await _bind_locked(service, replays, args)
-    except TimeoutError:
-        return Unbound(f"other pods are being bound to {args.Node}; {AGAIN}", "busy")
+    until = service.clock() + min(service.settings.nominated_seconds, service.settings.bind_seconds)
+    while True:
+        try:
+            async with locks.hold(args.Node, service.settings.bind_seconds):
+                outcome = await _bind_locked(service, replays, args)
+        except TimeoutError:
+            return Unbound(f"other pods are being bound to {args.Node}; {AGAIN}", "busy")
+        if service.clock() >= until or not await _may_pass_soon(service, args, outcome):
+            break
+        await service.sleep(_LOOK_AGAIN_SECONDS)
+    if isinstance(outcome, Unbound) and outcome.kind in _GATED:
+        LOG.info("bind refused pod=%s/%s node=%s reason=%r", args.PodNamespace, args.PodName, args.Node, outcome.reason)
+    return outcome
+
+
+async def _may_pass_soon(service: Service, args: ExtenderBindingArgs, outcome: BindOutcome) -> bool:
+    """Whether the gate has refused a pod on the node that it is nominated to, for a reason that passes by itself."""
+    pod, nomination = service.pods.get(args.PodUID), service.pods.nominations.of(args.PodUID, service.clock())
+    if pod is None or nomination is None or nomination.node_name != args.Node or not isinstance(outcome, Unbound):
+        return False
+    return outcome.kind == "unsettled" or (
+        outcome.kind == "refused" and await is_worth_waiting(service, pod, args.Node)
+    )
 
 
 async def _bind_locked(service: Service, replays: Shares, args: ExtenderBindingArgs) -> BindOutcome:
@@ -96,11 +122,12 @@ async def _bind_locked(service: Service, replays: Shares, args: ExtenderBindingA
     if not service.cluster.may_exist(args.Node):
         return Unbound(f"there is no node {args.Node}", "unknown_node")
     if service.cluster.ledger(args.Node).find(pod.uid) is None:
+        if await breaks_promises(service, pod, service.pods.priority_of(pod.uid), args.Node):
+            return promised()
         judgement = await _judge(service, pod, args.Node)
         is_replayed = judgement.merit is not None
         refused = gate(judgement) or await _assume(service, replays if is_replayed else None, pod, args.Node)
         if refused is not None:
-            LOG.info("bind refused pod=%s/%s node=%s reason=%r", pod.namespace, pod.name, args.Node, refused.reason)
             return refused
     return await _write(service, pod, args.Node)
 

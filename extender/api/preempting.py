@@ -3,11 +3,12 @@
 Laws of this file
 - The reply has no place for an error, and an empty one means "evicting helps nowhere". So what cannot be answered has a
   status of its own: the scheduler then fails this attempt (or goes on without us, where we are `ignorable`).
-- Asking changes nothing: nobody is evicted here, and nothing is remembered.
+- Nobody is evicted here. What is remembered: the pod's nomination, and the victims that were answered.
+- While the pod's nominated node only waits for pods to leave, the answer is empty: kube-scheduler then evicts nobody
+  and keeps the nomination.
 - The event loop takes the picture of nodes and pods, another thread replays.
 """
 
-import asyncio
 import logging
 from collections import Counter
 from http import HTTPStatus
@@ -16,6 +17,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from extender.api.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.nominated import is_worth_waiting, note_nomination, promises_before
 from extender.api.problems import documented
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
@@ -63,15 +65,22 @@ def preempting_router(service: Service) -> APIRouter:
 
 async def _preempt(service: Service, args: PreemptionArgs, started: float) -> bytes:
     preemptor = Preemptor(shape=PodShape(args.pod), priority=args.priority, may_preempt=args.may_preempt)
+    note_nomination(service, args.pod, args.priority, args.nominated_node)
+    nomination = service.pods.nominations.of(args.pod.uid, started)
+    if nomination is not None and await is_worth_waiting(service, args.pod, nomination.node_name):
+        _tell(service, args, dict.fromkeys(args.proposals, Veto.NOMINATED))
+        return preemption_reply({})
     sites = _sites(service, args, started)
     trials = Trials(
         _judge(service, preemptor.shape),
         preemptor.shape,
         out_of_time=lambda: service.clock() - started > service.settings.preempt_seconds,
     )
-    answers = await asyncio.to_thread(plan_preemption, preemptor, args.proposals, sites, trials)
+    answers = await service.offload(plan_preemption, preemptor, args.proposals, sites, trials)
     _tell(service, args, answers)
     plans = {name: (a.victims, a.violations) for name, a in answers.items() if isinstance(a, Plan)}
+    victims = {name: victims for name, (victims, _) in plans.items()}
+    service.pods.nominations.propose(args.pod.uid, victims, service.clock())
     return preemption_reply(plans)
 
 
@@ -95,7 +104,14 @@ def _sites(service: Service, args: PreemptionArgs, now: float) -> dict[str, Site
         if record is None:
             sites[name] = Site(pods=pods)
         else:
-            sites[name] = Site(node_class=record.node_class, states=record.states, pods=pods)
+            sites[name] = Site(
+                node_class=record.node_class,
+                states=record.states,
+                pods=pods,
+                promised=tuple(
+                    PodShape(each.pod) for each in promises_before(service, args.pod.uid, args.priority, name)
+                ),
+            )
     return sites
 
 

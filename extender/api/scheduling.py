@@ -7,7 +7,7 @@ Laws of this file
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect
 from extender.api.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.judging import judge_at_once, judge_missing
 from extender.api.limits import LimitError
+from extender.api.nominated import note_nomination, with_nominations
 from extender.api.service import Service
 from extender.api.shortcut import Endpoint
 from extender.cluster.classes import NodeClass
@@ -136,10 +137,12 @@ async def _filter(service: Service, args: SchedulerArgs, watch: Stopwatch) -> by
     if service.link.trouble:
         raise UnreadyError(service.link.trouble)
     if service.link.binder is not None:
-        service.pods.remember(args.pod)
+        service.pods.remember(args.pod, args.priority)
+    note_nomination(service, args.pod, args.priority, args.nominated_node)
     await service.barrier.wait(args.pod.uid)
     filtered, call = await _filtered(service, args)
-    held_back_from = service.pods.held_back_from(args.pod.uid, service.clock() - service.settings.hold_back_seconds)
+    filtered = await with_nominations(service, args.pod, args.priority, filtered)
+    held_back_from = _held_back_from(service, args.pod.uid)
     if held_back_from:
         before, filtered = filtered, avoid(filtered, held_back_from)
         call = replace(call, avoided=filtered.refused.keys() - before.refused.keys())
@@ -154,6 +157,14 @@ async def _filter(service: Service, args: SchedulerArgs, watch: Stopwatch) -> by
     now = {name: text for name, text in filtered.refused.items() if text not in NEVER_TEXTS}
     never = {name: text for name, text in filtered.refused.items() if text in NEVER_TEXTS}
     return filter_reply(args, filtered.passed, now, never)
+
+
+def _held_back_from(service: Service, uid: str) -> Collection[str]:
+    """Nodes that bind held the pod back from a moment ago; without its nominated node, where victims made room."""
+    now = service.clock()
+    names = service.pods.held_back_from(uid, now - service.settings.hold_back_seconds)
+    nomination = service.pods.nominations.of(uid, now)
+    return names if nomination is None else set(names) - {nomination.node_name}
 
 
 async def _filtered(service: Service, args: SchedulerArgs) -> tuple[Filtered, Call]:

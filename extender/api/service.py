@@ -58,7 +58,7 @@ class Service:
 
     `surroundings` tells what is known of a live node beside its managers, `decisions` what the last calls answered.
     `pods`: what the scheduler said of pods, and where they are; `waiting`: those that no node takes now. `offload`
-    takes work off the event loop. `troubles`: classes of nodes that could not be judged, and why.
+    takes work off the event loop, `sleep` waits. `troubles`: classes of nodes that could not be judged, and why.
     """
 
     settings: Settings
@@ -72,6 +72,7 @@ class Service:
     barrier: Barrier
     link: Link = field(default_factory=Link)
     offload: Offload = asyncio.to_thread
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     running: RunningPods = UNWATCHED
     waiting: WaitingPods = field(default_factory=lambda: WaitingPods(10_000, 600.0))
     authority: LateAuthority = field(default_factory=LateAuthority)

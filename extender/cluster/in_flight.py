@@ -152,6 +152,11 @@ class InFlight:
             max_admissions=max_admissions,
         )
 
+    def may_be_gone(self, name: str, now: float) -> frozenset[str]:
+        """Pods of the node that its kubelet may count no more, and may still count."""
+        node = self._nodes.get(name)
+        return frozenset() if node is None else node.ledger.may_be_gone(now) | node.doubtful
+
     def forget(self, name: str, uid: str) -> bool:
         """Our binding failed."""
         return self._change(name, lambda ledger: ledgers.forget(ledger, uid))

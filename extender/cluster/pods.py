@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
+from extender.cluster.nominations import Nominations
 from extender.replay.pod import Pod
 
 
@@ -25,23 +26,30 @@ class KnownPods:
 
     def __init__(self, max_pods: int) -> None:
         self._max: Final = max_pods
-        self._asked: OrderedDict[str, Pod] = OrderedDict()
+        self.nominations: Final = Nominations(max_pods)
+        self._asked: OrderedDict[str, tuple[Pod, int]] = OrderedDict()
         self._bound: OrderedDict[str, str] = OrderedDict()
         self._unsure: OrderedDict[str, str] = OrderedDict()
         self._watched: dict[str, str] = {}
         self._held_back: OrderedDict[str, _HeldBack] = OrderedDict()
 
-    def remember(self, pod: Pod) -> None:
+    def remember(self, pod: Pod, priority: int = 0) -> None:
         """The scheduler asked about the pod; one without UID cannot be bound and is not kept."""
         if pod.uid:
-            self._asked[pod.uid] = pod
+            self._asked[pod.uid] = (pod, priority)
             self._asked.move_to_end(pod.uid)
             if len(self._asked) > self._max:
                 self._asked.popitem(last=False)
 
     def get(self, uid: str) -> Pod | None:
         """The pod as the scheduler last described it; None if it never did, or too long ago."""
-        return self._asked.get(uid)
+        asked = self._asked.get(uid)
+        return None if asked is None else asked[0]
+
+    def priority_of(self, uid: str) -> int:
+        """The priority of a pod that `get` knows; 0 for others."""
+        asked = self._asked.get(uid)
+        return 0 if asked is None else asked[1]
 
     def node_of(self, uid: str) -> str | None:
         """The node that the pod is bound to; None if none is known."""
@@ -62,6 +70,7 @@ class KnownPods:
 
     def bound(self, uid: str, node_name: str) -> None:
         """We have bound the pod."""
+        self.nominations.forget(uid)
         self._unsure.pop(uid, None)
         self._bound[uid] = node_name
         if len(self._bound) > self._max:
@@ -80,6 +89,7 @@ class KnownPods:
     def watched(self, uid: str, node_name: str) -> None:
         """The API server has the pod on the node."""
         self._watched[uid] = node_name
+        self.nominations.forget(uid)
         self._asked.pop(uid, None)
         self._bound.pop(uid, None)
         self._unsure.pop(uid, None)
@@ -87,5 +97,6 @@ class KnownPods:
 
     def gone(self, uid: str) -> None:
         """The pod no longer exists."""
+        self.nominations.forget(uid)
         for memory in (self._watched, self._bound, self._unsure, self._asked, self._held_back):
             memory.pop(uid, None)

@@ -242,6 +242,10 @@ class ClusterState:
             return None
         return self._in_flight.withstands_an_end(record.observation, uid, now, max_admissions)
 
+    def may_be_gone(self, name: str, now: float) -> frozenset[str]:
+        """Pods of the node that its kubelet may count no more, and may still count; all of them are leaving."""
+        return self._in_flight.may_be_gone(name, now)
+
     def forget(self, name: str, uid: str, now: float) -> None:
         """Our binding failed for certain: its room is free again."""
         if self._in_flight.forget(name, uid):

@@ -5,6 +5,9 @@ Laws of this file
 - The kubelet's own UID counts: a static pod is known to it by another one than its API object has. A static pod's
   picture in the API may come and go while the pod stays; its node's reports tell when it is gone.
 - A pod is refused if its kubelet says so; otherwise Failed is an end like any other.
+- A deleted pod whose phase becomes Succeeded or Failed has ended: its kubelet publishes that phase only after its pod
+  worker has stopped the containers and counts the pod no more (`status_manager.go` mergePodStatus, `pod_workers.go`
+  CouldHaveRunningContainers; all kubelets from 1.24 on), so its next admission collects what the pod held.
 """
 
 from collections.abc import Callable
@@ -83,6 +86,8 @@ class ClusterFeed:
         if record.finished:
             if record.phase == "Failed" and record.message.startswith(REJECTED):
                 self._cluster.see_refusal(node, uid, record.reason, now)
+            elif isinstance(change, Changed) and change.old.terminating and not change.old.finished:
+                self._cluster.see_end(node, uid, now)
             else:
                 self._cluster.see_finish(node, uid, now)
             return

@@ -69,6 +69,11 @@ def unsettled() -> Unbound:
     return Unbound(f"{Refusal.UNSETTLED.text}; {AGAIN}", "unsettled")
 
 
+def promised() -> Unbound:
+    """The answer where the room is promised to a nominated pod."""
+    return Unbound(f"{Refusal.PROMISED.text}; {AGAIN}", "promised")
+
+
 def gate(judgement: Judgement) -> Unbound | None:
     """Why the node no longer takes the pod; None if it does."""
     if judgement.refusal is None:

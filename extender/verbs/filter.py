@@ -49,6 +49,13 @@ def avoid(filtered: Filtered, names: Collection[str]) -> Filtered:
     return Filtered(passed=passed, refused={**filtered.refused, **avoided})
 
 
+def with_passed(filtered: Filtered, name: str) -> Filtered:
+    """The answer with one refused node passed after all."""
+    return Filtered(
+        passed=[*filtered.passed, name], refused={each: why for each, why in filtered.refused.items() if each != name}
+    )
+
+
 def filter_nodes(candidates: Candidates, judgements: Judgements) -> Filtered:
     """Sort the candidates by the judgement of their class.
 

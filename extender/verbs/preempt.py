@@ -5,7 +5,8 @@ Laws of this file
 - What the scheduler wants to evict stays: its own filters need that. Pods are only added.
 - A node is answered only if the preemptor is admitted in the state with every victim gone, replayed (in every such
   state where the node can be in several); nothing is concluded from other states, because admission is not monotone.
-  Pods that are terminating already are gone in that state too: they are never new victims.
+  Pods that are terminating already are gone in that state too: they are never new victims. Pods of no lower priority
+  that are nominated to the node have their room in it.
 - Same judge and same treatment of doubt as filter: a node of which nothing is known is passed on unchanged, or dropped.
 - Work is bounded by `Trials`; a node for which none is left is dropped, because evicting there might help nobody.
 """
@@ -21,6 +22,7 @@ from extender.replay.kubelet import Kubelet
 from extender.replay.state import ManagerState
 from extender.verbs.bounds import CPUBound
 from extender.verbs.judge import Judge, PodShape
+from extender.verbs.nominated import HYPOTHETICAL, admitted_states
 from extender.verbs.refusals import Refusal
 from extender.verbs.running_pods import NodePods, RunningPod, importance
 from extender.verbs.victims import OutOfTrialsError, cheapest_set, costing
@@ -30,9 +32,6 @@ MAX_TRIALS: Final = 4000
 """Replays spent on one request; 0.1 to 0.3 ms each on usual servers."""
 
 States = tuple[ManagerState, ...]
-
-_HYPOTHETICAL: Final = -1
-"""The id of a class that is asked about once and never remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +52,14 @@ class Site:
     """A candidate node.
 
     `states` are all that it can be in, its own (a class shares those of one of its nodes); empty where no verdict is
-    possible. `pods` None where running pods are not watched.
+    possible. `pods` None where running pods are not watched. `promised`: pods that are nominated to the node and whose
+    room the preemptor cannot have, the most important first.
     """
 
     node_class: NodeClass = UNKNOWN
     states: States = ()
     pods: NodePods | None = None
+    promised: tuple[PodShape, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,8 @@ class Veto(StrEnum):
     """A victim does not run on the node."""
     REFUSED = "refused"
     """The kubelet would refuse the preemptor whichever pods of lower priority go, as far as was tried."""
+    NOMINATED = "nominated"
+    """The pod is nominated to a node that only waits for pods to leave: nobody else is evicted for it."""
     UNDECIDED = "undecided"
     """No replays or no time were left to find out."""
 
@@ -117,7 +120,7 @@ class Trials:
             self.left -= 1
             hypothetical = node_class
             if states:
-                hypothetical = replace(node_class, id=_HYPOTHETICAL, state=states[0], others=states[1:])
+                hypothetical = replace(node_class, id=HYPOTHETICAL, state=states[0], others=states[1:])
             self._known[key] = self._judge(self._shape, hypothetical).refusal
         return self._known[key]
 
@@ -149,6 +152,8 @@ class _Question:
         self.known = {**_described(proposal), **running}
         terminating = [uid for uid, pod in self.known.items() if pod.terminating]
         self.base = _released(site.states, [*proposal.victims, *terminating])
+        for shape in site.promised:
+            self.base = admitted_states(site.node_class, self.base, shape)
 
     def first_answer(self) -> Plan | Veto | None:
         """The answer with the victims as proposed; None where adding some may help."""

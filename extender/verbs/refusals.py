@@ -28,6 +28,7 @@ class Refusal(Enum):
     CRASH = ("the kubelet of the node would fail on this pod", False)
     CHANCE = ("NUMA alignment on the node depends on a random choice of devices", False)
     UNSETTLED = ("pods coming to or leaving the node decide whether NUMA alignment is possible", False)
+    PROMISED = ("the room on the node is promised to a pod of no lower priority that was nominated to it", False)
     STALE = ("the node's NUMA state is stale", False)
     UNKNOWN = ("the node's NUMA state is not known", False)
     LATE = ("the node's kubelet takes too long to replay", False)

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError, shown
 from extender.wire.pods import MAX_NAME_LENGTH, pod_from_json
+from extender.wire.scheduler import nominated_node_of, priority_of
 from extender.wire.validation import load_json
 
 Json = Mapping[str, object]
@@ -51,12 +52,16 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionArgs:
-    """A preempt request. `may_preempt` False: the pod's `preemptionPolicy` is Never."""
+    """A preempt request. `may_preempt` False: the pod's `preemptionPolicy` is Never.
+
+    `nominated_node`: its `status.nominatedNodeName`, "" if it has none.
+    """
 
     pod: Pod
     priority: int
     may_preempt: bool
     proposals: Mapping[str, Proposal]
+    nominated_node: str = ""
 
 
 def parse_preemption(body: bytes) -> PreemptionArgs:
@@ -67,7 +72,8 @@ def parse_preemption(body: bytes) -> PreemptionArgs:
     """
     document = _object(load_json(body), "")
     pod = pod_from_json(document.get("Pod"), "Pod")
-    spec = _object(_object(document.get("Pod"), "Pod").get("spec"), "Pod.spec")
+    manifest = _object(document.get("Pod"), "Pod")
+    spec = _object(manifest.get("spec"), "Pod.spec")
     full, meta = document.get("NodeNameToVictims"), document.get("NodeNameToMetaVictims")
     if full is None and meta is None:
         raise WireError("NodeNameToMetaVictims", "neither NodeNameToVictims nor NodeNameToMetaVictims is given")
@@ -75,8 +81,9 @@ def parse_preemption(body: bytes) -> PreemptionArgs:
     nodes = _object(meta if full is None else full, name)
     return PreemptionArgs(
         pod=pod,
-        priority=_integer(spec.get("priority"), "Pod.spec.priority"),
+        priority=priority_of(manifest, "Pod"),
         may_preempt=spec.get("preemptionPolicy") != NEVER,
+        nominated_node=nominated_node_of(manifest, "Pod"),
         proposals={node: _proposal(value, f"{name}[{node!r}]", full=full is not None) for node, value in nodes.items()},
     )
 

@@ -32,12 +32,15 @@ class SchedulerArgs:
     """A filter or prioritize request.
 
     `names` are the candidates in the order asked. `nodes` are the full Node objects, same order, where the scheduler
-    sent those (`nodeCacheCapable: false`); None where it sent names.
+    sent those (`nodeCacheCapable: false`); None where it sent names. `priority` is the pod's, `nominated_node` the name
+    in its `status.nominatedNodeName`, "" if it has none.
     """
 
     pod: Pod
     names: Sequence[str]
     nodes: Sequence[object] | None
+    priority: int = 0
+    nominated_node: str = ""
 
     @cached_property
     def all_pass(self) -> bytes:
@@ -59,17 +62,60 @@ def parse_args(body: bytes) -> SchedulerArgs:
     """
     document = _object(load_json(body), "")
     pod = pod_from_json(document.get("Pod"), "Pod")
+    names, items = _candidates(document)
+    manifest = _object(document.get("Pod"), "Pod")
+    return SchedulerArgs(
+        pod=pod,
+        names=names,
+        nodes=items,
+        priority=priority_of(manifest, "Pod"),
+        nominated_node=nominated_node_of(manifest, "Pod"),
+    )
+
+
+def priority_of(manifest: JsonObject, path: str) -> int:
+    """`spec.priority` of a v1.Pod at *path* of a request; 0 where it is left out.
+
+    Raises:
+        WireError: it is no integer.
+    """
+    spec = manifest.get("spec")
+    value = spec.get("priority") if isinstance(spec, dict) else None
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise WireError(f"{path}.spec.priority", f"an integer is expected, not {shown(value)}")
+    return value
+
+
+def nominated_node_of(manifest: JsonObject, path: str) -> str:
+    """`status.nominatedNodeName` of a v1.Pod at *path* of a request; "" where there is none.
+
+    Raises:
+        WireError: it is no text.
+    """
+    status = manifest.get("status")
+    value = status.get("nominatedNodeName") if isinstance(status, dict) else None
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise WireError(f"{path}.status.nominatedNodeName", f"a node name is expected, not {shown(value)}")
+    return value
+
+
+def _candidates(document: JsonObject) -> tuple[list[str], list[object] | None]:
+    """Names, and the Node objects where the scheduler sent those."""
     names, nodes = document.get("NodeNames"), document.get("Nodes")
     if names is not None:
-        return SchedulerArgs(pod=pod, names=_names(names), nodes=None)
+        return _names(names), None
     if nodes is None:
         raise WireError("NodeNames", "neither NodeNames nor Nodes is given")
     items = _object(nodes, "Nodes").get("items")
     if items is None:
-        return SchedulerArgs(pod=pod, names=[], nodes=[])
+        return [], []
     if not isinstance(items, list):
         raise WireError("Nodes.items", f"a list is expected, not {shown(items)}")
-    return SchedulerArgs(pod=pod, names=[_node_name(item, i) for i, item in enumerate(items)], nodes=items)
+    return [_node_name(item, i) for i, item in enumerate(items)], items
 
 
 def _object(value: object, field: str) -> JsonObject:

@@ -5,6 +5,7 @@ import gc
 import logging
 import sys
 import time
+from typing import Any
 
 import click
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.drill.drill import Drill, Outcome, Plan
+from tests.drill.preempting import Preempting, PreemptionPlan
 
 
 @click.command()
@@ -22,11 +24,17 @@ from tests.drill.drill import Drill, Outcome, Plan
 @click.option("--life", default=30.0, show_default=True, help="Mean life of a pod, virtual seconds.")
 @click.option("--load", default=1.0, show_default=True, help="How full to keep the cluster; above 1 pods queue up.")
 @click.option("--only", type=click.Choice(["gate", "no-gate"]), help="One of the two only.")
-def main(*, pods: int, nodes: int, seed: int, restarts: bool, life: float, load: float, only: str | None) -> None:
-    """Play a cluster with the bind gate, and without."""
+@click.option("--scene", type=click.Choice(["load", "preemption"]), default="load", show_default=True)
+@click.option("--rounds", default=100, show_default=True, help="Preemptors of the scene `preemption`; it has 7 nodes.")
+def main(
+    *, pods: int, nodes: int, seed: int, restarts: bool, life: float, load: float, only: str | None, **scene: Any
+) -> None:
+    """Play a cluster with the bind gate, and without; or rounds of preemption."""
     logging.basicConfig(level=logging.CRITICAL)
     gc.set_threshold(100_000, 20, 100)
     console = Console(width=None if sys.stdout.isatty() else 110)
+    if scene["scene"] == "preemption":
+        sys.exit(not _preempting(scene["rounds"], seed, console))
     console.print(f"seed {seed}: {pods} pods, {nodes} nodes", highlight=False)
     failed = False
     for gate in (True, False):
@@ -40,6 +48,24 @@ def main(*, pods: int, nodes: int, seed: int, restarts: bool, life: float, load:
             console.print(f"  {line}", highlight=False)
         failed = failed or bool(outcome.leaks) or (gate and bool(outcome.refused))
     sys.exit(failed)
+
+
+def _preempting(rounds: int, seed: int, console: Console) -> bool:
+    """Play the rounds with the default finish doubt and without; whether nobody died for nothing."""
+    table = Table(title=f"{rounds} rounds of preemption, seed {seed}")
+    for column in ("finish doubt", "placed", "preempted", "victims", "for nothing", "refused", "longest wait"):
+        table.add_column(column)
+    good = True
+    for finish_seconds in (3.0, 0.0):
+        plan = PreemptionPlan(rounds=rounds, seed=seed, finish_seconds=finish_seconds)
+        outcome = asyncio.run(Preempting(plan).run())
+        figures = (outcome.placed, outcome.preempted, outcome.victims, len(outcome.for_nothing), len(outcome.refusals))
+        table.add_row(f"{finish_seconds:g} s", *map(str, figures), f"{outcome.waits[-1]:g} s")
+        for line in (*outcome.for_nothing[:5], *outcome.refusals[:5]):
+            console.print(f"  {line}", highlight=False)
+        good = good and not outcome.for_nothing and not outcome.refusals
+    console.print(table)
+    return good
 
 
 def _play(plan: Plan, console: Console) -> Outcome:

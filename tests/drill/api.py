@@ -44,6 +44,8 @@ class Api:
         self.timeline = timeline
         self.up = True
         self.pods: dict[str, Json] = {}
+        self.nodes: dict[str, dict[str, str]] = {}
+        """The allocatable amounts of each node, as its kubelet publishes them."""
         self.log: list[Event] = []
         self.by_node: dict[str, list[Watcher]] = {}
         self.everywhere: list[Watcher] = []
@@ -74,6 +76,14 @@ class Api:
         elif "deletionTimestamp" not in pod["metadata"]:
             metadata = {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
             self.write("MODIFIED", {**pod, "metadata": metadata})
+
+    def preempt(self, uid: str) -> None:
+        """Delete the pod as kube-scheduler does with a victim: a condition first, then a graceful deletion."""
+        pod = self.pods.get(uid)
+        if pod is not None and self.up:
+            condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+            self.patch(uid, conditions=[condition])
+            self.delete(uid, force=False)
 
     def bind(self, uid: str, node: str) -> BindOutcome:
         """Carry a binding out, if the precondition holds."""

@@ -1,16 +1,20 @@
 """The extender under test: its whole HTTP application, without sockets; it can be killed and started anew."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.state import Watching
-from extender.kube.changes import Batch, Mirror
+from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.feed import ClusterFeed
+from extender.kube.nodes import NodeRecord, decode_node
+from extender.kube.nominated import NominatedFeed, NominatedPod, decode_nominated
 from extender.kube.pods import PodDecoder, PodRecord
+from extender.kube.running import WatchedPods
+from extender.kube.surroundings import WatchedSurroundings
 from extender.settings import Settings
 from extender.verbs.judge import Treatment
 from tests.drill.api import Api, Binds, Event, Watcher
@@ -27,14 +31,14 @@ async def _inline(work: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
 
 
 class SimExtender:
-    """One process after the other. `call` is what its clients see."""
+    """One process after the other. `call` is what its clients see. *finish_seconds*: see the settings."""
 
-    def __init__(self, api: Api) -> None:
-        self.api = api
+    def __init__(self, api: Api, finish_seconds: float = 3.0) -> None:
+        self.api, self.finish_seconds = api, finish_seconds
         self.timeline = api.timeline
         self.starts = 0
         self._calls: set[asyncio.Future[Any]] = set()
-        self._watcher: Watcher | None = None
+        self._watchers: list[Watcher] = []
         self.service: Service | None = None
         self.outcomes: dict[str, int] = {}
 
@@ -42,16 +46,27 @@ class SimExtender:
         """Start a process: it knows nothing, lists pods, and is ready after that."""
         self.starts += 1
         settings = Settings(
-            bind_seconds=3600, unknown_nodes=Treatment.REFUSE, max_remembered_judgements=1_000_000, log_level="error"
+            bind_seconds=3600,  # the wait for a node's lock is in real time, which must decide nothing here
+            finish_seconds=self.finish_seconds,
+            unknown_nodes=Treatment.REFUSE,
+            max_remembered_judgements=1_000_000,
+            log_level="error",
         )
-        # bind_seconds: the wait for a node's lock is in real time, which must decide nothing here
-        service = replace(make_service(settings, self.timeline.clock), offload=_inline)
+        self.running, self.surroundings = WatchedPods(), WatchedSurroundings()
+        service = replace(
+            make_service(settings, self.timeline.clock),
+            offload=_inline,
+            sleep=self.timeline.sleep,
+            running=self.running,
+            surroundings=self.surroundings,
+        )
         service.link.binder = Binds(self.api)
         service.link.trouble = "not listed yet"
         self.service = service
         self.app = make_app(service)
         self.feed = ClusterFeed(service.cluster, service.pods, self.timeline.clock, service.barrier.seen)
         self.mirror: Mirror[PodRecord] = Mirror()
+        self.nominated: Mirror[NominatedPod] = Mirror()
         self.decode = PodDecoder()
         self.timeline.after(self.timeline.between(0.05, 1.0), lambda: self._list(service))
         self.timeline.after(1.0, lambda: self._tick(service))
@@ -59,10 +74,10 @@ class SimExtender:
     def kill(self) -> None:
         """End the process; whoever waits for an answer gets none."""
         self.service = None
-        if self._watcher is not None:
-            self._watcher.closed = True
-            self.api.everywhere.remove(self._watcher)
-            self._watcher = None
+        for watcher in self._watchers:
+            watcher.closed = True
+            self.api.everywhere.remove(watcher)
+        self._watchers = []
         for call in list(self._calls):
             call.cancel()
 
@@ -119,14 +134,17 @@ class SimExtender:
         if not self.api.up:
             self.timeline.after(0.5, lambda: self._list(service))
             return
-        self._watcher = Watcher(self.api, self._take, (0.001, 0.05))
-        self.api.everywhere.append(self._watcher)
+        self._watchers = [Watcher(self.api, take, (0.001, 0.05)) for take in (self._take, self._take_nominated)]
+        self.api.everywhere += self._watchers
+        self._take_nominated([("ADDED", pod) for pod in self.api.pods.values()])
         listed = {}
         for pod in self.api.pods.values():
             decoded = self.decode(pod)
             if decoded is not None:
                 listed[decoded[0]] = decoded[1]
-        self.feed.apply_pods(Batch(tuple(self.mirror.replace(listed)), listed=True))
+        self.surroundings.apply_nodes(Batch(tuple(map(Seen, self._nodes()))))
+        self.running.apply_budgets(Batch(()))
+        self._apply(Batch(tuple(self.mirror.replace(listed)), listed=True))
         service.cluster.set_watching(Watching.LIVE, self.timeline.now)
         service.link.trouble = ""
 
@@ -139,7 +157,30 @@ class SimExtender:
             change = self.mirror.remove(decoded[0]) if kind == "DELETED" else self.mirror.upsert(*decoded)
             if change is not None:
                 changes.append(change)
-        self.feed.apply_pods(Batch(tuple(changes)))
+        self._apply(Batch(tuple(changes)))
+
+    def _take_nominated(self, events: list[Event]) -> None:
+        """The watch of nominated pods: the server tells of one that no longer matches as if it were deleted."""
+        assert self.service is not None
+        changes = []
+        for kind, pod in events:
+            decoded = None if kind == "DELETED" else decode_nominated(pod)
+            uid = pod["metadata"]["uid"]
+            change = self.nominated.remove(uid) if decoded is None else self.nominated.upsert(*decoded)
+            if change is not None:
+                changes.append(change)
+        NominatedFeed(self.service.pods, self.timeline.clock).apply(Batch(tuple(changes)))
+
+    def _apply(self, batch: Batch[PodRecord]) -> None:
+        self.running.apply_pods(batch)
+        self.surroundings.apply_pods(batch)
+        self.feed.apply_pods(batch)
+
+    def _nodes(self) -> Iterator[NodeRecord]:
+        for name, allocatable in self.api.nodes.items():
+            decoded = decode_node({"metadata": {"name": name}, "status": {"allocatable": allocatable}})
+            if decoded is not None:
+                yield decoded[1]
 
     def _tick(self, service: Service) -> None:
         if service is self.service:

@@ -60,6 +60,11 @@ def allocatable(scenario_: Json) -> dict[str, int]:
     return totals | {resource: len(devices) for resource, devices in scenario_["devices"].items()}
 
 
+def quantities(amounts: dict[str, int]) -> dict[str, str]:
+    """Amounts as the API writes them."""
+    return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in amounts.items()}
+
+
 def report(
     name: str, scenario_: Json, kubelet: NaiveKubelet, boot: str, sequence: int, pods: list[Json] | None = None
 ) -> Json:

@@ -11,6 +11,7 @@ import orjson
 
 from tests.drill import machines
 from tests.drill.api import Api, Event, Watcher
+from tests.drill.workload import requested
 from tests.oracle.kubelet import NaiveKubelet
 
 Json = dict[str, Any]
@@ -60,8 +61,10 @@ class Kubelet:
         self.down = False
         self._postponed: list[Callable[[], None]] = []
         self._known: set[str] = set()
+        self._requests: dict[str, dict[str, int]] = {}
         self._watcher = Watcher(api, self._take, (0.005, 0.1))
         api.by_node[self.name] = [self._watcher]
+        api.nodes[self.name] = machines.quantities(machines.allocatable(self.scenario))
 
     def stop(self) -> None:
         """The kubelet ends, or its node: it comes back."""
@@ -120,6 +123,7 @@ class Kubelet:
             uid = pod["metadata"]["uid"]
             if kind == "DELETED":
                 self._known.discard(uid)
+                self._requests.pop(uid, None)
                 if uid in self.naive.active:
                     self.naive.remove(uid)
                     self._changed()
@@ -141,10 +145,28 @@ class Kubelet:
             return
         self.tally.admitted += 1
         self._changed()
-        self._publish(uid, startTime="2026-01-01T00:00:00Z")
+        self._publish(uid, startTime="2026-01-01T00:00:00Z", startedAt=self.timeline.now)
         self.timeline.after(self.timeline.between(0.05, 1.0), lambda: self._start(uid))
         life = self.timeline.random.expovariate(1 / self.mean_life)
         self.timeline.after(1.0 + life, lambda: self._end(uid))
+
+    def _fits(self, uid: str, pod: Json) -> Json:
+        """The kubelet's predicate: the requests of all pods that it still counts, against its allocatable.
+
+        Runs after the managers; what they gave the pod is collected later, because the pod is not active any more.
+        """
+        wanted = requested(pod)
+        used: Counter[str] = Counter()
+        for other in self.naive.active:
+            used.update(self._requests.get(other, {}))
+        for resource, capacity in machines.allocatable(self.scenario).items():
+            if wanted.get(resource, 0) and used[resource] + wanted[resource] > capacity:
+                self.naive.remove(uid)
+                amounts = f"requested: {wanted[resource]}, used: {used[resource]}, capacity: {capacity}"
+                message = f"Node didn't have enough resource: {resource}, {amounts}"
+                return {"admit": False, "reason": f"OutOf{resource}", "message": message}
+        self._requests[uid] = wanted
+        return {"admit": True}
 
     def _start(self, uid: str) -> None:
         if self._is_down(lambda: self._start(uid)):
@@ -175,11 +197,12 @@ class Kubelet:
             self.api.delete(uid, force=force or finished)
 
     def _stop(self, uid: str) -> None:
-        """The containers of a deleted pod have stopped; then its object goes."""
+        """The containers of a deleted pod have stopped: it counts no more, its phase says so, then its object goes."""
         if self._is_down(lambda: self._stop(uid)):
             return
         self._torn_down(uid)
-        self._gone(uid)
+        self._publish(uid, phase="Failed")
+        self.timeline.after(self.timeline.between(0.1, 2.0), lambda: self._gone(uid))
 
     def _gone(self, uid: str) -> None:
         if not self.api.up:
@@ -190,6 +213,7 @@ class Kubelet:
     def _torn_down(self, uid: str) -> None:
         if self._is_down(lambda: self._torn_down(uid)):
             return
+        self._requests.pop(uid, None)
         if uid in self.naive.active:
             self.naive.remove(uid)
             self._changed()

@@ -6,6 +6,7 @@ from extender.kube.client import KubeClient
 from extender.kube.leases import Elector, LeaseSettings
 from extender.kube.node_annotations import NodeToucher, Touched
 from extender.kube.nodes import NodeRecord, watch_nodes
+from extender.kube.nominated import NominatedPod, watch_nominated
 from extender.kube.pdbs import DisruptionBudget, watch_budgets
 from extender.kube.pods import PodRecord, watch_pods
 from extender.kube.reviews import Identity, Reviews
@@ -48,14 +49,15 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     server.nodes.create({"metadata": {"name": "node-a"}})
     uid = server.pods.create(pod("a"))["metadata"]["uid"]
     client = KubeClient(Access(plain(server.url).configuration, Token()))
-    watches: list[Watch[PodRecord] | Watch[NodeRecord] | Watch[DisruptionBudget]] = [
+    watches: list[Watch[PodRecord] | Watch[NodeRecord] | Watch[DisruptionBudget] | Watch[NominatedPod]] = [
         watch_pods(client, lambda _: None),
         watch_nodes(client, lambda _: None),
         watch_budgets(client, lambda _: None),
+        watch_nominated(client, lambda _: None),
     ]
     for watch in watches:
         watch.start()
-    until(lambda: server.open_streams == 3)
+    until(lambda: server.open_streams == 4)
 
     binder = Binder(client)
     binding = Binding(namespace="default", name="a", uid=uid, node_name="node-a")

@@ -48,3 +48,28 @@ def test_the_first_name_that_is_no_text_is_told(before: list[str], wrong: object
 
     with pytest.raises(WireError, match=rf"^NodeNames\[{len(before)}\]"):
         parse_args(body)
+
+
+def test_priority_and_nominated_node_are_read() -> None:
+    pod = pod_of()
+    assert (parse_args(orjson.dumps(args_of(pod))).priority, parse_args(orjson.dumps(args_of(pod))).nominated_node) == (
+        0,
+        "",
+    )
+
+    pod["spec"]["priority"], pod["status"]["nominatedNodeName"] = 1000, "node-1"
+
+    args = parse_args(orjson.dumps(args_of(pod)))
+    assert (args.priority, args.nominated_node) == (1000, "node-1")
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "wrong"),
+    [("spec", "priority", "high"), ("spec", "priority", True), ("status", "nominatedNodeName", 1)],
+)
+def test_a_wrong_priority_or_nominated_node_is_named(part: str, key: str, wrong: object) -> None:
+    pod = pod_of()
+    pod[part][key] = wrong
+
+    with pytest.raises(WireError, match=rf"^Pod\.{part}\.{key}: "):
+        parse_args(orjson.dumps(args_of(pod)))

@@ -19,6 +19,7 @@ class Fields(NamedTuple):
     node: str
     phase: str
     scheduler: str
+    nominated: str
 
 
 _FIELDS: Final = {
@@ -27,6 +28,7 @@ _FIELDS: Final = {
     "spec.nodeName": "node",
     "status.phase": "phase",
     "spec.schedulerName": "scheduler",
+    "status.nominatedNodeName": "nominated",
 }
 _SET_TERM: Final = re.compile(r"\s*(\S+)\s+(in|notin)\s+\(([^)]*)\)\s*")
 

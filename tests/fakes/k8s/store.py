@@ -234,6 +234,7 @@ def fields_of(value: JSON) -> Fields:
         sys.intern(text(value, "spec", "nodeName")),
         sys.intern(text(value, "status", "phase")),
         sys.intern(text(value, "spec", "schedulerName")),
+        sys.intern(text(value, "status", "nominatedNodeName")),
     )
 
 

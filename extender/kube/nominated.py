@@ -1,0 +1,69 @@
+"""The pods that wait for a node that kube-scheduler has promised them: `status.nominatedNodeName` set, and not bound.
+
+The server selects (`pkg/registry/core/pod/strategy.go` ToSelectableFields), so pods that merely wait are never sent. A
+pod that is bound, deleted or no longer nominated is told as gone.
+
+RBAC: `list`, `watch` on pods (all namespaces).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from extender.cluster.pods import KnownPods
+from extender.kube.changes import Batch, Gone
+from extender.kube.client import KubeClient
+from extender.kube.fields import integer, mapping, text
+from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+from extender.replay.pod import Pod
+from extender.wire.errors import WireError
+from extender.wire.pods import pod_from_json
+
+SOURCE: Final = Source(path="/api/v1/pods", field_selector="spec.nodeName=,status.nominatedNodeName!=")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NominatedPod:
+    """One unbound pod and the node that is promised to it."""
+
+    pod: Pod
+    priority: int
+    node_name: str
+
+
+class NominatedFeed:
+    """Applies batches to the known pods."""
+
+    def __init__(self, pods: KnownPods, clock: Callable[[], float]) -> None:
+        self._pods, self._clock = pods, clock
+
+    def apply(self, batch: Batch[NominatedPod]) -> None:
+        """Take in what the watch tells. A pod that another watch has shown on a node is nominated no more."""
+        now = self._clock()
+        for change in batch.changes:
+            value = change.value
+            if isinstance(change, Gone):
+                self._pods.nominations.cleared(value.pod.uid, now)
+            elif self._pods.node_of(value.pod.uid) is None:
+                self._pods.nominations.note(value.pod, value.priority, value.node_name, now, watched=True)
+
+
+def decode_nominated(value: Mapping[str, Any]) -> tuple[str, NominatedPod] | None:
+    """The pod under its UID; None for one that is bound, has no nominated node or UID, or cannot be read."""
+    spec, node_name = mapping(value, "spec"), text(mapping(value, "status"), "nominatedNodeName")
+    if not node_name or text(spec, "nodeName"):
+        return None
+    try:
+        pod = pod_from_json(value)
+    except WireError:
+        return None
+    if not pod.uid:
+        return None
+    return pod.uid, NominatedPod(pod=pod, priority=integer(spec, "priority"), node_name=node_name)
+
+
+def watch_nominated(
+    client: KubeClient, deliver: Deliver[NominatedPod], settings: WatchSettings | None = None
+) -> Watch[NominatedPod]:
+    """The watch of nominated pods; not yet started."""
+    return Watch(client, SOURCE, decode=decode_nominated, deliver=deliver, settings=settings)
