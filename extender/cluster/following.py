@@ -16,16 +16,18 @@ Mirrors: kubelet `cm/{cpumanager,memorymanager}` removeStaleState, `cm/deviceman
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations, islice
 from typing import Final
 
 from extender.cluster.ledger import Admit, Ledger, Release, left_before
 from extender.cluster.node import Observation
 from extender.cluster.order import predecessors
-from extender.replay.admission import Outcome, answer, is_indifferent, release_pods, start_pod
-from extender.replay.branches import MAX_REPLAYS, admit_in_all
+from extender.cluster.steps import Steps, held_by
+from extender.replay.admission import Outcome, answer, is_indifferent
+from extender.replay.branches import MAX_REPLAYS, together
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, PodRequest, resolve
+from extender.replay.pod import PodRequest
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Certainty, Provider, Rejected, Verdict
 
@@ -72,19 +74,24 @@ def follow(
     *,
     ghosts: Collection[str] = (),
     doubtful: Collection[str] = (),
+    steps: Steps | None = None,
 ) -> Following:
-    """The states that follow from *reported*. *ghosts*: pods in it that no longer exist; *doubtful*: that may not."""
-    state = _without_what_left(reported, ledger, ghosts)
+    """The states that follow from *reported*. *ghosts*: pods in it that no longer exist; *doubtful*: that may not.
+
+    *steps*: those of earlier calls about the same report; they save work and change nothing.
+    """
+    steps = Steps() if steps is None else steps
+    steps.make_room()
+    state = _without_what_left(reported, ledger, ghosts, steps)
     leaving = ledger.may_be_gone(now) | frozenset(doubtful)
     if not ledger.events and not leaving and not ledger.starting:
         return Following(states=(state,))
-    return _Walk(kubelet, ledger, leaving, now).from_state(state)
+    return _Walk(kubelet, ledger, leaving, now, steps).from_state(state)
 
 
-def _without_what_left(reported: ManagerState, ledger: Ledger, ghosts: Collection[str]) -> ManagerState:
+def _without_what_left(reported: ManagerState, ledger: Ledger, ghosts: Collection[str], steps: Steps) -> ManagerState:
     """Where the walk begins; pods on their way that the report shows in part are taken out, too."""
-    out = {*ledger.left, *ghosts, *(admit.uid for admit in ledger.admits)}
-    return release_pods(reported, sorted(out & reported.pod_uids))
+    return steps.release(reported, {*ledger.left, *ghosts, *(admit.uid for admit in ledger.admits)})
 
 
 def withstands_an_end(
@@ -103,61 +110,39 @@ def withstands_an_end(
     And those that it may overtake as surely as before. Looks at `MAX_ENDS` others at most, as long as that takes no
     more than about *max_admissions* replays. Arguments as of `follow`.
     """
-    start, leaving, replays = _without_what_left(reported, ledger, ghosts), ledger.may_be_gone(now), _Replays()
-    leaving |= frozenset(doubtful)
+    steps = Steps()
+    start, leaving = _without_what_left(reported, ledger, ghosts, steps), ledger.may_be_gone(now) | frozenset(doubtful)
 
     def walk(state: ManagerState, *ended: str) -> Following:
-        return _Walk(kubelet, ledger, leaving.union(ended), now, replays).from_state(state)
+        return _Walk(kubelet, ledger, leaving.union(ended), now, steps).from_state(state)
 
     others = (start.pod_uids | {admit.uid for admit in ledger.admits}) - leaving - ledger.left.keys() - {uid}
     is_alone = all(admit.uid == uid for admit in ledger.admits)  # then an end counts before it only
     refused = frozenset() if is_alone else walk(start).refused
     for other in islice(sorted(others), MAX_ENDS):
-        following = walk(release_pods(start, (other,))) if is_alone else walk(start, other)
+        following = walk(steps.release(start, (other,))) if is_alone else walk(start, other)
         endangered = frozenset({uid}) if following.one_order else following.refused - refused | {uid}
         if not following.complete or following.refused & endangered:
             return False
-        if replays.count >= max_admissions:
+        if steps.admissions >= max_admissions:
             break
     return True
-
-
-class _Replays:
-    """Admissions replayed: several walks from one state have many in common. `count`: states replayed from."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._known: Final[dict[tuple[int, str, int], tuple[ManagerState, tuple[Outcome, ...]]]] = {}
-
-    def admit_in_all(
-        self, kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, max_replays: int
-    ) -> tuple[Outcome, ...]:
-        """As `branches.admit_in_all`; what is known of a state is kept with it, so that its id stays its own."""
-        key = (id(states[0]), request.uid, max_replays)
-        if len(states) == 1 and key in self._known:
-            return self._known[key][1]
-        self.count += len(states)
-        outcomes = admit_in_all(kubelet, states, request, max_replays=max_replays)
-        if len(states) == 1:
-            self._known[key] = states[0], outcomes
-        return outcomes
 
 
 class _Walk:
     """From one state through all that may have happened since."""
 
-    def __init__(
-        self, kubelet: Kubelet, ledger: Ledger, leaving: frozenset[str], now: float, replays: _Replays | None = None
-    ) -> None:
-        requests = {admit.uid: resolve(admit.pod, kubelet.rules) for admit in ledger.admits}
+    def __init__(self, kubelet: Kubelet, ledger: Ledger, leaving: frozenset[str], now: float, steps: Steps) -> None:
+        rules = kubelet.rules
+        requests = {admit.uid: steps.request(admit.pod, rules) for admit in ledger.admits}
         self.kubelet: Final = kubelet
         self.events: Final = ledger.events
         self.requests: Final = {uid: pod for uid, pod in requests.items() if not is_indifferent(kubelet, pod)}
         self.admits: Final = [admit for admit in ledger.admits if admit.uid in self.requests]
         self.released: Final = frozenset(e.uid for e in ledger.events if isinstance(e, Release) and e.due <= now)
         self.leaving: Final = leaving
-        self.replays: Final = replays or _Replays()
-        self.starting: Final = {uid: resolve(pod, kubelet.rules) for uid, pod in ledger.starting.items()}
+        self.steps: Final = steps
+        self.starting: Final = {uid: steps.request(pod, rules) for uid, pod in ledger.starting.items()}
         if kubelet.memory_static:
             self.starting.update(
                 {uid: pod for uid, pod in self.requests.items() if any(c.reusable for c in pod.containers)}
@@ -172,12 +157,13 @@ class _Walk:
     def from_state(self, state: ManagerState) -> Following:
         """Every state that is possible by now."""
         ways: dict[int, tuple[ManagerState, ...]] = {0: (state,)}
-        before = predecessors(self.admits, self.events, self.told_apart)
+        shape_of = partial(self.steps.shape, rules=self.kubelet.rules)
+        before = predecessors(self.admits, self.events, self.told_apart, shape_of)
         for _ in self.admits:
             ways = self._one_more(ways, before)
         (states,) = ways.values()
-        states = tuple(release_pods(state, sorted(self.released)) for state in self._by_now(states, self.leaving))
-        answers = tuple({state.key: state for state in states}.values())
+        states = tuple(self.steps.release(state, self.released) for state in self._by_now(states, self.leaving))
+        answers = tuple({self.steps.number(state): state for state in states}.values())
         self._check(len(answers) <= MAX_STATES)
         return Following(
             states=answers[:MAX_STATES],
@@ -203,7 +189,7 @@ class _Walk:
     def _admit(self, admit: Admit, states: tuple[ManagerState, ...]) -> Iterator[ManagerState]:
         """The states after the pod's admission, and those without it if it may never have been bound."""
         surely = left_before(self.events, admit)
-        states = tuple(release_pods(state, sorted(surely)) for state in states)
+        states = tuple(self.steps.release(state, surely) for state in states)
         states = self._some(self._by_now(states, self.leaving | self.released - surely))
         self._check(len(states) <= self.admissions_left)
         states = states[: max(1, self.admissions_left)]
@@ -219,11 +205,11 @@ class _Walk:
         """The outcomes from all the states; those where other pods hold the same are not taken for one."""
         alike: dict[object, list[ManagerState]] = {}
         for state in states:
-            alike.setdefault(_holdings(state, self.told_apart), []).append(state)
+            alike.setdefault(self.steps.holdings(state, self.told_apart), []).append(state)
         outcomes: list[Outcome] = []
         for group in alike.values():
-            replays = max(len(group), MAX_REPLAYS * len(group) // len(states))
-            outcomes += self.replays.admit_in_all(self.kubelet, tuple(group), request, replays)
+            each = max(len(group), MAX_REPLAYS * len(group) // len(states)) // len(group)
+            outcomes += together([self.steps.admit(self.kubelet, state, request, each) for state in group])
         return tuple(outcomes)
 
     def _by_now(self, states: tuple[ManagerState, ...], leaving: frozenset[str]) -> tuple[ManagerState, ...]:
@@ -232,13 +218,15 @@ class _Walk:
 
         def start(state: ManagerState, uids: Sequence[str]) -> ManagerState:
             for uid in uids:
-                state = start_pod(state, starting[uid])
+                state = self.steps.start(state, starting[uid])
             return state
 
         if starting:
             candidates = [[uid for uid, pod in starting.items() if gives_back(state, pod)] for state in states]
             states = self._maybe(states, candidates, start)
-        return self._maybe(states, [sorted(state.pod_uids & leaving) for state in states], release_pods)
+        if not leaving:
+            return states
+        return self._maybe(states, [sorted(self.steps.uids(state) & leaving) for state in states], self.steps.release)
 
     def _maybe(
         self,
@@ -257,7 +245,8 @@ class _Walk:
 
     def _distinct(self, states: Iterable[ManagerState]) -> tuple[ManagerState, ...]:
         """Without those that neither a later pod nor what is not sure yet can tell apart."""
-        return tuple({(state.key, _holdings(state, self.told_apart)): state for state in states}.values())
+        number, holdings = self.steps.number, self.steps.holdings
+        return tuple({(number(state), holdings(state, self.told_apart)): state for state in states}.values())
 
     def _some(self, states: tuple[ManagerState, ...]) -> tuple[ManagerState, ...]:
         """As many as are followed."""
@@ -292,37 +281,14 @@ def gives_back(state: ManagerState, request: PodRequest) -> bool:
     return held is not None and any(c.reusable and c.name in held for c in request.containers[:-1])
 
 
-def _holdings(state: ManagerState, uids: Collection[str]) -> object:
-    return tuple((uid, _sorted(held_by(state, uid))) for uid in sorted(state.pod_uids.intersection(uids)))
-
-
-def _sorted(held: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((key, repr(value)) for key, value in held.items()))
-
-
-def held_by(state: ManagerState, uid: str) -> Mapping[str, object]:
-    """What a pod holds, by manager and container, devices by kind: equal where no later pod can tell a difference.
-
-    Keys are `cpu/NAME`, `memory/NAME` and `device/NAME/RESOURCE`.
-    """
-    held: dict[str, object] = {f"cpu/{name}": cpus for name, cpus in state.cpu.entries.get(uid, {}).items() if cpus}
-    held |= {f"memory/{name}": blocks for name, blocks in state.memory.entries.get(uid, {}).items()}
-    for name, resources in state.devices.entries.get(uid, {}).items():
-        for resource, ids in resources.items():
-            known = state.devices.devices.get(resource, {})
-            held[f"device/{name}/{resource}"] = sorted(str(known.get(i)) for i in ids)
-    return held
-
-
-def is_over(kubelet: Kubelet, observation: Observation, pod: Pod) -> bool:
+def is_over(kubelet: Kubelet, observation: Observation, request: PodRequest) -> bool:
     """Whether there is nothing to wait for: the report shows all that the kubelet gives the pod, or it gives none."""
-    request = resolve(pod, kubelet.rules)
     if is_indifferent(kubelet, request):
         return True
     state = observation.state
-    if state is None or pod.uid not in state.pod_uids:
+    if state is None or request.uid not in state.pod_uids:
         return False
-    held = held_by(state, pod.uid)
+    held = held_by(state, request.uid)
     return all(key in held for key in _expected(kubelet, state, observation.hidden, request))
 
 

@@ -14,11 +14,12 @@ from functools import partial
 from typing import Final
 
 from extender.cluster import ledger as ledgers
-from extender.cluster.following import Following, follow, gives_back, held_by, is_over, withstands_an_end
+from extender.cluster.following import Following, follow, gives_back, is_over, withstands_an_end
 from extender.cluster.ledger import EMPTY, Ledger, Release
 from extender.cluster.node import Observation
+from extender.cluster.steps import Steps, held_by
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, resolve
+from extender.replay.pod import Pod
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Verdict
 
@@ -72,11 +73,32 @@ class Patience:
     absence: float = 120.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """All that `follow` is called with: values, so that the call can wait until somebody needs its result."""
+
+    kubelet: Kubelet
+    state: ManagerState
+    ledger: Ledger
+    now: float
+    ghosts: frozenset[str]
+    doubtful: frozenset[str]
+
+
 @dataclass(slots=True)
 class _OnNode:
+    """`question`: what follows now; `following` is the result for `answered`, which may be an earlier question.
+
+    `steps` and `over` belong to the state of `question`: whether each admission is over, by UID.
+    """
+
     ledger: Ledger = EMPTY
+    question: _Question | None = None
+    answered: _Question | None = None
     following: Following | None = None
     kubelet: Kubelet | None = None
+    steps: Steps = field(default_factory=Steps)
+    over: dict[str, bool] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
     unknown_since: dict[str, float] = field(default_factory=dict)
@@ -114,29 +136,30 @@ class InFlight:
 
     def is_safe(self, name: str, refused_before: frozenset[str]) -> bool:
         """Whether every pod on its way to the node is still surely admitted, but for those that were not before."""
-        node = self._nodes.get(name)
-        if node is None or node.following is None or node.following.one_order:
+        following = self._following(name)
+        if following is None or following.one_order:
             return True
-        return node.following.complete and node.following.refused <= refused_before
+        return following.complete and following.refused <= refused_before
 
     def refused(self, name: str) -> frozenset[str]:
         """Pods on their way to the node that its kubelet may refuse."""
-        node = self._nodes.get(name)
-        return frozenset() if node is None or node.following is None else node.following.refused
+        following = self._following(name)
+        return frozenset() if following is None else following.refused
 
     def is_admitted(self, name: str, uid: str) -> bool:
         """Whether all that the replay says of a pod on its way is that it is admitted."""
-        node = self._nodes.get(name)
-        if node is None or node.following is None or uid not in node.following.verdicts:
+        following = self._following(name)
+        if following is None or uid not in following.verdicts:
             return True
-        return node.following.complete and uid not in node.following.refused
+        return following.complete and uid not in following.refused
 
     def withstands_an_end(
         self, observation: Observation, uid: str, now: float, max_admissions: int
     ) -> Callable[[], bool] | None:
         """See `following.withstands_an_end`; None where the replay says nothing of the pod. Any thread may call it."""
-        node, kubelet, state = self._nodes.get(observation.node_name), observation.kubelet, observation.state
-        if node is None or node.following is None or uid not in node.following.verdicts:
+        name, kubelet, state = observation.node_name, observation.kubelet, observation.state
+        node, following = self._nodes.get(name), self._following(name)
+        if node is None or following is None or uid not in following.verdicts:
             return None
         if kubelet is None or state is None:
             return None
@@ -197,22 +220,50 @@ class InFlight:
             names.add(heapq.heappop(self._due)[1])
         return names
 
-    def follow(self, observation: Observation, heard_at: float, now: float) -> Following | None:
-        """What follows for the node from its report; None if the report is not enough for any verdict."""
+    def update(self, observation: Observation, heard_at: float, now: float) -> None:
+        """Bring the ledger and the report together. Cheap: what follows from them is left to `follow`."""
         kubelet, state, name = observation.kubelet, observation.state, observation.node_name
         if kubelet is None or state is None:
-            return None
+            return
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = _OnNode()
-        self._reconcile(name, node, observation, kubelet, state, heard_at, now)
+        steps = node.steps
+        if node.question is None or node.question.state is not state:
+            steps, node.over = Steps(), {}
+        self._reconcile(name, node, observation, kubelet, state, heard_at, now, steps)
         node.ghosts, node.doubtful = self._unknown(name, node, observation, state, now)
-        following = follow(kubelet, state, node.ledger, now, ghosts=node.ghosts, doubtful=node.doubtful)
-        node.following, node.kubelet = following, kubelet
+        node.kubelet, node.steps = kubelet, steps
+        node.question = _Question(
+            kubelet=kubelet, state=state, ledger=node.ledger, now=now, ghosts=node.ghosts, doubtful=node.doubtful
+        )
         due = node.ledger.next_due(now, self._patience.assume)
         if due is not None:
             heapq.heappush(self._due, (max(due, now + 0.001), name))
-        return following
+
+    def follow(self, observation: Observation) -> Following | None:
+        """What follows for the node, as of the last `update`; None if the report is not enough for any verdict."""
+        if observation.kubelet is None or observation.state is None:
+            return None
+        return self._following(observation.node_name)
+
+    def _following(self, name: str) -> Following | None:
+        node = self._nodes.get(name)
+        if node is None or node.question is None:
+            return None
+        asked = node.question
+        if node.answered is not asked:
+            node.following = follow(
+                asked.kubelet,
+                asked.state,
+                asked.ledger,
+                asked.now,
+                ghosts=asked.ghosts,
+                doubtful=asked.doubtful,
+                steps=node.steps,
+            )
+            node.answered = asked
+        return node.following
 
     def _reconcile(
         self,
@@ -223,10 +274,14 @@ class InFlight:
         state: ManagerState,
         heard_at: float,
         now: float,
+        steps: Steps,
     ) -> None:
         """Take out of the ledger what the report or the time has settled."""
         admits = node.ledger.admits
-        shown = {a.uid for a in admits if is_over(kubelet, observation, a.pod)}
+        for admit in admits:
+            if admit.uid not in node.over:
+                node.over[admit.uid] = is_over(kubelet, observation, steps.request(admit.pod, kubelet.rules))
+        shown = {a.uid for a in admits if node.over[a.uid]}
         shown |= ledgers.absent(node.ledger, heard_at, absence_seconds=self._patience.absence)
         gone = {e.uid for e in node.ledger.events if isinstance(e, Release) and e.due <= now}
         for admit in admits:
@@ -244,7 +299,9 @@ class InFlight:
         starting = {
             uid: pod
             for uid, pod in starting.items()
-            if uid not in node.ledger.left and kubelet.memory_static and gives_back(state, resolve(pod, kubelet.rules))
+            if uid not in node.ledger.left
+            and kubelet.memory_static
+            and gives_back(state, steps.request(pod, kubelet.rules))
         }
         node.ledger = ledgers.start(node.ledger, starting)
         node.told &= {a.uid for a in node.ledger.admits}
@@ -285,11 +342,12 @@ class InFlight:
     def _settle(self, name: str, uid: str, fate: Fate, *, state: ManagerState | None = None, reason: str = "") -> None:
         """Tell the fate of a pod of which something was foretold; later calls for it find nothing to tell."""
         node = self._nodes.get(name)
-        if node is None or node.following is None or node.kubelet is None:
+        admit = None if node is None else node.ledger.find(uid)
+        if node is None or admit is None or node.kubelet is None or uid in node.told:
             return
-        verdicts = node.following.verdicts.get(uid)
-        admit = node.ledger.find(uid)
-        if verdicts is None or admit is None or uid in node.told:
+        following = self._following(name)
+        verdicts = None if following is None else following.verdicts.get(uid)
+        if verdicts is None:
             return
         node.told.add(uid)
         self._settled(

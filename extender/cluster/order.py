@@ -12,21 +12,30 @@ Laws of this file
 Mirrors: kubelet `kubelet.go` HandlePodAdditions, `config/config.go` podStorage.merge; the same from 1.27 on.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import combinations
 
 from extender.cluster.ledger import Admit, Event, Release
+from extender.replay.pod import Pod
 
 
-def predecessors(admits: Sequence[Admit], events: Sequence[Event], told_apart: Collection[str]) -> list[int]:
+def predecessors(
+    admits: Sequence[Admit],
+    events: Sequence[Event],
+    told_apart: Collection[str],
+    shape_of: Callable[[Pod], object] = lambda pod: pod.shape,
+) -> list[int]:
     """For each of *admits* the bits of those that are taken to have been met before it: together, every outcome.
 
     *admits* are some of *events*, both in the ledger's order; *told_apart*: UIDs of pods that are more than a shape.
     """
+    if len(admits) < 2:
+        return [0] * len(admits)
     surely = _surely_before(admits, events)
     before = list(surely)
+    shapes = [shape_of(admit.pod) for admit in admits]
     for (i, first), (j, second) in combinations(enumerate(admits), 2):
-        is_alike = first.pod.shape == second.pod.shape and not (first.unsure or second.unsure)
+        is_alike = not (first.unsure or second.unsure) and shapes[i] == shapes[j]
         if is_alike and not {first.uid, second.uid} & set(told_apart) and _may_swap_names(i, j, surely):
             before[j] |= 1 << i
     return before

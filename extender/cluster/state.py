@@ -4,8 +4,8 @@ Laws of this file
 - Synchronous and without locks: only the event loop's thread calls it, so every picture taken of it is consistent.
 - No clock: the time of each call is an argument, in seconds of one monotonic clock.
 - An older report never replaces a newer one; a report that is refused changes nothing.
-- What the next pod would meet follows from the report and the node's ledger alone (`following`), and is computed when
-  one of them changes: after a binding only that node is of another class.
+- What the next pod would meet follows from the report and the node's ledger alone (`following`). It is computed when
+  somebody looks at the node after one of them has changed, and is the same as if it were computed at every change.
 - `_class_of` always mirrors `_nodes`: verbs look at classes, never at records.
 """
 
@@ -79,17 +79,21 @@ class ClusterState:
         self._existing: frozenset[str] | None = None
         self._versions: dict[str, str] = {}
         self._batched: set[str] | None = None
+        self._unfiled: dict[str, None] = {}
+        """Nodes of which something has changed since they were filed under their class."""
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def __iter__(self) -> Iterator[NodeRecord]:
         """Every node, in no particular order."""
+        self._file_all()
         return iter(self._nodes.values())
 
     @property
     def class_count(self) -> int:
         """How many different nodes there are, as far as verdicts go."""
+        self._file_all()
         return len(self._classes)
 
     @property
@@ -99,16 +103,23 @@ class ClusterState:
 
     def get(self, name: str) -> NodeRecord | None:
         """What is known of one node; None if no report of it is held."""
+        self._file(name)
         return self._nodes.get(name)
+
+    def _filed(self, name: str) -> NodeRecord:
+        self._file(name)
+        return self._nodes[name]
 
     def classes_of(self, names: Iterable[str], now: float) -> list[NodeClass]:
         """The class of each name, in order; `UNKNOWN` or `AWAITED` for names never reported."""
         self.expire(now)
+        self._file_all()
         return [self._class_of[name] for name in names]
 
     def picture(self, now: float) -> Picture:
         """The class of every node. Cost: a copy, if one of them is of another class than in the last picture."""
         self.expire(now)
+        self._file_all()
         return self._class_of.picture()
 
     def changed_since(self, moment: int) -> Sequence[str] | None:
@@ -205,7 +216,7 @@ class ClusterState:
 
     @contextmanager
     def batch(self, now: float) -> Iterator[None]:
-        """Compute the states of changed nodes once, at the end. Nothing may look at them before."""
+        """Bring ledgers and reports of changed nodes together once, at the end. Nothing may look at them before."""
         self._batched = set()
         try:
             yield
@@ -306,6 +317,7 @@ class ClusterState:
         self._in_flight.drop(name)
         self._distrusted.discard(name)
         self._fresh.pop(name, None)
+        self._unfiled.pop(name, None)
         if self._nodes.pop(name, None) is not None:
             self._classes.drop(self._class_of.remove(name))
 
@@ -329,7 +341,7 @@ class ClusterState:
         if (name in self._distrusted) is not distrusted:
             (self._distrusted.add if distrusted else self._distrusted.discard)(name)
             self._again(name, now)
-        return self._nodes[name]
+        return self._filed(name)
 
     def expire(self, now: float) -> None:
         """Take note of what time has changed. Cost: one step for each node for which it has."""
@@ -344,7 +356,7 @@ class ClusterState:
             if now - record.heard_at <= self._stale_after:
                 return
             del self._fresh[name]
-            self._settle(record, now)
+            self._update(record, now)
 
     def is_stale(self, record: NodeRecord) -> bool:
         """Whether the node was not heard of for too long, as of the last `expire`."""
@@ -363,16 +375,18 @@ class ClusterState:
             past_boots=past_boots,
         )
         self._renew(observation.node_name)
-        return self._settle(record, now)
+        self._update(record, now)
+        return self._filed(observation.node_name)
 
     def _touch(self, held: NodeRecord, now: float) -> NodeRecord:
         record = replace(held, heard_at=now)
         was_stale = self.is_stale(held)
         self._renew(held.name)
         if was_stale or self._in_flight.ledger(held.name).events:
-            return self._settle(record, now)
-        self._nodes[held.name] = record
-        return record
+            self._update(record, now)
+        else:
+            self._nodes[held.name] = record
+        return self._filed(held.name)
 
     def _renew(self, name: str) -> None:
         self._fresh.pop(name, None)
@@ -384,12 +398,27 @@ class ClusterState:
             return
         record = self._nodes.get(name)
         if record is not None:
-            self._settle(record, now)
+            self._update(record, now)
 
-    def _settle(self, record: NodeRecord, now: float) -> NodeRecord:
-        """File the record under its class; the class it was filed under before loses a holder."""
-        observation, name = record.observation, record.name
-        following = self._in_flight.follow(observation, record.heard_at, now)
+    def _update(self, record: NodeRecord, now: float) -> None:
+        """Something of the node has changed: what follows is computed when somebody looks at it."""
+        self._in_flight.update(record.observation, record.heard_at, now)
+        self._nodes[record.name] = record
+        self._unfiled[record.name] = None
+
+    def _file_all(self) -> None:
+        """File every node that has changed: the picture is whole then."""
+        while self._unfiled:
+            self._file(next(iter(self._unfiled)))
+
+    def _file(self, name: str) -> None:
+        """File the node under its class, if it has changed; the class it was filed under before loses a holder."""
+        if name not in self._unfiled:
+            return
+        del self._unfiled[name]
+        record = self._nodes[name]
+        observation = record.observation
+        following = self._in_flight.follow(observation)
         node_class = self._classes.hold(
             observation.kubelet,
             None if following is None else following.states[0],
@@ -403,15 +432,13 @@ class ClusterState:
         before = self._class_of.put(name, node_class)
         if before is not None:
             self._classes.drop(before)
-        record = replace(
+        self._nodes[name] = replace(
             record,
             node_class=node_class,
             observation=replace(observation, kubelet=node_class.kubelet),
             state=None if following is None else following.states[0],
             others=() if following is None else following.states[1:],
         )
-        self._nodes[name] = record
-        return record
 
 
 def _is_same(held: Observation, observation: Observation) -> bool:

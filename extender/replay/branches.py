@@ -9,6 +9,7 @@ Laws:
 - One budget for all states. When it is used up, that is the only outcome.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -40,10 +41,25 @@ def admit_in_all(
     outcome is one that says so.
     """
     budget = budget or for_replays(max_replays)
+    each = max(1, max_replays // len(states))
+    admissions: list[Outcome] = []
+    for state in states:
+        admissions.append(admit(kubelet, state, request, max_replays=each, budget=budget))
+        if is_given_up(admissions[-1].verdict):
+            break
+    return together(admissions)
+
+
+def together(admissions: Sequence[Outcome]) -> tuple[Outcome, ...]:
+    """The distinct outcomes of admissions of one pod from several states; at least one, at most MAX_STATES.
+
+    One that was given up is the only outcome.
+    """
+    if len(admissions) == 1 and not admissions[0].alternatives and admissions[0].complete:
+        return (admissions[0],)
     found: dict[object, Outcome] = {}
     complete = True
-    for state in states:
-        first = admit(kubelet, state, request, max_replays=max(1, max_replays // len(states)), budget=budget)
+    for first in admissions:
         if is_given_up(first.verdict):
             return (first,)
         complete = complete and first.complete

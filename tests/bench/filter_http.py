@@ -71,9 +71,16 @@ def distinct_states() -> list[SampleNode]:
 @contextmanager
 def server() -> Iterator[int]:
     """A server in a process of its own; gives its port."""
+    with served("tests.bench.server") as (port, _):
+        yield port
+
+
+@contextmanager
+def served(module: str, *arguments: str) -> Iterator[tuple[int, int]]:
+    """`python -m MODULE PORT ARGUMENTS…`; gives port and process id once it listens."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
-    process = subprocess.Popen([sys.executable, "-m", "tests.bench.server", str(port)])
+    process = subprocess.Popen([sys.executable, "-m", module, str(port), *arguments])
     try:
         deadline = time.monotonic() + SERVER_START_SECONDS
         while True:
@@ -84,7 +91,7 @@ def server() -> Iterator[int]:
                 if time.monotonic() > deadline or process.poll() is not None:
                     raise
                 time.sleep(0.05)
-        yield port
+        yield port, process.pid
     finally:
         process.terminate()
         process.wait()

@@ -1,5 +1,10 @@
-"""The extender with an echo route before it: `python -m tests.bench.server PORT`."""
+"""The extender with an echo route before it: `python -m tests.bench.server PORT [PSTATS]`.
 
+With PSTATS the event loop's thread is profiled from SIGUSR1 on, and what was found is written there at the end.
+"""
+
+import cProfile
+import signal
 import sys
 
 import orjson
@@ -40,5 +45,17 @@ async def _echo(scope: Scope, receive: Receive, send: Send) -> None:
     await Response(orjson.dumps(reply), media_type="application/json")(scope, receive, send)
 
 
+def _profiled(port: int, path: str) -> None:
+    profile = cProfile.Profile()
+    signal.signal(signal.SIGTERM, lambda *_: None)  # the server raises it once more when it has stopped
+    signal.signal(signal.SIGUSR1, lambda *_: profile.enable())
+    main(port)
+    profile.disable()
+    profile.dump_stats(path)
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    if len(sys.argv) == 2:
+        main(int(sys.argv[1]))
+    else:
+        _profiled(int(sys.argv[1]), sys.argv[2])

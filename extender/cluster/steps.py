@@ -1,0 +1,124 @@
+"""Single steps of the replay, each done once: what one node's walks have in common.
+
+Laws of this file
+- A step is a pure function of a state and of what happens in it. Its result is kept under the ids of its arguments, and
+  they are kept with it, so that no other object can take their ids.
+- Steps that are done again give the very same objects. A walk that begins like an earlier one therefore finds all that
+  they share: one event more costs one step more.
+- Bounded: `MAX_STEPS` results, then all are forgotten at the next walk. Not for several threads.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import Any, Final, TypeVar
+
+from extender.replay import budget
+from extender.replay.admission import Outcome, admit, release_pods, start_pod
+from extender.replay.budget import Budget
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import Pod, PodRequest, resolve
+from extender.replay.rules import Rules
+from extender.replay.state import ManagerState
+
+T = TypeVar("T")
+MAX_STEPS: Final = 4096
+"""Results kept for one node. A walk over a few pods makes a few dozen."""
+STEPS_A_REPLAY: Final = budget.MAX_STEPS // budget.REPLAYS
+"""Steps of the replay's budget for each replay that an admission may take: states that share replays share steps."""
+
+
+class Steps:
+    """The steps of one kubelet. `admissions`: how many were replayed; those found are not counted."""
+
+    def __init__(self) -> None:
+        self.admissions = 0
+        self._known: Final[dict[tuple[int, Hashable], tuple[object, Any]]] = {}
+        self._requests: Final[dict[str, tuple[Pod, Rules, PodRequest]]] = {}
+        self._numbers: Final[dict[object, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def make_room(self) -> None:
+        """Forget everything if it is too much; called between walks."""
+        if len(self._known) > MAX_STEPS:
+            for known in (self._known, self._requests, self._numbers):
+                known.clear()
+
+    def request(self, pod: Pod, rules: Rules) -> PodRequest:
+        """As `pod.resolve`; the very same one for the same pod."""
+        known = self._requests.get(pod.uid)
+        if known is None or known[0] is not pod or known[1] is not rules:
+            known = self._requests[pod.uid] = pod, rules, resolve(pod, rules)
+        return known[2]
+
+    def admit(self, kubelet: Kubelet, state: ManagerState, pod: PodRequest, max_replays: int) -> Outcome:
+        """As `admission.admit`."""
+        key = id(state), ("admit", id(pod), max_replays)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = (state, pod), self._admit(kubelet, state, pod, max_replays)
+        outcome: Outcome = found[1]
+        return outcome
+
+    def _admit(self, kubelet: Kubelet, state: ManagerState, pod: PodRequest, max_replays: int) -> Outcome:
+        self.admissions += 1
+        return admit(kubelet, state, pod, max_replays=max_replays, budget=Budget(STEPS_A_REPLAY * max_replays))
+
+    def release(self, state: ManagerState, uids: Collection[str]) -> ManagerState:
+        """The state after these pods are gone; the very same one if it has none of them."""
+        held = self.uids(state).intersection(uids)
+        if not held:
+            return state
+        return self._once(state, ("release", held), lambda: release_pods(state, sorted(held)))
+
+    def start(self, state: ManagerState, pod: PodRequest) -> ManagerState:
+        """As `admission.start_pod`."""
+        return self._once(
+            state, ("start", pod.uid, tuple(c.name for c in pod.containers)), lambda: start_pod(state, pod)
+        )
+
+    def uids(self, state: ManagerState) -> frozenset[str]:
+        """The pods that hold anything."""
+        return self._once(state, "uids", lambda: state.pod_uids)
+
+    def number(self, state: ManagerState) -> int:
+        """A number that stands for the state's key: equal for states that answer a new pod alike."""
+        return self._once(state, "number", lambda: self._numbers.setdefault(state.key, len(self._numbers)))
+
+    def shape(self, pod: Pod, rules: Rules) -> object:
+        """As `Pod.shape`."""
+        return self._once(self.request(pod, rules), "shape", lambda: pod.shape)
+
+    def holdings(self, state: ManagerState, uids: frozenset[str]) -> object:
+        """What each of these pods holds, in a form that can be compared."""
+        holders = self.uids(state) & uids
+        return tuple((uid, self._holding(state, uid)) for uid in sorted(holders)) if holders else ()
+
+    def _holding(self, state: ManagerState, uid: str) -> object:
+        return self._once(state, ("holding", uid), lambda: _sorted(held_by(state, uid)))
+
+    def _once(self, of: object, what: Hashable, work: Callable[[], T]) -> T:
+        key = id(of), what
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = of, work()
+        result: T = found[1]
+        return result
+
+
+def _sorted(held: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((key, repr(value)) for key, value in held.items()))
+
+
+def held_by(state: ManagerState, uid: str) -> Mapping[str, object]:
+    """What a pod holds, by manager and container, devices by kind: equal where no later pod can tell a difference.
+
+    Keys are `cpu/NAME`, `memory/NAME` and `device/NAME/RESOURCE`.
+    """
+    held: dict[str, object] = {f"cpu/{name}": cpus for name, cpus in state.cpu.entries.get(uid, {}).items() if cpus}
+    held |= {f"memory/{name}": blocks for name, blocks in state.memory.entries.get(uid, {}).items()}
+    for name, resources in state.devices.entries.get(uid, {}).items():
+        for resource, ids in resources.items():
+            known = state.devices.devices.get(resource, {})
+            held[f"device/{name}/{resource}"] = sorted(str(known.get(i)) for i in ids)
+    return held
