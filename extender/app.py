@@ -25,6 +25,7 @@ from extender.api.scheduling import scheduling_router
 from extender.api.service import Service
 from extender.api.what_if import what_if_router
 from extender.cluster.in_flight import Patience, Settled
+from extender.cluster.node import NodeRecord
 from extender.cluster.pods import KnownPods
 from extender.cluster.state import ClusterState
 from extender.duties import on_duty
@@ -33,6 +34,8 @@ from extender.kube.running import WatchedPods
 from extender.kube.surroundings import WatchedSurroundings
 from extender.live import connected
 from extender.metrics import Metrics
+from extender.runtime.frames import WorkerSettings
+from extender.runtime.questions import AskedQuestions, QuestionLimits
 from extender.settings import Settings
 from extender.verbs.audit import Audit
 from extender.verbs.judge import make_judge
@@ -81,14 +84,16 @@ def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic
 
 def make_app(service: Service) -> FastAPI:
     """The HTTP face of a service. `/docs` brings its own scripts, so that it works with no internet."""
+    questions = make_questions(service)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        if not service.settings.watches:
-            yield
-            return
-        async with connected(service), on_duty(service):
-            yield
+        async with questions.open():
+            if not service.settings.watches:
+                yield
+                return
+            async with connected(service), on_duty(service):
+                yield
 
     app = FastAPIOffline(
         title=DISTRIBUTION,
@@ -107,18 +112,47 @@ def make_app(service: Service) -> FastAPI:
         preempting_router,
         reports_router,
         nodes_router,
-        what_if_router,
-        capacity_router,
-        decisions_router,
         audit_router,
         ops_router,
     ):
         app.include_router(make_router(service))
+    for make_question_router in (what_if_router, capacity_router, decisions_router):
+        app.include_router(make_question_router(service, questions))
     app.include_router(page_router())
     problems.install(app)
     openapi.install(app)
     guard(app, service)
     return app
+
+
+def make_questions(service: Service) -> AskedQuestions:
+    """What answers people's questions, apart from the scheduler's verbs."""
+    settings = service.settings
+
+    def records() -> list[NodeRecord]:
+        service.cluster.expire(service.clock())
+        return list(service.cluster)
+
+    return AskedQuestions(
+        QuestionLimits(
+            workers=settings.question_workers,
+            max_waiting=settings.max_waiting_questions,
+            wait_seconds=settings.question_wait_seconds * settings.question_share,
+            seconds=settings.question_seconds * settings.question_share,
+        ),
+        WorkerSettings(
+            strategy=settings.strategy,
+            resource_weights=settings.resource_weights,
+            doubts=settings.doubts,
+            log_level=settings.log_level,
+            log_format=settings.log_format,
+            max_bytes=settings.max_question_bytes,
+        ),
+        records=records,
+        look_up=service.surroundings,
+        judge=service.judge,
+        metrics=service.metrics,
+    )
 
 
 def set_up_collector() -> None:

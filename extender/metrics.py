@@ -45,6 +45,7 @@ class Metrics:
         self._callers()
         self._transport()
         self._duties()
+        self._questions()
         self.verb_series: Final = Series(self.verb_seconds)
         self.phase_series: Final = Series(self.phase_seconds)
         self.candidate_series: Final = Series(self.candidates)
@@ -191,6 +192,28 @@ class Metrics:
             "wake_ups",
             "Nodes on which a refused pod would fit now: `touched` to wake it, `limited`, or `failed`.",
             ("outcome",),
+        )
+
+    def _questions(self) -> None:
+        self.questions_now = self._gauge(
+            "questions_now", "People's questions now: `working` in a worker, or `waiting` for one.", ("state",)
+        )
+        self.questions = self._counter(
+            "questions",
+            "People's questions by how they ended: `answered`; `invalid`: not understood, or about a node that is not "
+            "held; `time_limit`; `memory_limit`; `client_left`; `refused`: too many waited; `queue_time`: no worker "
+            "was free in time; `worker_died`; `failed`: a defect.",
+            ("kind", "outcome"),
+        )
+        self.question_seconds = self._add(
+            Histogram(
+                "numa_extender_question_seconds",
+                "Time from a whole question to the end of its answer, waiting included.",
+                ("kind",),
+                registry=self.registry,
+                buckets=(*_SECONDS[4:], 10.0, 30.0, 60.0),
+            ),
+            ("kind",),
         )
 
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:

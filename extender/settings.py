@@ -13,6 +13,7 @@ from pydantic_settings import SettingsConfigDict
 
 from extender.duty_settings import DutySettings
 from extender.live_settings import LiveSettings
+from extender.question_settings import QuestionSettings
 from extender.security_settings import SecuritySettings
 from extender.verbs.judge import Doubts, Treatment
 from extender.verbs.strategies import STRATEGIES
@@ -22,11 +23,13 @@ PREFIX: Final = "NUMA_EXTENDER_"
 _SERVICE_LINK: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP|SCTP)")
 """In the variables that the kubelet makes for Services (`enableServiceLinks`); they are nobody's setting."""
 MIB = 1 << 20
+ANSWER_SHARE = 0.9
+"""Of `answer_seconds`, for a question to wait and be answered; the rest is for the client to read the answer."""
 BINDING_SHARE = 0.4
 """Of `lease_seconds`, for one binding: what a leader still has (2/3) when the last renewal took place two looks ago."""
 
 
-class Settings(SecuritySettings, LiveSettings, DutySettings):
+class Settings(SecuritySettings, LiveSettings, DutySettings, QuestionSettings):
     """How one extender runs."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore")
@@ -117,6 +120,14 @@ class Settings(SecuritySettings, LiveSettings, DutySettings):
         if self.lease == "off":
             return self.bind_seconds
         return min(self.bind_seconds, self.lease_seconds * BINDING_SHARE)
+
+    @property
+    def question_share(self) -> float:
+        """What a question gets of `question_seconds` and `question_wait_seconds`, so that both fit in an answer.
+
+        Else the connection would be closed before the question could be answered with what limits it.
+        """
+        return min(1.0, ANSWER_SHARE * self.answer_seconds / (self.question_seconds + self.question_wait_seconds))
 
     @field_validator("strategy")
     @classmethod

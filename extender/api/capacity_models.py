@@ -1,33 +1,11 @@
-"""POST /v1/capacity and POST /v1/plan: the questions and the answers."""
+"""POST /v1/capacity and POST /v1/plan: the answers. The questions are in `extender.questions.requests`."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from extender.api.models import Answer, ContainerPlacement
-from extender.api.what_if_models import MAX_HYPOTHETICAL, NodeNames
 from extender.replay.verdict import Certainty
-from extender.wire.questions import HypotheticalNode, Question, Workload
-
-MAX_MIX = 64
-MAX_COPIES = 10_000
-MAX_PLANNED_PODS = 10_000
-
-
-class CapacityRequest(Question):
-    """How many fit? One pod, or a mix of pods taken in turn."""
-
-    pods: Annotated[
-        list[Workload], Field(description="One pod, or a mix that is taken in turn.", min_length=1, max_length=MAX_MIX)
-    ]
-    nodes: NodeNames = None
-    hypothetical: Annotated[
-        list[HypotheticalNode],
-        Field(description="Nodes that are not there, counted as well.", max_length=MAX_HYPOTHETICAL),
-    ] = []
-    max_copies: Annotated[int, Field(ge=1, le=MAX_COPIES, description="Stop counting on a node at this many pods.")] = (
-        1000
-    )
 
 
 class Limit(Answer):
@@ -86,30 +64,6 @@ class CapacityReply(Answer):
 
     summary: Annotated[CapacitySummary, Field(description="Over all nodes.")]
     nodes: Annotated[list[NodeCapacity], Field(description="In the order asked; all nodes: by name.")]
-
-
-class PlannedWorkload(Question):
-    """Pods of one template in a plan."""
-
-    pod: Workload
-    copies: Annotated[
-        int | None,
-        Field(ge=0, le=MAX_PLANNED_PODS, description="Null: as many replicas as the document asks for."),
-    ] = None
-
-
-class PlanRequest(Question):
-    """Pods in the order in which they come."""
-
-    pods: Annotated[
-        list[PlannedWorkload],
-        Field(description="In the order in which they come.", min_length=1, max_length=MAX_PLANNED_PODS),
-    ]
-    nodes: NodeNames = None
-    hypothetical: Annotated[
-        list[HypotheticalNode],
-        Field(description="Nodes that are not there, used as well.", max_length=MAX_HYPOTHETICAL),
-    ] = []
 
 
 class PlannedPod(Answer):

@@ -2,22 +2,19 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Final
 
 import orjson
-from fastapi import APIRouter, HTTPException, Path, Query, Response
+from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 
 from extender.api.decision_models import DecisionIndex, PodDecision
 from extender.api.problems import documented
+from extender.api.questions import PROBLEMS, whole_answer
 from extender.api.service import Service
-from extender.replay.admission import admit
-from extender.replay.pod import resolve
+from extender.questions.question import Asked, Kind, PastCall, Questions
 from extender.verbs.decisions import Call, certainties
-from extender.verbs.memo import NOBODY
 from extender.verbs.refusals import Refusal
-from extender.wire.verdicts import explained_to_json
 
 MAX_SHOWN: Final = 10
 _FIRST_POD: Final = {
@@ -26,7 +23,7 @@ _FIRST_POD: Final = {
 Json = dict[str, object]
 
 
-def decisions_router(service: Service) -> APIRouter:
+def decisions_router(service: Service, questions: Questions) -> APIRouter:
     """GET /v1/decisions, GET /v1/pods/UID/decision."""
     router = APIRouter(prefix="/v1", tags=["decisions"])
 
@@ -56,10 +53,11 @@ def decisions_router(service: Service) -> APIRouter:
         summary="Why a pod was offered the nodes that it was",
         responses={
             200: {"model": PodDecision},
-            **documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
+            **PROBLEMS,
         },
     )
     async def get_decision(
+        request: Request,
         uid: Annotated[str, Path(description="The pod's UID.", max_length=253)],
         node: Annotated[
             str, Query(max_length=253, description="Tell this candidate in full, as it was at that moment.")
@@ -72,6 +70,9 @@ def decisions_router(service: Service) -> APIRouter:
         told = await asyncio.to_thread(_node, calls, node) if node else None
         if node and told is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"{node[:253]!r} was no candidate of the calls remembered")
+        if told is not None and (past := _past_call(calls, node)) is not None:
+            verdict = await whole_answer(request, questions, Asked(kind=Kind.PAST, past=past))
+            told["verdict"] = orjson.loads(verdict)
         decision = await asyncio.to_thread(_decision, calls, service.clock())
         return Response(orjson.dumps({**decision, "node": told}), media_type="application/json")
 
@@ -131,7 +132,13 @@ def _node(calls: Sequence[Call], name: str) -> Json | None:
     told["certainty"] = judgement.certainty.value
     if judgement.refusal is not None:
         told |= {"passed": False, "reason": judgement.refusal.text}
-    if node_class.kubelet is not None and node_class.state is not None:
-        request = resolve(replace(call.pod, uid=NOBODY), node_class.kubelet.rules)
-        told["verdict"] = explained_to_json(admit(node_class.kubelet, node_class.state, request).verdict)
     return told
+
+
+def _past_call(calls: Sequence[Call], name: str) -> PastCall | None:
+    """The pod and the candidate at that moment; None if nothing was judged."""
+    call = next(each for each in calls if name in each.names)
+    node_class = call.class_of(name)
+    if node_class is None or node_class.kubelet is None or node_class.state is None:
+        return None
+    return PastCall(node_class.kubelet, node_class.state, call.pod)

@@ -7,9 +7,9 @@ import orjson
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from extender.api.capacity_models import CapacityRequest, PlanEnd, PlannedPod, PlanRequest
-from extender.api.problems import ProblemDetails
-from extender.api.what_if_models import WhatIfRequest
+from extender.api.capacity_models import PlanEnd, PlannedPod
+from extender.api.problems import ProblemDetails, StreamProblem
+from extender.questions.requests import CapacityRequest, PlanRequest, WhatIfRequest
 from extender.wire.binding import BINDING_ARGS
 from extender.wire.preemption import ExtenderPreemptionArgs
 from extender.wire.reports import HEARTBEAT, REPORT
@@ -46,6 +46,7 @@ BODIES: Final[dict[str, TypeAdapter[Any]]] = {
     "PlannedPod": TypeAdapter(PlannedPod),
     "PlanEnd": TypeAdapter(PlanEnd),
     "ProblemDetails": TypeAdapter(ProblemDetails),
+    "StreamProblem": TypeAdapter(StreamProblem),
 }
 """Schemas that routes name in `openapi_extra` and `responses`."""
 _EXAMPLES: Final[dict[str, object]] = {

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from extender.api.bodies import BodyTooLargeError, EncodingError
 from extender.cluster.state import ClusterFullError, OutdatedError, UnknownNodeError
+from extender.questions.question import BusyError, OutOfMemoryError, OutOfTimeError, QuestionError, WorkerDiedError
 from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError
 
@@ -30,10 +31,28 @@ class ProblemDetails(BaseModel):
     ] = None
 
 
+class StreamProblem(BaseModel):
+    """The last line of an answer in lines that broke off."""
+
+    problem: ProblemDetails
+
+
 def problem(status: HTTPStatus, detail: str, field: str | None = None) -> Response:
     """One problem as a response."""
     document = ProblemDetails(title=status.phrase, status=status.value, detail=detail, field=field or None)
     return Response(orjson.dumps(document.model_dump()), status_code=status, media_type=MEDIA_TYPE)
+
+
+def question_problem(error: QuestionError) -> ProblemDetails:
+    """Why a question got no answer, or only the part that was sent before."""
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    if isinstance(error, BusyError):
+        status = HTTPStatus.TOO_MANY_REQUESTS if error.refused else HTTPStatus.SERVICE_UNAVAILABLE
+    elif isinstance(error, OutOfTimeError):
+        status = HTTPStatus.GATEWAY_TIMEOUT
+    elif isinstance(error, OutOfMemoryError | WorkerDiedError):
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+    return ProblemDetails(title=status.phrase, status=status.value, detail=str(error))
 
 
 def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
@@ -50,6 +69,7 @@ def install(app: FastAPI) -> None:
         (UnknownNodeError, _unknown_node),
         (OutdatedError, _outdated),
         (ClusterFullError, _full),
+        (QuestionError, _question),
         (RequestValidationError, _validation),
         (HTTPException, _http),
         (Exception, _internal),
@@ -83,6 +103,18 @@ async def _outdated(_request: Request, error: Exception) -> Response:
 
 async def _full(_request: Request, error: Exception) -> Response:
     return problem(HTTPStatus.INSUFFICIENT_STORAGE, str(error))
+
+
+async def _question(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, QuestionError):
+        raise error
+    document = question_problem(error)
+    response = problem(HTTPStatus(document.status), document.detail)
+    if isinstance(error, BusyError):
+        response.headers["Retry-After"] = str(error.retry_after_seconds)
+    elif isinstance(error, WorkerDiedError):
+        response.headers["Retry-After"] = "1"
+    return response
 
 
 async def _validation(_request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""POST /v1/what-if: the question and the answer."""
+"""POST /v1/what-if: the answer. The question is in `extender.questions.requests`."""
 
 from typing import Annotated, Literal
 
@@ -6,31 +6,6 @@ from pydantic import Field
 
 from extender.api.models import Answer, NUMAIds, Verdict
 from extender.replay.verdict import Certainty
-from extender.wire.questions import HypotheticalNode, Question, Workload
-
-MAX_HYPOTHETICAL = 64
-
-NodeNames = Annotated[
-    list[str] | None,
-    Field(
-        description="Live nodes by name. Null: all of them, unless `hypothetical` nodes are given. Empty: none.",
-        max_length=20_000,
-    ),
-]
-
-
-class WhatIfRequest(Question):
-    """A pod, and the nodes to ask."""
-
-    pod: Workload
-    nodes: NodeNames = None
-    hypothetical: Annotated[
-        list[HypotheticalNode],
-        Field(description="Nodes that are not there, asked as well.", max_length=MAX_HYPOTHETICAL),
-    ] = []
-    explain: Annotated[
-        bool, Field(description="Tell the story behind each verdict, and search for the nearest requests that fit.")
-    ] = False
 
 
 class PodContainer(Answer):

@@ -120,7 +120,7 @@ class _Remote:
                 reply.read()
             _check(reply)
             for line in reply.iter_lines():
-                yield orjson.loads(line)
+                yield _checked(orjson.loads(line))
 
     def _json(self, method: str, path: str, **parts: Any) -> Any:  # noqa: ANN401
         with self._reached():
@@ -152,7 +152,7 @@ class _Offline:
 
     def lines(self, path: str, question: object) -> Iterator[Any]:
         reply = self._send("POST", path, json=question, headers={"Accept": NDJSON})
-        yield from (orjson.loads(line) for line in reply.text.splitlines())
+        yield from (_checked(orjson.loads(line)) for line in reply.text.splitlines())
 
     def put(self, path: str, body: bytes) -> None:
         """Hand in a report."""
@@ -196,6 +196,13 @@ def _read(file: Path) -> bytes:
         raise click.ClickException(f"{file}: {error.strerror}") from None
 
 
+def _checked(line: Any) -> Any:  # noqa: ANN401 - JSON
+    """The line; raises the words of a problem, with which an answer ends that breaks off."""
+    if isinstance(line, dict) and "problem" in line:
+        raise click.ClickException(f"the answer is not complete: {line['problem']['detail']}")
+    return line
+
+
 def _check(reply: httpx.Response) -> None:
     """Raise the words of a problem."""
     if reply.is_success:
@@ -204,6 +211,8 @@ def _check(reply: httpx.Response) -> None:
         detail = orjson.loads(reply.content)["detail"]
     except (orjson.JSONDecodeError, TypeError, KeyError):
         detail = f"{reply.status_code} {reply.reason_phrase}"
+    if (wait := reply.headers.get("retry-after")) is not None:
+        detail = f"{detail}; try again in {wait} s"
     raise click.ClickException(str(detail))
 
 

@@ -38,20 +38,23 @@ class Subject:
 
 
 def live(record: NodeRecord, look_up: LookUp) -> Subject:
-    """A node as it is now."""
-    around = look_up(record.name)
-    kubelet, state = record.kubelet, record.state
-    if kubelet is None or state is None:
-        return Subject(name=record.name, node_class=record.node_class, states=(), around=around)
+    """A live node as it is now."""
+    return subject_of(record.name, record.node_class, record.state, look_up(record.name), record.observation.facts)
+
+
+def subject_of(
+    name: str,
+    node_class: NodeClass,
+    state: ManagerState | None,
+    around: Surroundings,
+    facts: Mapping[str, object],
+) -> Subject:
+    """A live node from its parts. *state* is the node's own; None where no verdict is possible."""
+    if node_class.kubelet is None or state is None:
+        return Subject(name=name, node_class=node_class, states=(), around=around)
     if around.allocatable_milli is None:
-        around = replace(around, allocatable_milli=node_allocatable(kubelet, state.devices))
-    return Subject(
-        name=record.name,
-        node_class=record.node_class,
-        states=(state, *record.node_class.others),
-        around=around,
-        facts=record.observation.facts,
-    )
+        around = replace(around, allocatable_milli=node_allocatable(node_class.kubelet, state.devices))
+    return Subject(name=name, node_class=node_class, states=(state, *node_class.others), around=around, facts=facts)
 
 
 def candidates_of(subjects: Iterable[Subject]) -> Candidates:

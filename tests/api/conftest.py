@@ -27,7 +27,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def service(clock: Clock) -> Service:
-    return make_service(Settings(max_nodes=3, max_body_bytes=1 << 20, max_scheduler_body_bytes=1 << 20), clock)
+    return make_service(
+        Settings(max_nodes=3, max_body_bytes=1 << 20, max_scheduler_body_bytes=1 << 20, question_workers=0), clock
+    )
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ JUNK = st.one_of(
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    with TestClient(make_app(make_service(Settings())), client=("127.0.0.1", 50_000)) as client:
+    with TestClient(make_app(make_service(Settings(question_workers=0))), client=("127.0.0.1", 50_000)) as client:
         client.put("/v1/nodes/node-a/report", json=report_of(NODE)).raise_for_status()
         yield client
 

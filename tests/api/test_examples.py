@@ -37,7 +37,9 @@ MODELS = (
 @pytest.fixture
 def client(clock: Clock) -> Iterator[TestClient]:
     """Two small nodes, one of them half full."""
-    with TestClient(make_app(make_service(Settings(), clock)), client=("127.0.0.1", 50_000)) as client:
+    with TestClient(
+        make_app(make_service(Settings(question_workers=0), clock)), client=("127.0.0.1", 50_000)
+    ) as client:
         workload = Workload(name="w", resources={"cpu": 3, "memory": "2Gi", GPU: 1})
         for name, workloads in (("node-a", [workload]), ("node-b", [])):
             node = sample(name, hardware=SMALL, workloads=workloads, devices={GPU: [0, 1]})

@@ -44,7 +44,7 @@ spec:
 
 @pytest.fixture
 def service(clock: Clock) -> Service:
-    return make_service(Settings(), clock)
+    return make_service(Settings(question_workers=0), clock)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ Operation: TypeAlias = Any
 
 def _app() -> Callable[..., Awaitable[None]]:
     """A service that knows two nodes and has answered a call; every caller is on loopback."""
-    app = make_app(make_service(Settings(max_nodes=5)))
+    app = make_app(make_service(Settings(max_nodes=5, question_workers=0)))
     with TestClient(app, client=LOOPBACK) as client:
         for name in ("node-a", "node-b"):
             node = sample(

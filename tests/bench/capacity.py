@@ -7,12 +7,13 @@ question to the rendered reply; the sharing of what follows from equal states be
 import time
 from collections.abc import Sequence
 
+import orjson
 from rich.console import Console
 from rich.table import Table
 
-from extender.api.capacity import capacity_reply
 from extender.cluster.classes import ClassTable
 from extender.demo.nodes import SampleNode
+from extender.questions.capacity import capacity_document
 from extender.verbs.capacity import Capacity
 from extender.verbs.judge import Doubts, make_judge
 from extender.verbs.machines import GPU
@@ -66,7 +67,7 @@ def _measure(subjects: Sequence[Subject], pods: Sequence[object]) -> tuple[float
     judge = make_judge(make_strategy("least-numa", Weights.parse("")), Doubts())
     started = time.process_time()
     capacity = Capacity([workload_from_json(pod) for pod in pods], judge, 1000)
-    reply = capacity_reply(capacity, subjects)
+    reply = orjson.dumps(capacity_document(capacity, subjects))
     seconds = time.process_time() - started
     assert reply
     copies = sum(room.copies for room in capacity.rooms(subjects))

@@ -79,6 +79,17 @@ class Process:
         return self._running.wait(seconds)
 
     @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._running is not None
+        return self._running.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._running is not None and self._running.poll() is None
+
+    @property
     def rss_bytes(self) -> int:
         """Resident memory now; 0 when it does not run."""
         if self._running is None:

@@ -1,0 +1,150 @@
+"""The answers to capacity and plan: how many more fit, and where a list of pods would go."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from extender.questions.question import Asked
+from extender.questions.reading import is_manifest, live_subjects, made_subjects, parse_question
+from extender.questions.requests import MAX_PLANNED_PODS, CapacityRequest, PlanRequest
+from extender.questions.snapshot import Snapshot
+from extender.replay.verdict import Certainty
+from extender.verbs.capacity import Capacity, Room
+from extender.verbs.judge import Judge
+from extender.verbs.plan import Placed, Plan
+from extender.verbs.subjects import Subject
+from extender.wire.documents import read_document
+from extender.wire.errors import WireError
+from extender.wire.verdicts import placements_to_json
+from extender.wire.workloads import Workload, workload_from_json
+
+_CAPACITY: Final = TypeAdapter(CapacityRequest)
+_PLAN: Final = TypeAdapter(PlanRequest)
+MAX_PLACED: Final = 50_000_000
+"""Pods of a plan times its nodes: how much looking around one plan may cost."""
+Json = dict[str, object]
+
+
+def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capacity, list[Subject]]:
+    """The question of a `CapacityRequest`, ready to be counted; raises WireError or UnknownNodeError."""
+    document, prefix = read_document(asked.body, asked.media_type), "pods[{}]"
+    if is_manifest(document, "pods"):
+        node = None if asked.node is None else list(asked.node)
+        prefix, document = "", {"pods": [document], "nodes": node, "max_copies": asked.max_copies}
+    question = parse_question(_CAPACITY, document)
+    mix = [workload_from_json(pod, prefix.format(i)) for i, pod in enumerate(question.pods)]
+    subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
+    subjects += made_subjects(snapshot, question.hypothetical)
+    return Capacity(mix, judge, question.max_copies), subjects
+
+
+def read_plan(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Plan, list[tuple[Workload, int]]]:
+    """The question of a `PlanRequest`: the plan, and its workloads with the number of copies.
+
+    Raises:
+        WireError: it cannot be understood, or is too large.
+        UnknownNodeError: it names a node that no report is held of.
+    """
+    document, prefix = read_document(asked.body, asked.media_type), "pods[{}].pod"
+    if is_manifest(document, "pods"):
+        node = None if asked.node is None else list(asked.node)
+        prefix, document = "", {"pods": [{"pod": document}], "nodes": node}
+    question = parse_question(_PLAN, document)
+    entries = _entries(question, prefix)
+    subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
+    _check_size(entries, len(subjects) + len(question.hypothetical))
+    subjects += made_subjects(snapshot, question.hypothetical)
+    return Plan(subjects, judge), entries
+
+
+def capacity_document(capacity: Capacity, subjects: Sequence[Subject]) -> Json:
+    """The whole `CapacityReply`."""
+    *nodes, last = capacity_lines(capacity, subjects)
+    return {**last, "nodes": nodes}
+
+
+def capacity_lines(capacity: Capacity, subjects: Sequence[Subject]) -> Iterator[Json]:
+    """One document a node, then one with the summary."""
+    rooms = []
+    for room in capacity.rooms(subjects):
+        rooms.append(room)
+        yield _room(capacity, room)
+    yield {"summary": _summary(capacity, rooms)}
+
+
+def _room(capacity: Capacity, room: Room) -> Json:
+    return {
+        "node": room.subject.name,
+        "hypothetical": room.subject.hypothetical,
+        "copies": room.copies,
+        "per_pod": capacity.per_pod(room.copies),
+        "certainty": room.certainty.value,
+        "totals_known": room.totals_known,
+        "limited_by": room.limit,
+    }
+
+
+def _summary(capacity: Capacity, rooms: Sequence[Room]) -> Json:
+    per_node = [capacity.per_pod(room.copies) for room in rooms]
+    ends = Counter((room.limit.why, room.limit.resource) for room in rooms)
+    return {
+        "copies": sum(room.copies for room in rooms),
+        "per_pod": [sum(each) for each in zip(*per_node, strict=True)] or capacity.per_pod(0),
+        "nodes": len(rooms),
+        "full_nodes": sum(not room.copies and room.certainty is not Certainty.UNKNOWN for room in rooms),
+        "unknown_nodes": sum(room.certainty is Certainty.UNKNOWN for room in rooms),
+        "bounded": any(room.limit.by == "max_copies" for room in rooms),
+        "runs_out": [
+            {"why": why, "resource": resource, "nodes": count} for (why, resource), count in ends.most_common()
+        ],
+        "replays": capacity.replays,
+    }
+
+
+def _entries(asked: PlanRequest, prefix: str) -> list[tuple[Workload, int]]:
+    entries = []
+    pods = 0
+    for i, entry in enumerate(asked.pods):
+        path = prefix.format(i)
+        workload = workload_from_json(entry.pod, path)
+        copies = workload.replicas if entry.copies is None else entry.copies
+        pods += copies
+        if pods > MAX_PLANNED_PODS:
+            raise WireError(f"pods[{i}]" if prefix else "", f"more than {MAX_PLANNED_PODS} pods in one plan")
+        entries.append((workload, copies))
+    return entries
+
+
+def _check_size(entries: Sequence[tuple[Workload, int]], nodes: int) -> None:
+    pods = sum(copies for _, copies in entries)
+    if pods * nodes > MAX_PLACED:
+        raise WireError("pods", f"{pods} pods on {nodes} nodes are more than one plan may look at; ask in parts")
+
+
+def plan_lines(plan: Plan, entries: Sequence[tuple[Workload, int]]) -> Iterator[Json]:
+    """One document a pod, then one with the summary."""
+    per_node: Counter[str] = Counter()
+    pods = 0
+    for placed in plan.run(entries):
+        if placed.node is not None:
+            per_node[placed.node] += 1
+        yield _placed(pods, placed)
+        pods += 1
+    placed_pods = per_node.total()
+    summary = {"pods": pods, "placed": placed_pods, "unplaced": pods - placed_pods, "per_node": dict(per_node)}
+    yield {"summary": summary}
+
+
+def _placed(number: int, placed: Placed) -> Json:
+    return {
+        "pod": number,
+        "entry": placed.entry,
+        "name": placed.name,
+        "node": placed.node,
+        "score": placed.score,
+        "certainty": placed.certainty,
+        "containers": {} if placed.admitted is None else placements_to_json(placed.admitted.placements),
+        "reasons": placed.reasons,
+    }

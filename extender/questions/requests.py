@@ -1,0 +1,74 @@
+"""The bodies of POST /v1/what-if, /v1/capacity and /v1/plan."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from extender.wire.questions import HypotheticalNode, Question, Workload
+
+MAX_HYPOTHETICAL = 64
+MAX_MIX = 64
+MAX_COPIES = 10_000
+MAX_PLANNED_PODS = 10_000
+
+NodeNames = Annotated[
+    list[str] | None,
+    Field(
+        description="Live nodes by name. Null: all of them, unless `hypothetical` nodes are given. Empty: none.",
+        max_length=20_000,
+    ),
+]
+
+
+class WhatIfRequest(Question):
+    """A pod, and the nodes to ask."""
+
+    pod: Workload
+    nodes: NodeNames = None
+    hypothetical: Annotated[
+        list[HypotheticalNode],
+        Field(description="Nodes that are not there, asked as well.", max_length=MAX_HYPOTHETICAL),
+    ] = []
+    explain: Annotated[
+        bool, Field(description="Tell the story behind each verdict, and search for the nearest requests that fit.")
+    ] = False
+
+
+class CapacityRequest(Question):
+    """How many fit? One pod, or a mix of pods taken in turn."""
+
+    pods: Annotated[
+        list[Workload], Field(description="One pod, or a mix that is taken in turn.", min_length=1, max_length=MAX_MIX)
+    ]
+    nodes: NodeNames = None
+    hypothetical: Annotated[
+        list[HypotheticalNode],
+        Field(description="Nodes that are not there, counted as well.", max_length=MAX_HYPOTHETICAL),
+    ] = []
+    max_copies: Annotated[int, Field(ge=1, le=MAX_COPIES, description="Stop counting on a node at this many pods.")] = (
+        1000
+    )
+
+
+class PlannedWorkload(Question):
+    """Pods of one template in a plan."""
+
+    pod: Workload
+    copies: Annotated[
+        int | None,
+        Field(ge=0, le=MAX_PLANNED_PODS, description="Null: as many replicas as the document asks for."),
+    ] = None
+
+
+class PlanRequest(Question):
+    """Pods in the order in which they come."""
+
+    pods: Annotated[
+        list[PlannedWorkload],
+        Field(description="In the order in which they come.", min_length=1, max_length=MAX_PLANNED_PODS),
+    ]
+    nodes: NodeNames = None
+    hypothetical: Annotated[
+        list[HypotheticalNode],
+        Field(description="Nodes that are not there, used as well.", max_length=MAX_HYPOTHETICAL),
+    ] = []

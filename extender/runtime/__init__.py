@@ -1,0 +1,1 @@
+"""The processes that the service runs beside its own."""
