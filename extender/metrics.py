@@ -110,6 +110,11 @@ class Metrics:
             ("kind", "outcome"),
         )
         self.nodes = self._gauge("nodes", "Nodes held, by certainty of their state.", ("certainty",))
+        self.kubelets = self._gauge(
+            "kubelets",
+            "Nodes held, by the minor version of their kubelet and certainty. `assumed`: newer than the newest known.",
+            ("minor", "certainty"),
+        )
         self.silence = self._gauge(
             "node_silence_seconds",
             "Time since nodes were last heard of: median (`0.5`), `0.99`, and the longest (`1`). 0 without nodes.",

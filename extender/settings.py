@@ -65,6 +65,12 @@ class Settings(SecuritySettings, LiveSettings, DutySettings, QuestionSettings):
         description="A node of which only counts per NUMA node are known (NodeResourceTopology objects of others). "
         "`replay`: refused where the counts prove that its kubelet must refuse, offered at half the score elsewhere.",
     )
+    newer_kubelets: Treatment = Field(
+        default=Treatment.REPLAY,
+        description="A node whose kubelet is newer than the newest that this version knows. `replay`: judged by the "
+        "rules of the newest known one. `pass`: ranked by them and never refused, until an upgrade of the extender. "
+        "`refuse`: not offered to pods that need alignment.",
+    )
     warm_up_seconds: float = Field(
         default=0.0,
         ge=0,
@@ -150,6 +156,7 @@ class Settings(SecuritySettings, LiveSettings, DutySettings, QuestionSettings):
             stale=self.stale_nodes,
             possible=self.possible_nodes,
             degraded=self.degraded_nodes,
+            newer=self.newer_kubelets,
         )
 
 

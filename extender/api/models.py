@@ -67,7 +67,10 @@ class Verdict(Answer):
     containers: Annotated[dict[str, ContainerPlacement], Field(description="By name; empty if refused.")]
     certainty: Annotated[
         str,
-        Field(description="`exact`, or `possible`: the kubelet's random choice among devices decides."),
+        Field(
+            description="`exact`; `possible`: the kubelet's random choice among devices decides; `assumed`: the "
+            "kubelet is newer than the newest known."
+        ),
     ]
     caveats: Annotated[list[str], Field(description="What the verdict takes for granted.")]
     refused_by: Annotated[RefusedBy | None, Field(description="Only of a refusal.")] = None

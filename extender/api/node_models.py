@@ -45,7 +45,10 @@ class NodeSummary(Answer):
     name: Annotated[str, Field(description="Its name in the cluster.")]
     certainty: Annotated[
         Certainty,
-        Field(description="How sure verdicts are: `exact`; `stale`: the last word is old; `unknown`: no verdict."),
+        Field(
+            description="How sure verdicts are: `exact`; `assumed`: the kubelet is newer than the newest known; "
+            "`stale`: the last report is old; `unknown`: no verdict."
+        ),
     ]
     hidden: Annotated[
         list[Provider],

@@ -33,7 +33,7 @@ def certainty_of(record: NodeRecord) -> Certainty:
         if record.node_class.counts is not None:
             return Certainty.STALE if record.node_class.stale else Certainty.DEGRADED
         return Certainty.UNKNOWN
-    return Certainty.STALE if record.node_class.stale else Certainty.EXACT
+    return Certainty.STALE if record.node_class.stale else record.node_class.kubelet.certainty
 
 
 def summarize(record: NodeRecord, now: float) -> Json:

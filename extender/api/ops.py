@@ -10,6 +10,7 @@ from extender.api.node_views import certainty_of
 from extender.api.problems import documented
 from extender.api.service import Service
 from extender.metrics import CONTENT_TYPE
+from extender.replay.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
 from extender.replay.verdict import Certainty
 
 
@@ -48,8 +49,10 @@ def ops_router(service: Service) -> APIRouter:
         """The Prometheus text format."""
         service.cluster.expire(service.clock())
         by_certainty = Counter(certainty_of(record) for record in service.cluster)
-        for certainty in (Certainty.EXACT, Certainty.STALE, Certainty.DEGRADED, Certainty.UNKNOWN):
-            service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
+        for certainty in Certainty:
+            if certainty is not Certainty.POSSIBLE:  # of single verdicts only
+                service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
+        _kubelets(service)
         _silence(service)
         service.metrics.assumed.set(service.cluster.pods_in_flight)
         service.metrics.distrusted.set(service.cluster.distrusted_count)
@@ -58,6 +61,26 @@ def ops_router(service: Service) -> APIRouter:
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)
 
     return router
+
+
+def _kubelets(service: Service) -> None:
+    """How many nodes there are of each kubelet minor, and how sure verdicts about them are."""
+    counts = Counter(
+        (_minor_label(record.observation.facts.get("kubelet_version")), certainty_of(record).value)
+        for record in service.cluster
+    )
+    service.metrics.kubelets.clear()
+    for labels, count in counts.items():
+        service.metrics.kubelets.labels(*labels).set(count)
+
+
+def _minor_label(version: object) -> str:
+    """The minor as in `1.36`; `other` for what is no version or is far from any known, so that labels are few."""
+    try:
+        minor = parse_minor(str(version))
+    except UnknownVersionError:
+        return "other"
+    return f"1.{minor}" if minor <= NEWEST_MINOR + 10 else "other"
 
 
 def _silence(service: Service) -> None:

@@ -201,6 +201,7 @@ def _rejected(walk: Walk, refusal: Refusal) -> Rejected:
         wanted=refusal.wanted,
         had=refusal.had,
         when=When.NEVER if never else When.NOW,
+        certainty=walk.kubelet.certainty,
         caveats=walk.kubelet.caveats,
         alternatives=refusal.alternatives,
     )
@@ -222,7 +223,12 @@ def _admitted(walk: Walk) -> Admitted:
             devices={r: tuple(sorted(ids)) for r, ids in sorted(devices.get(c.name, {}).items())},
             devices_random=frozenset(r for name, r in walk.choices.random_picks if name == c.name),
         )
-    return Admitted(placements=placements, pod_cpus=state.cpu.pod_entries.get(uid, 0), caveats=walk.kubelet.caveats)
+    return Admitted(
+        placements=placements,
+        pod_cpus=state.cpu.pod_entries.get(uid, 0),
+        certainty=walk.kubelet.certainty,
+        caveats=walk.kubelet.caveats,
+    )
 
 
 def start_pod(state: ManagerState, pod: PodRequest) -> ManagerState:

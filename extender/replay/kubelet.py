@@ -11,6 +11,7 @@ from extender.replay.cpu_assignment import Assignment
 from extender.replay.hints import Distances
 from extender.replay.machine import Machine
 from extender.replay.rules import Rules
+from extender.replay.verdict import Certainty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,12 @@ class Kubelet:
     reserved_physical_cpus: int
     memory_static: bool
     caveats: tuple[str, ...] = ()
+
+    @property
+    def certainty(self) -> Certainty:
+        """How sure a verdict is that hangs on no random choice: EXACT, or ASSUMED for an unknown version."""
+        return Certainty.ASSUMED if self.rules.newer_than_known else Certainty.EXACT
+
     """What every verdict of this kubelet is said with, such as rules standing in for those of a newer version."""
 
     @property

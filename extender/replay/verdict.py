@@ -17,6 +17,8 @@ class Certainty(StrEnum):
 
     EXACT = "exact"
     """The kubelet's state is known and its outcome is determined."""
+    ASSUMED = "assumed"
+    """The kubelet is newer than the newest known, and is assumed to behave as that one."""
     POSSIBLE = "possible"
     """The outcome hangs on a choice that the kubelet makes at random, or on more of them than are worth trying."""
     DEGRADED = "degraded"

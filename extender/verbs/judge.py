@@ -18,6 +18,7 @@ from extender.replay.admission import MAX_OUTCOMES, is_indifferent
 from extender.replay.branches import admit_in_all
 from extender.replay.budget import Budget
 from extender.replay.counts import Counts
+from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, has_pod_level_resources, resolve
 from extender.replay.rules import Rules
 from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, Verdict, is_given_up
@@ -45,12 +46,15 @@ class Doubts:
     kubelet's random choice of devices decides, or the order of what happens on the node; REPLAY and REFUSE mean refused
     if any way leads to a refusal.
     `degraded`: only counts per NUMA node are known; REPLAY means refused where they prove that it must be.
+    `newer`: the kubelet is newer than the newest known; REPLAY means judged by the rules of that one, PASS ranked by
+    them and never refused.
     """
 
     unknown: Treatment = Treatment.PASS
     stale: Treatment = Treatment.REPLAY
     possible: Treatment = Treatment.REFUSE
     degraded: Treatment = Treatment.REPLAY
+    newer: Treatment = Treatment.REPLAY
 
     @property
     def refuses_chances(self) -> bool:
@@ -150,9 +154,8 @@ def make_judge(strategy: Strategy, doubts: Doubts) -> BoundedJudge:
             return INDIFFERENT
         if node_class.hidden and _needs(request, node_class.hidden):
             return _unknown(doubts)
-        if node_class.stale and doubts.stale is not Treatment.REPLAY:
-            refusal = Refusal.STALE if doubts.stale is Treatment.REFUSE else None
-            return Judgement(refusal, Certainty.STALE)
+        if (by_setting := _by_setting(kubelet, doubts, stale=node_class.stale)) is not None:
+            return by_setting
         outcomes = admit_in_all(kubelet, node_class.states, request, max_replays=MAX_OUTCOMES, budget=budget)
         if is_given_up(outcomes[0].verdict):
             return _given_up(outcomes[0].verdict, doubts)
@@ -164,7 +167,8 @@ def make_judge(strategy: Strategy, doubts: Doubts) -> BoundedJudge:
             for o in outcomes
             if isinstance(o.verdict, Admitted)
         ]
-        if node_class.distrusted and rejected:
+        is_score_only = kubelet.rules.newer_than_known and doubts.newer is Treatment.PASS
+        if (node_class.distrusted or is_score_only) and rejected:
             return Judgement(None, certainty)
         if not landings:
             return Judgement(refusal_of(rejected[0]), certainty)
@@ -174,6 +178,15 @@ def make_judge(strategy: Strategy, doubts: Doubts) -> BoundedJudge:
         return Judgement(None, certainty, min(map(strategy, landings)))
 
     return judge
+
+
+def _by_setting(kubelet: Kubelet, doubts: Doubts, *, stale: bool) -> Judgement | None:
+    """The judgement of a node that the settings do not let a replay decide; None for all others."""
+    if stale and doubts.stale is not Treatment.REPLAY:
+        return Judgement(Refusal.STALE if doubts.stale is Treatment.REFUSE else None, Certainty.STALE)
+    if kubelet.rules.newer_than_known and doubts.newer is Treatment.REFUSE:
+        return Judgement(Refusal.NEWER, Certainty.ASSUMED)
+    return None
 
 
 def _by_counts(shape: PodShape, counts: Counts, doubts: Doubts, *, stale: bool) -> Judgement:

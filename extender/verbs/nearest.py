@@ -18,7 +18,7 @@ from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Container, Pod, resolve
 from extender.replay.startup import start
 from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted, Certainty
+from extender.replay.verdict import Admitted
 from extender.verbs.free_room import NUMARoom, numa_room
 from extender.verbs.totals import format_bytes, format_milli
 
@@ -65,7 +65,7 @@ class _Search:
         self.replays += 1
         asked = kubelet or self.kubelet
         verdict = admit(asked, self.state, resolve(pod, asked.rules), verdict_only=True, max_replays=16).verdict
-        return verdict if isinstance(verdict, Admitted) and verdict.certainty is Certainty.EXACT else None
+        return verdict if isinstance(verdict, Admitted) and verdict.certainty is asked.certainty else None
 
 
 def nearest(kubelet: Kubelet, state: ManagerState, pod: Pod) -> Nearest:

@@ -31,6 +31,7 @@ class Refusal(Enum):
     PROMISED = ("the room on the node is promised to a pod of no lower priority that was nominated to it", False)
     STALE = ("the node's NUMA state is stale", False)
     UNKNOWN = ("the node's NUMA state is not known", False)
+    NEWER = ("the node's kubelet is newer than the extender knows", False)
     LATE = ("the node's kubelet takes too long to replay", False)
     AWAITED = ("the node's NUMA state has not been reported yet", False)
 

@@ -128,6 +128,20 @@ def test_what_if_tells_placements_and_reasons_and_changes_nothing(client: TestCl
     assert client.get("/v1/nodes/node-a").json() == before
 
 
+def test_a_newer_kubelet_is_seen_everywhere(client: TestClient) -> None:
+    _put(client, report_of(sample(version="v1.99.3")))
+
+    (listed,) = client.get("/v1/nodes").json()["nodes"]
+    (asked,) = client.post("/v1/what-if", json={"pod": pod_of(4), "nodes": ["node-a"]}).json()["nodes"]
+    metrics = client.get("/metrics").text
+
+    assert listed["certainty"] == "assumed"
+    assert (asked["certainty"], asked["verdict"]["certainty"]) == ("assumed", "assumed")
+    assert "newer than 1.37" in asked["verdict"]["caveats"][0]
+    assert 'numa_extender_nodes{certainty="assumed"} 1.0' in metrics
+    assert 'numa_extender_kubelets{certainty="assumed",minor="other"} 1.0' in metrics
+
+
 def test_metrics_count_what_happened(client: TestClient, clock: Clock) -> None:
     _put(client, report_of(NODE))
     _put(client, report_of(NODE, sequence=0))

@@ -37,6 +37,8 @@ SPREADING = sample(
     topologyManagerPolicy="best-effort",
     workloads=[Workload(name="w", copies=2, resources={"cpu": 10, "memory": "1Gi"})],
 )
+NEWER_FREE = sample(version="v1.99.0")
+NEWER_FULL = sample(version="v1.99.0", workloads=[Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})])
 NONE = sample(cpuManagerPolicy="none", memoryManagerPolicy="None", topologyManagerPolicy="none")
 TABLE = ClassTable()
 PASS, REFUSE, REPLAY = Treatment.PASS, Treatment.REFUSE, Treatment.REPLAY
@@ -112,6 +114,20 @@ def test_stale_nodes_are_treated_as_set(
 
         assert judgement.refusal is refusal
         assert judgement.certainty is Certainty.STALE
+
+
+@pytest.mark.parametrize(
+    ("treatment", "free", "full"),
+    [(REPLAY, None, Refusal.ALIGNMENT_NOW), (PASS, None, None), (REFUSE, Refusal.NEWER, Refusal.NEWER)],
+)
+def test_a_node_with_a_newer_kubelet_is_assumed_and_treated_as_the_setting_says(
+    treatment: Treatment, free: Refusal | None, full: Refusal | None
+) -> None:
+    answers = [_judge(_shape(cpu=8), _class(node), newer=treatment) for node in (NEWER_FREE, NEWER_FULL)]
+
+    assert [answer.refusal for answer in answers] == [free, full]
+    assert {answer.certainty for answer in answers} == {Certainty.ASSUMED}
+    assert _judge(_burstable(), _class(NEWER_FULL), newer=treatment) == INDIFFERENT
 
 
 def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:

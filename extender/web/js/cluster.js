@@ -5,7 +5,7 @@ import { call } from "./api.js";
  * The parts of the API's NodeSummary that the page uses.
  * @typedef {object} NodeSummary
  * @property {string} name
- * @property {"exact" | "stale" | "unknown" | "degraded" | "possible"} certainty
+ * @property {"exact" | "assumed" | "stale" | "unknown" | "degraded" | "possible"} certainty
  * @property {string[]} hidden
  * @property {number} heard_seconds_ago
  * @property {string} boot_id

@@ -96,6 +96,7 @@ export function verdictParts(node) {
 
 /** @type {Record<string, string>} */
 const CERTAINTIES = {
+  assumed: "The kubelet is newer than the newest that is known: this assumes that it behaves as that one.",
   possible: "The kubelet picks some devices at random, and the outcome hangs on that.",
   degraded: "Only amounts per NUMA node are known, so this is a good guess.",
   stale: "The node has not been heard of for a while: this is judged by its last word.",
