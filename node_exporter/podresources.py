@@ -8,11 +8,12 @@ Laws of this file
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from node_exporter.files import describe, is_hidden, is_there
+from node_exporter.message_size import check_elements
 from node_exporter.observation import DeviceNuma, ListedPod, PodResources
 from node_exporter.report import Container, MemoryBlock, Problem
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from node_exporter._podresources import podresources_pb2 as messages
 
-Answer = TypeVar("Answer")
+Answer = TypeVar("Answer", bound="Message")
 
 SOURCE = "podresources"
 SERVICE = "/v1.PodResourcesLister"
@@ -31,6 +32,10 @@ DEADLINE_SECONDS = 5.0
 MAX_MESSAGE_BYTES = 4 << 20
 """Of one answer. A device costs about 70 bytes for each of its NUMA nodes, a container about 50:
 500 containers and 10,000 devices are 1 MB. A larger answer is RESOURCE_EXHAUSTED, a problem of the report."""
+MAX_ELEMENTS = 150_000
+"""Fields and CPU ids of one answer. 10,000 devices are 60,000."""
+UNCOUNTED_BYTES = 64 << 10
+"""An answer below this size cannot cost much, and most are below."""
 
 
 class PodResourcesClient:
@@ -55,9 +60,9 @@ class PodResourcesClient:
         try:
             from node_exporter._podresources import podresources_pb2 as pb  # noqa: PLC0415
 
-            listed = self._call("List", pb.ListPodResourcesRequest(), pb.ListPodResourcesResponse.FromString)
+            listed = self._call("List", pb.ListPodResourcesRequest(), pb.ListPodResourcesResponse)
             allocatable = self._call(
-                "GetAllocatableResources", pb.AllocatableResourcesRequest(), pb.AllocatableResourcesResponse.FromString
+                "GetAllocatableResources", pb.AllocatableResourcesRequest(), pb.AllocatableResourcesResponse
             )
             self.is_listening = True
             return _facts(listed, allocatable), ()
@@ -79,8 +84,8 @@ class PodResourcesClient:
 
         request = pb.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
         try:
-            reply = self._call("Get", request, pb.GetPodResourcesResponse.FromString)
-        except grpc.RpcError:
+            reply = self._call("Get", request, pb.GetPodResourcesResponse)
+        except (grpc.RpcError, ValueError):
             return None
         return _pod(reply.pod_resources)
 
@@ -90,13 +95,16 @@ class PodResourcesClient:
             self._channel.close()
             self._channel = None
 
-    def _call(self, method: str, request: "Message", parse: Callable[[bytes], Answer]) -> Answer:
-        call: grpc.UnaryUnaryMultiCallable[Message, Answer] = self._connected().unary_unary(
+    def _call(self, method: str, request: "Message", kind: type[Answer]) -> Answer:
+        call: grpc.UnaryUnaryMultiCallable[Message, bytes] = self._connected().unary_unary(
             f"{SERVICE}/{method}",
             request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=parse,
+            response_deserializer=bytes,
         )
-        return call(request, timeout=self._deadline)
+        content = call(request, timeout=self._deadline)
+        if len(content) > UNCOUNTED_BYTES:
+            check_elements(content, kind.DESCRIPTOR, MAX_ELEMENTS)
+        return kind.FromString(content)
 
     def _connected(self) -> "grpc.Channel":
         import grpc  # noqa: PLC0415

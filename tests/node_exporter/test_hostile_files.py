@@ -143,9 +143,13 @@ class Exporter:
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def close(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(10) == 0
-        self.extender.close()
+        try:
+            self.process.send_signal(signal.SIGTERM)
+            assert self.process.wait(10) == 0
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.extender.close()
 
 
 @pytest.fixture

@@ -210,7 +210,10 @@ def test_sigterm_ends_the_program_while_something_hangs(hang: str, tmp_path: Pat
             else:
                 assert waits_for.accepted.acquire(timeout=20)
             process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=9)
+            try:
+                _, said = process.communicate(timeout=9)
+            finally:
+                process.kill()
         waits_for.close()
 
     assert process.returncode == 0, said
