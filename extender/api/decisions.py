@@ -1,6 +1,5 @@
 """Why the last scheduling calls answered as they did."""
 
-import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Final
@@ -42,10 +41,13 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         found = service.decisions.newest(limit, pod)
         forgotten = service.decisions.forgotten
 
-        def render() -> bytes:
-            return orjson.dumps({"decisions": [_decision(calls, now) for calls in found], "forgotten": forgotten})
-
-        return Response(await asyncio.to_thread(render), media_type="application/json")
+        rendered = []
+        async with service.slices.turn() as breathe:
+            for calls in found:
+                await breathe()
+                rendered.append(orjson.dumps(_decision(calls, now)))
+        body = b'{"decisions":[' + b",".join(rendered) + b'],"forgotten":%d}' % forgotten
+        return Response(body, media_type="application/json")
 
     @router.get(
         "/pods/{uid}/decision",
@@ -67,13 +69,13 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         calls = service.decisions.of_pod(uid)
         if not calls:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"no call about pod {uid[:253]!r} is remembered")
-        told = await asyncio.to_thread(_node, calls, node) if node else None
+        told = _node(calls, node) if node else None
         if node and told is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"{node[:253]!r} was no candidate of the calls remembered")
         if told is not None and (past := _past_call(calls, node)) is not None:
             verdict = await whole_answer(request, questions, Asked(kind=Kind.PAST, past=past))
             told["verdict"] = orjson.loads(verdict)
-        decision = await asyncio.to_thread(_decision, calls, service.clock())
+        decision = _decision(calls, service.clock())
         return Response(orjson.dumps({**decision, "node": told}), media_type="application/json")
 
     return router

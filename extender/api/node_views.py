@@ -24,6 +24,8 @@ _NOTHING_KNOWN: Final[Mapping[str, object]] = {
     "device_list": {},
     "holders": [],
 }
+SMALL_NODE: Final = 2000
+"""CPUs, devices, pods, zones and problems together. Today's largest servers have 1,024 CPUs and 250 pods."""
 _NO_POD: Final[tuple[None, None]] = (None, None)
 
 
@@ -113,6 +115,16 @@ def numa_sockets(kubelet: Kubelet) -> dict[int, int]:
     return sockets
 
 
+def is_large(record: NodeRecord) -> bool:
+    """Whether `describe` takes more than a few milliseconds."""
+    facts, kubelet, state = record.observation.facts, record.kubelet, record.state
+    lists = (facts.get("pods"), facts.get("problems"), facts.get("zones"))
+    size = sum(len(each) for each in lists if isinstance(each, list))
+    if kubelet is not None and state is not None:
+        size += kubelet.machine.num_cpus + sum(map(len, state.devices.devices.values()))
+    return size > SMALL_NODE
+
+
 def describe(record: NodeRecord, now: float) -> Json:
     """The record in full: a `NodeDetail`."""
     state, kubelet = record.state, record.kubelet
@@ -156,6 +168,10 @@ def _topology(kubelet: Kubelet, state: ManagerState) -> list[Json]:
     machine, free, rooms = kubelet.machine, free_cpus(kubelet, state), numa_room(kubelet, state)
     counted = {node.id: node for node in state.memory.nodes}
     sockets = numa_sockets(kubelet)
+    numa_of = {cpu.cpu: cpu.numa for cpu in machine.cpus}
+    cores: dict[int, list[int]] = {}
+    for first_cpu, core in machine.core_cpus.items():  # a core is on one NUMA node
+        cores.setdefault(numa_of[first_cpu], []).append(core)
     views: list[Json] = []
     for node in machine.numa_nodes:
         cpus, memory, room = machine.numa_cpus.get(node.id, 0), counted.get(node.id), rooms[node.id]
@@ -164,7 +180,7 @@ def _topology(kubelet: Kubelet, state: ManagerState) -> list[Json]:
                 "id": node.id,
                 "socket": sockets.get(node.id),
                 "cpus": format_list(cpus),
-                "cores": [list(iter_bits(core & cpus)) for core in machine.core_cpus.values() if core & cpus],
+                "cores": [list(iter_bits(core)) for core in cores.get(node.id, ())],
                 "reserved_cpus": format_list(cpus & kubelet.reserved_cpus),
                 "free_cpus": format_list(cpus & free),
                 "memory": {

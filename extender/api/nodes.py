@@ -1,7 +1,7 @@
 """Nodes as people ask for them."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -9,7 +9,7 @@ import orjson
 from fastapi import APIRouter, Path, Query, Response
 
 from extender.api.node_models import NodeDetail, NodeIndex
-from extender.api.node_views import certainty_of, describe, summarize
+from extender.api.node_views import certainty_of, describe, is_large, summarize
 from extender.api.problems import documented
 from extender.api.service import Service
 from extender.cluster.node import NodeRecord
@@ -30,7 +30,9 @@ _FIRST_NODE: Final = {
 def nodes_router(service: Service) -> APIRouter:
     """GET /v1/nodes and /v1/nodes/NAME."""
     router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
-    cluster = service.cluster
+    cluster, slices = service.cluster, service.slices
+    large = ThreadPoolExecutor(1, "large-node")
+    """Apart from the threads of the scheduler's verbs."""
 
     @router.get(
         "",
@@ -53,14 +55,24 @@ def nodes_router(service: Service) -> APIRouter:
         now = service.clock()
         cluster.expire(now)
         records = list(cluster)
-
-        def page() -> bytes:
-            found = _matching(records, name, certainty, policy)
-            if min_free_cpus:
-                found = (each for each in found if _free_cpus(each) >= min_free_cpus)
-            return _page(sorted(found, key=lambda record: record.name), after, limit, now)
-
-        return Response(await asyncio.to_thread(page), media_type="application/json")
+        found: list[NodeRecord] = []
+        async with slices.turn() as breathe:
+            for record in records:
+                await breathe()
+                if _matches(record, name, certainty, policy) and (
+                    not min_free_cpus or _free_cpus(record) >= min_free_cpus
+                ):
+                    found.append(record)
+            found.sort(key=lambda record: record.name)
+            rest = [record for record in found if record.name > after] if after else found
+            page: list[bytes] = []
+            for record in rest[:limit]:
+                await breathe()
+                page.append(orjson.dumps(summarize(record, now)))
+        following = rest[limit - 1].name if len(rest) > limit else None
+        head = b'{"total":%d,"nodes":[' % len(found)
+        body = head + b",".join(page) + b'],"next":' + orjson.dumps(following) + b"}"
+        return Response(body, media_type="application/json")
 
     @router.get(
         "/{name}",
@@ -78,31 +90,24 @@ def nodes_router(service: Service) -> APIRouter:
         record = cluster.get(name)
         if record is None:
             raise UnknownNodeError(name)
-        return Response(orjson.dumps(describe(record, now)), media_type="application/json")
+        if is_large(record):
+            return Response(
+                await asyncio.get_running_loop().run_in_executor(large, _described, record, now),
+                media_type="application/json",
+            )
+        return Response(_described(record, now), media_type="application/json")
 
     return router
 
 
-def _page(records: Sequence[NodeRecord], after: str, limit: int, now: float) -> bytes:
-    """One page of *records*, as a `NodeIndex`."""
-    rest = [record for record in records if record.name > after] if after else records
-    page = rest[:limit]
-    reply = {
-        "total": len(records),
-        "nodes": [summarize(record, now) for record in page],
-        "next": page[-1].name if len(rest) > limit else None,
-    }
-    return orjson.dumps(reply)
+def _described(record: NodeRecord, now: float) -> bytes:
+    return orjson.dumps(describe(record, now))
 
 
-def _matching(
-    records: Iterable[NodeRecord], name: str, certainty: Certainty | None, policy: TopologyPolicy | None
-) -> Iterable[NodeRecord]:
-    for record in records:
-        if name not in record.name or (certainty is not None and certainty_of(record) is not certainty):
-            continue
-        if policy is None or (record.kubelet is not None and record.kubelet.policy is policy):
-            yield record
+def _matches(record: NodeRecord, name: str, certainty: Certainty | None, policy: TopologyPolicy | None) -> bool:
+    if name not in record.name or (certainty is not None and certainty_of(record) is not certainty):
+        return False
+    return policy is None or (record.kubelet is not None and record.kubelet.policy is policy)
 
 
 def _free_cpus(record: NodeRecord) -> int:

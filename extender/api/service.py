@@ -7,6 +7,7 @@ from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
 from extender.api.barrier import Barrier
+from extender.api.slices import Slices
 from extender.cluster.pods import KnownPods
 from extender.cluster.state import ClusterState
 from extender.identity import LateAuthority
@@ -80,3 +81,4 @@ class Service:
     surroundings: LookUp = nothing_known
     decisions: DecisionLog = field(default_factory=DecisionLog)
     troubles: Troubles = field(default_factory=Troubles)
+    slices: Slices = field(default_factory=Slices)

@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from tests.faults import exporter_kills, outage, rude_clients, takeover
+from tests.faults import exporter_kills, outage, people, rude_clients, takeover
 from tests.faults.hostile_inputs import Tally, hail
 
 MIB: Final = 1 << 20
@@ -46,12 +46,22 @@ def _storms(directory: Path, _seed: int, _count: int) -> None:
         )
 
 
+def _people(directory: Path, _seed: int, _count: int) -> people.Story:
+    story = people.play(directory, nodes=1000, states=300, seconds=30)
+    print(f"  filter of known shapes: idle p50 {story.idle_p50_ms:.1f} ms, p99 {story.idle_p99_ms:.1f} ms", end="; ")
+    print(f"under load p50 {story.load_p50_ms:.1f} ms, p99 {story.load_p99_ms:.1f} ms")
+    for fault in story.broken:
+        print(f"  BROKEN: {fault}")
+    return story
+
+
 DRILLS: Final[dict[str, Callable[[Path, int, int], object]]] = {
     "inputs": _inputs,
     "takeover": _takeovers,
     "outage": lambda directory, _seed, _count: outage.play(directory),
     "exporter": lambda directory, seed, _count: exporter_kills.play(directory, seed=seed, kills=30),
     "clients": _storms,
+    "people": _people,
 }
 
 

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -80,9 +80,12 @@ class Story:
     peak_rss_mib: int = 0
     left_over: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
+    bounds: Bounds = field(default_factory=Bounds)
 
-    def broken(self, bounds: Bounds) -> list[str]:
+    @property
+    def broken(self) -> list[str]:
         """The bounds that do not hold; empty: the drill passed."""
+        bounds = self.bounds
         known = max(bounds.known_floor_ms, bounds.known_ratio * self.idle_p99_ms)
         return [
             text
@@ -139,9 +142,8 @@ def memory_mib(pids: list[int]) -> int:
 class Scheduler:
     """Asks filter over one connection, as kube-scheduler does."""
 
-    def __init__(self, port: int, names: list[str]) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        self._names = names
+    def __init__(self, connection: http.client.HTTPConnection, names: list[str]) -> None:
+        self._connection, self._names = connection, names
         self._new = itertools.count()
 
     def known(self) -> tuple[float, bool]:
@@ -160,16 +162,15 @@ class Scheduler:
         return time.perf_counter() - began, not reply["Error"] and len(reply["NodeNames"]) == len(self._names)
 
 
+def _connected(port: int, seconds: float = 30) -> closing[http.client.HTTPConnection]:
+    return closing(http.client.HTTPConnection("127.0.0.1", port, timeout=seconds))
+
+
 def ask(port: int, path: str, question: object, patience_seconds: float) -> None:
     """Ask one question, and leave after so many seconds whatever has come."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience_seconds)
-    try:
+    with suppress(OSError), _connected(port, patience_seconds) as connection:
         connection.request("POST", path, orjson.dumps(question), {"Content-Type": "application/json"})
         connection.getresponse().read()
-    except OSError:
-        pass
-    finally:
-        connection.close()
 
 
 def be_crowd(port: int) -> None:
@@ -204,21 +205,24 @@ def crowd(port: int) -> Iterator[None]:
         process.wait(30)
 
 
-def play(directory: Path, *, nodes: int, states: int, seconds: float, **settings: object) -> Story:
+def play(
+    directory: Path, *, nodes: int, states: int, seconds: float, bounds: Bounds | None = None, **settings: object
+) -> Story:
     """The whole story on one extender; *seconds* for each of its two halves."""
-    story = Story()
+    story = Story(bounds=bounds or Bounds())
     names = [f"node-{number:04}" for number in range(nodes)]
     kinds = [report_of(_busy(number)) for number in range(states)]
-    with Extender(directory / "extender.log", **settings) as extender:
+    with ExitStack() as stack:
+        extender = stack.enter_context(Extender(directory / "extender.log", **settings))
         until(extender.is_ready, 60, "the extender")
-        connection = http.client.HTTPConnection("127.0.0.1", extender.port, timeout=30)
+        connection = stack.enter_context(_connected(extender.port))
         for number, name in enumerate(names):
             body = orjson.dumps({**kinds[number % states], "node_name": name})
             connection.request("PUT", f"/v1/nodes/{name}/report", body)
             reply = connection.getresponse()
-            assert reply.read() is not None
+            reply.read()
             assert reply.status in (200, 204), reply.status
-        scheduler = Scheduler(extender.port, names)
+        scheduler = Scheduler(connection, names)
         scheduler.known()
         idle = _watch(story, extender, scheduler, seconds, is_load=False)
         story.idle_p50_ms, story.idle_p99_ms = _quantiles(idle)
