@@ -11,68 +11,25 @@ first list (HandlePodAdditions), resources fit (pkg/kubelet/lifecycle/predicate.
 """
 
 import asyncio
-import contextlib
-from collections import Counter
-from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from random import Random
 
 import httpx
 
+from tests.live import startup
 from tests.live.api import STRATEGIC_PATCH, ApiError, AsyncApi, Json
 from tests.live.front import Files, Front
+from tests.live.tally import USUAL, Lags, Tally
 from tests.oracle.amounts import milli
 from tests.oracle.kubelet import NaiveKubelet
-from tests.oracle.pods import Pod, pod_total
+from tests.oracle.pods import pod_total
 
 FINISHED = ("Succeeded", "Failed")
 RECONCILE_SECONDS = 10.0
 """Between two collections of the CPU manager that no admission causes (cpuManagerReconcilePeriod)."""
 RETRY_SECONDS = 0.5
 _AWAY = (httpx.TransportError, ApiError)
-
-
-@dataclass(frozen=True, slots=True)
-class Lags:
-    """Spans in seconds from which each delay is drawn. `teardown`: from the published end to the pod being inactive."""
-
-    sync: tuple[float, float] = (0.005, 0.15)
-    start: tuple[float, float] = (0.1, 1.0)
-    stop: tuple[float, float] = (0.1, 2.0)
-    teardown: tuple[float, float] = (0.0, 1.5)
-    publish: tuple[float, float] = (0.005, 0.1)
-    plugins: tuple[float, float] = (0.2, 1.0)
-
-
-@dataclass
-class Tally:
-    """What kubelets did. `refused_again`: pods that ran before a restart and were refused by the first list."""
-
-    admitted: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    refused_again: Counter[str] = field(default_factory=Counter)
-    refusals: list[str] = field(default_factory=list)
-    restarts: int = 0
-
-    def copy(self) -> "Tally":
-        """As it is now."""
-        return replace(
-            self,
-            refused=self.refused.copy(),
-            refused_again=self.refused_again.copy(),
-            refusals=list(self.refusals),
-        )
-
-    def since(self, before: "Tally") -> "Tally":
-        """What was added after *before*."""
-        return Tally(
-            self.admitted - before.admitted,
-            self.refused - before.refused,
-            self.refused_again - before.refused_again,
-            self.refusals[len(before.refusals) :],
-            self.restarts - before.restarts,
-        )
 
 
 class LiveKubelet:
@@ -89,7 +46,7 @@ class LiveKubelet:
         *,
         seed: int,
         mean_life: float = 0.0,
-        lags: Lags = Lags(),
+        lags: Lags = USUAL,
     ) -> None:
         self.name, self.scenario, self.mean_life, self.lags = name, scenario, mean_life, lags
         self.tally = tally
@@ -104,6 +61,7 @@ class LiveKubelet:
         self.placements: dict[str, Json] = {}
         self._admitted: set[str] = set()
         self._stopping: set[str] = set()
+        self._started: set[str] = set()
         self._ended: set[str] = set()
         self._up = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,8 +85,7 @@ class LiveKubelet:
         self.naive.affinity.clear()
         self.pods.clear()
         self._stopping.clear()
-        for healthy in self.naive.devices.healthy.values():
-            healthy.clear()
+        startup.unregister(self.naive)
         await self._begin()
 
     async def close(self) -> None:
@@ -154,30 +111,17 @@ class LiveKubelet:
         await asyncio.to_thread(self.front.start)
         pods = await self._list()
         await asyncio.sleep(self._between(self.lags.sync))
-        with self._sources_not_ready():
+        with startup.sources_not_ready(self.naive, self._started):
             for pod in sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"]):
                 self._take("ADDED", pod)
         self._changed()
         self._up.set()
         self._service = [asyncio.create_task(work) for work in (self._follow(), self._reconcile(), self._register())]
 
-    @contextlib.contextmanager
-    def _sources_not_ready(self) -> Iterator[None]:
-        """No manager collects anything; each has a check of its own for that, which the restatement does not model."""
-        managers = (self.naive.cpus, self.naive.memory, self.naive.devices)
-        for manager in managers:
-            manager.collect = _collect_nothing  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            for manager in managers:
-                del manager.collect
-
     async def _register(self) -> None:
         """Device plugins see the new kubelet and register."""
         await asyncio.sleep(self._between(self.lags.plugins))
-        for resource, ids in self._plugins.items():
-            self.naive.devices.healthy[resource] = set(ids)
+        startup.register(self.naive, self._plugins)
         self._changed()
 
     async def _reconcile(self) -> None:
@@ -297,6 +241,7 @@ class LiveKubelet:
         await self._up.wait()
         if uid not in self.naive.active:
             return
+        self._started.add(uid)
         self._files.start_pod(self.pods[uid])
         self.naive.start(uid)
         self._changed()
@@ -372,10 +317,6 @@ class LiveKubelet:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _collect_nothing(active: dict[str, Pod]) -> None:
-    """What a manager does while the sources are not ready."""
 
 
 def _path(pod: Json) -> str:

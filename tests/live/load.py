@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.live.api import Json
 from tests.live.book import Book
 from tests.live.cluster import Cluster, Say
-from tests.live.kubelet import Tally
 from tests.live.processes import until
 from tests.live.report import Findings
 from tests.live.scheduling import Extender
+from tests.live.tally import Tally
 from tests.live.workload import Fed, Feeder, drill_pod
 
 Disturb = Callable[[threading.Event], None]
@@ -95,8 +96,13 @@ def audit_of(extender: Extender, say: Say) -> Counter[str]:
     view = extender.get("/v1/audit")
     for each in view["recent"][:5]:
         say(f"audit: {each['pod_name']} on {each['node_name']}: {each['foretold']} / {each['observed']}")
+    return counts_of(view)
+
+
+def counts_of(view: Json | None) -> Counter[str]:
+    """Predictions by how they came out; *view*: the answer of /v1/audit."""
     counts: Counter[str] = Counter()
-    for each in view["counts"]:
+    for each in view["counts"] if view else ():
         counts[each["result"]] += each["count"]
     return counts
 

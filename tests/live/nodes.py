@@ -15,8 +15,9 @@ from tests.live.api import Api, AsyncApi, Json
 from tests.live.control_plane import ControlPlane
 from tests.live.front import Files, Front
 from tests.live.installing import AUDIENCE, EXPORTER, exporter_pod, token
-from tests.live.kubelet import LiveKubelet, Tally
+from tests.live.kubelet import LiveKubelet
 from tests.live.processes import Program, until
+from tests.live.tally import Tally
 
 Result = TypeVar("Result")
 

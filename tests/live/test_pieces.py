@@ -18,10 +18,11 @@ from tests.live.__main__ import main
 from tests.live.api import Api, AsyncApi, Json, collection
 from tests.live.front import Files, Front
 from tests.live.identity import Identities
-from tests.live.kubelet import Lags, LiveKubelet, Tally
+from tests.live.kubelet import LiveKubelet
 from tests.live.nodes import Loop
 from tests.live.scenes import SCENES
 from tests.live.scheduling import scheduler_configuration
+from tests.live.tally import Lags, Tally
 from tests.live.workload import simple_pod
 
 QUICK = Lags(sync=(0, 0), start=(0, 0), stop=(0, 0), teardown=(0, 0), publish=(0, 0), plugins=(0, 0))

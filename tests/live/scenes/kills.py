@@ -2,11 +2,12 @@
 
 import itertools
 import threading
+from collections import Counter
 from random import Random
 
 from tests.live.binaries import Binaries
 from tests.live.cluster import Cluster, Plan, Say, cluster
-from tests.live.load import Disturb, audit_of, feed, show_audit
+from tests.live.load import Disturb, audit_of, counts_of, feed, show_audit
 from tests.live.processes import Program
 from tests.live.report import Findings
 
@@ -20,15 +21,16 @@ AWAY_SECONDS = (0.1, 2.0)
 def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
     """No kill may lead to a refused pod, and every pod is placed in the end."""
     findings = Findings("kills")
+    audit: Counter[str] = Counter()
     pods, life = plan.pods or PODS, plan.seconds or LIFE_SECONDS
     with cluster(binaries, plan, say, nodes=NODES) as running:
         running.scheduler.configure(running.extender.url)
         with running.scheduler:
             found = feed(
-                running, "kills", seed=plan.seed, pods=pods, life_seconds=life, disturb=_kill(running, plan.seed)
+                running, "kills", seed=plan.seed, pods=pods, life_seconds=life, disturb=_kill(running, plan.seed, audit)
             )
         running.extender.wait_for_nodes(len(running.nodes.all))
-        audit = audit_of(running.extender, say)
+        audit += audit_of(running.extender, say)
         exporters = [node.exporter for node in running.nodes.all if node.exporter]
         parts = [running.extender, running.plane.apiserver, running.plane.etcd, running.scheduler]
         kills = [(part.name, part.kills) for part in parts] + [("exporters", sum(each.kills for each in exporters))]
@@ -45,7 +47,8 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
     return findings
 
 
-def _kill(running: Cluster, seed: int) -> Disturb:
+def _kill(running: Cluster, seed: int, audit: Counter[str]) -> Disturb:
+    """*audit*: what each extender had counted just before it was killed."""
     random = Random(seed)
 
     def disturb(enough: threading.Event) -> None:
@@ -54,6 +57,8 @@ def _kill(running: Cluster, seed: int) -> Disturb:
                 return
             part = _part(running, what, random)
             running.say(f"kill -9 {part.name}")
+            if part is running.extender:
+                audit.update(counts_of(running.extender.get("/v1/audit")))
             part.kill()
             enough.wait(random.uniform(*AWAY_SECONDS))
             part.start()
