@@ -8,9 +8,8 @@ from importlib.metadata import version
 from typing import Final
 
 from fastapi import FastAPI
-from fastapi_offline import FastAPIOffline
 
-from extender.api import openapi, problems
+from extender.api import docs_page, openapi, problems
 from extender.api.audit import audit_router
 from extender.api.barrier import Barrier
 from extender.api.binding import binding_router
@@ -95,13 +94,13 @@ def make_app(service: Service) -> FastAPI:
             async with connected(service), on_duty(service):
                 yield
 
-    app = FastAPIOffline(
+    app = FastAPI(
         title=DISTRIBUTION,
         version=version(DISTRIBUTION),
         description=openapi.DESCRIPTION,
         openapi_tags=openapi.TAGS,
+        docs_url=None,
         redoc_url=None,
-        static_url="/docs/assets",
         redirect_slashes=False,
         lifespan=lifespan,
         generate_unique_id_function=lambda route: route.name.strip("_"),
@@ -119,6 +118,7 @@ def make_app(service: Service) -> FastAPI:
     for make_question_router in (what_if_router, capacity_router, decisions_router):
         app.include_router(make_question_router(service, questions))
     app.include_router(page_router())
+    docs_page.install(app)
     problems.install(app)
     openapi.install(app)
     guard(app, service)

@@ -122,7 +122,11 @@ class Peer:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is a process of this machine, or of this pod's network."""
+        """Whether it is a process of this machine, or of this pod's network: 127.0.0.1 or ::1.
+
+        Other addresses of 127.0.0.0/8 are not: the proxy of a service mesh hands on what came over the network as
+        127.0.0.6.
+        """
         return _is_loopback(self.address)
 
     @property
@@ -150,7 +154,7 @@ def _is_loopback(text: str) -> bool:
     except ValueError:
         return False
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback
+    return str(mapped or address) in ("127.0.0.1", "::1")
 
 
 NAME_KINDS: Final = ("CN=", "DNS=", "URI=")

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings
 
-from extender.identity import EVERYTHING, NAME_KINDS, Scope
+from extender.identity import NAME_KINDS, Scope
 
 
 class SecuritySettings(BaseSettings):
@@ -40,10 +40,11 @@ class SecuritySettings(BaseSettings):
         "enough: with the cluster's CA every kubelet has one.",
     )
     loopback_scopes: frozenset[Scope] = Field(
-        default=EVERYTHING,
-        description="What callers on loopback may do without proving anything. Everything: in a pod's own network only "
-        "the pod's containers are there. On the host's network set `[\"schedule\"]`: other pods of the host network "
-        "can reach it.",
+        default=frozenset({Scope.SCHEDULE, Scope.READ, Scope.METRICS}),
+        description="What callers on loopback may do without proving anything: `schedule`, `read`, `metrics`, "
+        "`report`. By default what the scheduler in the same pod and people behind a port-forward need. Exporters are "
+        "on other machines and show a token; add `report` for exporters on this one. On the host's network set "
+        '`["schedule"]`: other pods of the host network can reach it.',
     )
     token_audience: str = Field(
         default="numa-extender",

@@ -3,6 +3,7 @@
 Laws of this file
 - What a caller shows counts: a token that is refused is refused, even on loopback. Only who shows nothing is taken for
   what its connection proves.
+- Where the connection alone is the proof, requests that a page of another site made a browser send are refused.
 - A certificate counts until it ends, not until its connection closes.
 - The answer to who is not let in is HTTP's own (401, 403, 429, 503), also at the scheduler's verbs: who did not prove
   to be the scheduler is not answered in its form. What is over the bound of calls at once is: that is the scheduler.
@@ -22,6 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
+from extender.api.browsers import foreign
 from extender.api.limits import BodyBudget, LimitError, Limits
 from extender.api.problems import problem
 from extender.api.scopes import UnlistedRouteError, need_of
@@ -118,6 +120,7 @@ class Gate:
     async def _identify(self, asgi: ASGIScope, peer: Peer, needed: Scope) -> Principal:
         settings = self._settings
         if settings.insecure:
+            _check_origin(asgi, needed, Means.INSECURE)
             return Principal(name="anybody", means=Means.INSECURE, scopes=EVERYTHING, node_name=None)
         headers = Headers(scope=asgi)
         if (authorization := headers.get("authorization")) is not None:
@@ -127,11 +130,13 @@ class Gate:
             self._limits.check_refused(peer.address)
             return await self._authority.admit(token, needed)
         if peer.certificate:
+            _check_origin(asgi, needed, Means.CERTIFICATE)
             return self._by_certificate(peer, needed)
         if peer.is_loopback and _names_this_machine(headers.get("host", "")):
             scopes = settings.loopback_scopes
             if needed not in scopes:
-                raise ForbiddenError(f"loopback may not {needed}", Means.LOOPBACK)
+                raise ForbiddenError(f"loopback may not {needed} (NUMA_EXTENDER_LOOPBACK_SCOPES)", Means.LOOPBACK)
+            _check_origin(asgi, needed, Means.LOOPBACK)
             return Principal(name="loopback", means=Means.LOOPBACK, scopes=scopes, node_name=None)
         self._limits.check_refused(peer.address)
         raise UnauthenticatedError("show a token or a client certificate")
@@ -184,6 +189,11 @@ class _BoundedReceive:
     def give_back(self) -> None:
         self._budget.give_back(self._held)
         self._held = 0
+
+
+def _check_origin(asgi: ASGIScope, needed: Scope, means: Means) -> None:
+    if reason := foreign(asgi["headers"], method=asgi["method"], scheme=asgi["scheme"], needed=needed):
+        raise ForbiddenError(f"a browser may have sent it for a page of another site: {reason}", means)
 
 
 def _peer(asgi: ASGIScope) -> Peer:

@@ -20,6 +20,7 @@ from extender.demo.publish import publish
 from extender.demo.serving import serving
 from extender.demo.story import ask
 from extender.demo.table import render
+from extender.identity import EVERYTHING
 from extender.settings import Settings
 
 PODS = (
@@ -35,8 +36,8 @@ def run_demo(console: Console, *, host: str, port: int, once: bool) -> None:
     """Show the sample cluster, ask, answer; unless *once*, serve on until Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     nodes = sample_cluster()
-    # The sample nodes report only once: that must not make them stale while somebody looks around.
-    settings = Settings(host=host, port=port, stale_after_seconds=A_DAY)
+    # The sample nodes report over loopback, and only once: that must not make them stale while somebody looks around.
+    settings = Settings(host=host, port=port, stale_after_seconds=A_DAY, loopback_scopes=EVERYTHING)
     with ExitStack() as stack:
         root = Path(stack.enter_context(_short_directory()))
         url = stack.enter_context(serving(make_service(settings)))

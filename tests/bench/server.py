@@ -12,13 +12,14 @@ from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
 from extender.app import make_app, make_server, make_service, set_up_collector
+from extender.identity import EVERYTHING
 from extender.settings import Settings
 
 
 def main(port: int) -> None:
     """Serve on loopback until SIGTERM."""
     set_up_collector()
-    settings = Settings(port=port)
+    settings = Settings(port=port, loopback_scopes=EVERYTHING)
     app = make_app(make_service(settings))
     gate = app.middleware_stack or app.build_middleware_stack()
 

@@ -8,6 +8,7 @@ from typing import Any
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.state import Watching
+from extender.identity import EVERYTHING
 from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.feed import ClusterFeed
 from extender.kube.nodes import NodeRecord, decode_node
@@ -51,6 +52,7 @@ class SimExtender:
             unknown_nodes=Treatment.REFUSE,
             max_remembered_judgements=1_000_000,
             log_level="error",
+            loopback_scopes=EVERYTHING,
         )
         self.running, self.surroundings = WatchedPods(), WatchedSurroundings()
         service = replace(

@@ -122,7 +122,12 @@ class Extender(Process):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         named = {f"NUMA_EXTENDER_{name.upper()}": str(value) for name, value in settings.items()}
-        environment = {"NUMA_EXTENDER_PORT": str(self.port), "NUMA_EXTENDER_DRAIN_SECONDS": "0", **named}
+        environment = {
+            "NUMA_EXTENDER_PORT": str(self.port),
+            "NUMA_EXTENDER_DRAIN_SECONDS": "0",
+            "NUMA_EXTENDER_LOOPBACK_SCOPES": '["schedule", "read", "metrics", "report"]',  # exporters are played here
+            **named,
+        }
         super().__init__(("-m", "extender", "serve", "--log-level", "warning"), environment, log)
 
     def post(self, path: str, document: object, seconds: float = 8.0) -> JSON:

@@ -11,6 +11,7 @@ from extender.api.service import Service
 from extender.app import make_service
 from extender.demo.nodes import SampleNode, sample_cluster
 from extender.demo.serving import serving
+from extender.identity import EVERYTHING
 from extender.settings import Settings
 from tests.reports import report_of, sample
 
@@ -74,4 +75,4 @@ def _bare(node: SampleNode) -> Mapping[str, Any]:
 
 
 def _service() -> Service:
-    return make_service(Settings(port=0, stale_after_seconds=A_DAY))
+    return make_service(Settings(port=0, stale_after_seconds=A_DAY, loopback_scopes=EVERYTHING))

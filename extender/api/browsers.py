@@ -1,0 +1,44 @@
+"""What a web page of another site can make a browser send, and how it is told from everybody else.
+
+A browser that has opened a port-forward to us, or runs on our machine, sends requests of any page that is open in it: a
+page cannot read the answers, but a form or `fetch` with a plain Content-Type reaches us. Browsers say so themselves.
+kube-scheduler, exporters, curl and other programs send none of these headers.
+
+Laws of this file
+- It is asked only where the connection alone is the proof (loopback, a client certificate, `insecure`): a page of
+  another site can send no Authorization header of its own.
+- `Origin` must be the address that the request itself names; `null` is none.
+- `Sec-Fetch-Site` must be `same-origin` or `none` (typed, or a bookmark). A link of another site may open a document.
+- Calls that change something do not come with one of the three media types that a form can send.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from extender.identity import Scope
+
+FORMS: Final = frozenset({b"text/plain", b"application/x-www-form-urlencoded", b"multipart/form-data"})
+"""What a page may send to other sites without asking them first (CORS-safelisted request media types)."""
+CHANGES: Final = frozenset({Scope.SCHEDULE, Scope.REPORT})
+_NAMES: Final = frozenset(
+    {b"host", b"origin", b"content-type", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"}
+)
+
+
+def foreign(headers: Iterable[tuple[bytes, bytes]], *, method: str, scheme: str, needed: Scope) -> str:
+    """Why the request may come from a page of another site; empty: it does not.
+
+    *headers* have names in small letters, as ASGI gives them; *scheme* is `http` or `https`.
+    """
+    found = {name: value for name, value in headers if name in _NAMES}
+    origin = found.get(b"origin")
+    if origin is not None and origin.lower() != scheme.encode() + b"://" + found.get(b"host", b"").lower():
+        return "its Origin is another site"
+    site = found.get(b"sec-fetch-site", b"none")
+    opens_document = found.get(b"sec-fetch-mode") == b"navigate" and found.get(b"sec-fetch-dest") == b"document"
+    if site not in (b"same-origin", b"none") and not (opens_document and method in ("GET", "HEAD")):
+        return "its Sec-Fetch-Site is another site"
+    media_type = found.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if needed in CHANGES and media_type in FORMS:
+        return f"its Content-Type is {media_type.decode()}, which a form of any page can send: use application/json"
+    return ""

@@ -1,0 +1,60 @@
+"""GET /docs: the API to try out, with scripts of the package `fastapi_offline`, so that it needs no internet.
+
+Laws of this file
+- The page may load and reach nothing but this service, and no other site may frame it. Its one script in the page is
+  allowed by its hash.
+- Styles in the page are allowed: Swagger UI sets them while it runs.
+"""
+
+import base64
+import hashlib
+import re
+from importlib.resources import files
+from typing import Final
+
+from fastapi import FastAPI, Response
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.responses import HTMLResponse
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+PATH: Final = "/docs"
+ASSETS: Final = "/docs/assets"
+_SCRIPT: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
+_HEADERS: Final = {"Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
+
+
+class _Assets(StaticFiles):
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(_HEADERS)
+        return response
+
+
+def install(app: FastAPI) -> None:
+    """Add the page and its files to *app*, which has none by itself."""
+    app.mount(ASSETS, _Assets(directory=str(files("fastapi_offline") / "static")), name="docs-assets")
+    page = bytes(
+        get_swagger_ui_html(
+            openapi_url=app.openapi_url or "",
+            title=f"{app.title}: the API",
+            swagger_js_url=f"{ASSETS}/swagger-ui-bundle.js",
+            swagger_css_url=f"{ASSETS}/swagger-ui.css",
+            swagger_favicon_url=f"{ASSETS}/favicon.png",
+        ).body
+    )
+    headers = {**_HEADERS, "Content-Security-Policy": _policy(page)}
+
+    @app.get(PATH, include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(page, headers=headers)
+
+
+def _policy(page: bytes) -> str:
+    """What the page may do: its scripts are those of our files and the ones that stand in it, by their hashes."""
+    hashes = (base64.b64encode(hashlib.sha256(script).digest()).decode() for script in _SCRIPT.findall(page))
+    scripts = " ".join(("'self'", *(f"'sha256-{digest}'" for digest in hashes)))
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
