@@ -6,7 +6,8 @@ Laws of this file
 - Where the connection alone is the proof, requests that a page of another site made a browser send are refused.
 - A certificate counts until it ends, not until its connection closes.
 - The answer to who is not let in is HTTP's own (401, 403, 429, 503), also at the scheduler's verbs: who did not prove
-  to be the scheduler is not answered in its form. What is over the bound of calls at once is: that is the scheduler.
+  to be the scheduler is not answered in its form. A call over the bound of calls at once is the scheduler's, and is
+  answered in its form where that has a place for an error.
 - Nothing of the body is read before the caller is known.
 """
 
@@ -44,8 +45,9 @@ from extender.security_settings import SecuritySettings
 from extender.wire.scheduler import error_reply
 
 LOG: Final = logging.getLogger(__name__)
-PREEMPT: Final = "/scheduler/preempt"
-"""Its reply has no place for an error, and one without victims would mean that evicting helps nowhere."""
+WITHOUT_ERROR: Final = frozenset({"/scheduler/preempt", "/scheduler/prioritize"})
+"""Verbs whose replies have no place for an error. No victims would mean that evicting helps nowhere, and prioritize
+answers a bare list."""
 _STATUS: Final[dict[type[AccessError], tuple[str, HTTPStatus]]] = {
     UnauthenticatedError: ("unauthenticated", HTTPStatus.UNAUTHORIZED),
     ForbiddenError: ("forbidden", HTTPStatus.FORBIDDEN),
@@ -165,7 +167,7 @@ class Gate:
 
     def _limited(self, error: LimitError, needed: Scope, asgi: ASGIScope) -> Response:
         self._metrics.limited.labels(error.limit).inc()
-        if needed is Scope.SCHEDULE and asgi["path"] != PREEMPT:
+        if needed is Scope.SCHEDULE and asgi["path"] not in WITHOUT_ERROR:
             return Response(error_reply(f"numa-extender: {error}"), media_type="application/json")
         response = problem(HTTPStatus.TOO_MANY_REQUESTS, str(error))
         response.headers["Retry-After"] = str(error.retry_after_seconds)

@@ -18,14 +18,14 @@ from extender.wire.scheduler import EXAMPLE_POD, ExtenderArgs
 DESCRIPTION: Final = """
 Keeps what every node's kubelet has given away, and answers by replaying the kubelet's own admission.
 
-* **scheduler**: the verbs that kube-scheduler calls. Always status 200, what went wrong is in `Error`; preempt alone,
-  whose reply has no such place, has statuses of its own.
+* **scheduler**: the verbs that kube-scheduler calls. filter and bind: always status 200, what went wrong is in `Error`;
+  prioritize and preempt, whose replies have no such place: statuses of their own.
 * **nodes**: what exporters report, and what is known of each node.
 * **what-if**: what each node would answer to a pod, and why; how many fit; where a list of pods would go. Bodies are
   questions or bare manifests, as JSON or YAML.
 * **decisions**: what was answered to kube-scheduler, and why.
 
-Errors of everything but the scheduler's verbs are `application/problem+json` (RFC 9457) with the faulty field.
+Errors of everything but filter and bind are `application/problem+json` (RFC 9457) with the faulty field.
 """
 TAGS: Final = [
     {"name": "scheduler", "description": "The extender protocol of kube-scheduler."},

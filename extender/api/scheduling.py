@@ -1,7 +1,10 @@
 """The verbs that kube-scheduler calls.
 
 Laws of this file
-- Every answer has status 200: kube-scheduler throws other bodies away. What went wrong is in `Error`.
+- Every answer of filter has status 200: kube-scheduler throws other bodies away. What went wrong is in `Error`.
+- An answer of prioritize is a bare list, with no place for an error: a failed one has a status of its own, which
+  kube-scheduler logs; it then scores the pod without us (extender.go: send, Prioritize). An empty list would do the
+  same and say nothing, and filter's object is an error of decoding that hides the reason.
 - The event loop takes the picture of the cluster, another thread replays what was never replayed before.
 - Filter has a deadline of its own, so that the scheduler always hears the reason; what was judged until then is kept.
 """
@@ -9,6 +12,7 @@ Laws of this file
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -18,6 +22,7 @@ from extender.api.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.judging import judge_at_once, judge_missing
 from extender.api.limits import LimitError
 from extender.api.nominated import note_nomination, with_nominations
+from extender.api.problems import documented, problem
 from extender.api.service import Service
 from extender.api.shortcut import Endpoint
 from extender.cluster.classes import NodeClass
@@ -71,7 +76,15 @@ def scheduling_router(service: Service) -> APIRouter:
     router.post(
         "/prioritize",
         response_class=Response,
-        responses={200: {"model": list[HostPriority]}},
+        responses={
+            200: {"model": list[HostPriority]},
+            **documented(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                HTTPStatus.TOO_MANY_REQUESTS,
+                HTTPStatus.SERVICE_UNAVAILABLE,
+            ),
+        },
         openapi_extra=json_body("ExtenderArgs"),
         summary="How good each candidate is, 0 to 10",
     )(endpoints[PRIORITIZE])
@@ -86,7 +99,7 @@ def scheduling_endpoints(service: Service) -> Mapping[str, Endpoint]:
         return await _answer(service, "filter", request, _filter)
 
     async def prioritize(request: Request) -> Response:
-        """The extender's `prioritizeVerb`. Always status 200; what went wrong is in `Error`."""
+        """The extender's `prioritizeVerb`. What went wrong is a problem with a status of its own."""
         return await _answer(service, "prioritize", request, _prioritize)
 
     return {FILTER: filter_, PRIORITIZE: prioritize}
@@ -99,7 +112,8 @@ async def _answer(
     answer: Callable[[Service, SchedulerArgs, Stopwatch], Awaitable[bytes]],
 ) -> Response:
     started = service.clock()
-    outcome = "answered"
+    outcome, reply = "answered", b""
+    failed: Response | None = None
     watch = Stopwatch(service.metrics.phase_series, verb, service.clock)
     try:
         body = await read_body(request, service.settings.max_scheduler_body_bytes)
@@ -111,22 +125,29 @@ async def _answer(
     except ClientDisconnect:  # nobody is left to answer
         raise
     except LimitError as error:
-        outcome = "busy"
-        reply = error_reply(f"numa-extender: {error}")
-    except (WireError, BodyTooLargeError) as error:
-        outcome = "invalid"
+        outcome, failed = "busy", _failed(verb, HTTPStatus.TOO_MANY_REQUESTS, str(error))
+    except WireError as error:
         LOG.warning("request not understood verb=%s reason=%r", verb, str(error))
-        reply = error_reply(f"numa-extender: {error}")
+        outcome, failed = "invalid", _failed(verb, HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.field)
+    except BodyTooLargeError as error:
+        LOG.warning("request not understood verb=%s reason=%r", verb, str(error))
+        outcome, failed = "invalid", _failed(verb, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
     except UnreadyError as error:
-        outcome = "unready"
         LOG.warning("request not answered verb=%s reason=%r", verb, str(error))
-        reply = error_reply(f"numa-extender: {error}")
+        outcome, failed = "unready", _failed(verb, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
     except Exception:  # the scheduler would throw a 500's body away
-        outcome = "failed"
         LOG.exception("defect verb=%s", verb)
-        reply = error_reply("numa-extender: a defect of the service; its log tells more")
+        text = "a defect of the service; its log tells more"
+        outcome, failed = "failed", _failed(verb, HTTPStatus.INTERNAL_SERVER_ERROR, text)
     service.metrics.verb_series[verb, outcome].observe(service.clock() - started)
-    return Response(reply, media_type="application/json")
+    return failed or Response(reply, media_type="application/json")
+
+
+def _failed(verb: str, status: HTTPStatus, reason: str, field: str | None = None) -> Response:
+    """What *verb* answers to a call that it cannot answer, in the form that kube-scheduler takes from it."""
+    if verb == "prioritize":
+        return problem(status, reason, field)
+    return Response(error_reply(f"numa-extender: {reason}"), media_type="application/json")
 
 
 class UnreadyError(Exception):

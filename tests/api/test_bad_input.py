@@ -189,12 +189,23 @@ SCHEDULER_FAULTS: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("verb", ["filter", "prioritize"])
 @pytest.mark.parametrize("fault", SCHEDULER_FAULTS)
-def test_the_scheduler_is_always_answered_with_200(client: TestClient, verb: str, fault: str) -> None:
+def test_prioritize_answers_what_is_wrong_with_a_status(client: TestClient, fault: str) -> None:
+    """kube-scheduler logs it and goes on without our scores; a list has no place for an error."""
     body, reason = SCHEDULER_FAULTS[fault]
 
-    reply = client.post(f"/scheduler/{verb}", content=body)
+    reply = client.post("/scheduler/prioritize", content=body)
+
+    assert reply.status_code == (413 if fault == "a body over the limit" else 422)
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert reason in reply.json()["detail"]
+
+
+@pytest.mark.parametrize("fault", SCHEDULER_FAULTS)
+def test_filter_is_always_answered_with_200(client: TestClient, fault: str) -> None:
+    body, reason = SCHEDULER_FAULTS[fault]
+
+    reply = client.post("/scheduler/filter", content=body)
 
     assert reply.status_code == 200
     assert reply.json()["Error"].startswith("numa-extender: ")

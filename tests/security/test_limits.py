@@ -133,8 +133,9 @@ def test_the_scheduler_over_the_bound_is_answered_in_its_own_form() -> None:
     assert "under way" not in again.json()["Error"]
 
 
-def test_a_preempt_call_over_the_bound_is_no_answer_about_victims() -> None:
+@pytest.mark.parametrize("verb", ["preempt", "prioritize"])
+def test_a_verb_without_a_place_for_an_error_has_a_status_over_the_bound(verb: str) -> None:
     with running(Settings(port=0, drain_seconds=0, max_scheduler_calls=2)) as service:
         limits = service.app.state.limits
         with limits.place(Scope.SCHEDULE), limits.place(Scope.SCHEDULE):
-            assert service.call("POST", "/scheduler/preempt", content=b"{}").status_code == 429
+            assert service.call("POST", f"/scheduler/{verb}", content=b"{}").status_code == 429
