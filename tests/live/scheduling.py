@@ -105,6 +105,7 @@ class Extender(Program):
             for key_, value in {
                 "tls_cert_file": certificate, "tls_key_file": key, "tls_host": "127.0.0.1", "tls_port": self.tls_port,
                 "port": self.port, "kubeconfig": directory / "extender.kubeconfig", "read_rate": 1000,
+                "loopback_scopes": '["schedule", "read", "metrics", "report"]',  # for nodes that are played here
                 "tls_client_ca_file": plane.identities.ca_file, **settings,
             }.items()
         }  # fmt: skip
