@@ -1,7 +1,8 @@
 """What a service does of its own accord where there is an API server: leads or stands by, wakes pods, proves tokens.
 
 Laws of this file
-- A standby is warm: its watches run, it answers filter and prioritize. It binds nothing and touches nothing.
+- A standby is warm: its watches run. It passes the scheduler's calls on to the leader (`extender.passing`), and answers
+  filter and prioritize itself when the leader does not. It binds nothing and touches nothing.
 - Leadership is checked at the last moment before a binding is sent, and must last for the whole time that the binding
   may take (`Settings.binding_seconds`). It ends at two thirds of `lease_seconds`, before anybody else's can begin, so
   no call of a former leader is under way when the next one starts, also if clocks differ in speed by up to a half.
@@ -24,6 +25,7 @@ from extender.kube.access import Access, discover
 from extender.kube.client import KubeClient
 from extender.kube.leases import Elector, LeaseSettings
 from extender.kube.node_annotations import NodeToucher
+from extender.passing import Leader
 from extender.settings import Settings
 from extender.verbs.bind import AGAIN, BindOutcome, Binds, Unbound
 from extender.waking import Waker
@@ -69,6 +71,7 @@ def lease_settings(settings: Settings) -> LeaseSettings:
         duration_seconds=settings.lease_seconds,
         renew_seconds=settings.lease_seconds * 2 / 3,
         retry_seconds=settings.lease_seconds / 10,
+        url=settings.own_url,
     )
 
 
@@ -102,6 +105,10 @@ def _lead(service: Service, client: KubeClient, stack: contextlib.AsyncExitStack
     service.lifecycle.leads = lambda: elector.leads
     if service.link.binder is not None:
         service.link.binder = LeaderBinds(service.link.binder, elector, service.settings.binding_seconds)
+    if service.settings.own_url:
+        leader = Leader(service.settings, lambda: elector.leader_url, service.clock)
+        service.lifecycle.leader = leader
+        stack.callback(leader.close)
     elector.start()
     stack.push_async_callback(asyncio.to_thread, elector.stop)
     return lambda: elector.leads

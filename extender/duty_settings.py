@@ -1,5 +1,6 @@
 """The knobs of leadership and of waking refused pods: a part of `extender.settings.Settings`."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -24,10 +25,30 @@ class DutySettings(BaseSettings):
         "two thirds of it; a binding gets two fifths at most (`bind_seconds`). Each of the extenders makes ten calls "
         "to the API server in this time. 7: a replacement within 8 s, and less than three calls a second of two.",
     )
+    own_url: str = Field(
+        default="",
+        description="How the other extenders reach this one, such as `https://10.1.2.3:9643`; it is written into the "
+        "Lease while this one leads. Set it in all or in none: a standby then passes the scheduler's calls on to the "
+        "leader. Empty: a standby refuses to bind, so a Service must not lead there.",
+    )
+    leader_ca_file: Path | None = Field(
+        default=None, description="Who signs the certificates of the other extenders, PEM. None: the system's CAs."
+    )
+    leader_server_name: str = Field(
+        default="",
+        description="The name in those certificates, such as `numa-extender.numa-extender.svc`: a pod's address is in "
+        "none. Empty: the host of the leader's URL.",
+    )
+    leader_token_file: Path | None = Field(
+        default=None,
+        description="Token to show to the leader, made for `token_audience`; its owner needs the right to schedule.",
+    )
     standby_ready: bool = Field(
         default=True,
-        description="Whether /readyz succeeds on a standby. False: a Service leads to the leader only; needs reports "
-        "that reach standbys by another way, such as NodeResourceTopology objects.",
+        description="Whether /readyz succeeds on a standby. With `own_url` it should: any of several may then be "
+        "called, and rollouts and drains go on. False: a standby is never ready, so that a Service leads to the leader "
+        "only; connections that are open stay with a former leader, and a PodDisruptionBudget counts the standby as "
+        "lost.",
     )
     wake_up: bool = Field(
         default=False,

@@ -18,6 +18,7 @@ from extender.kube.authority import TokenAuthority
 from extender.kube.client import Requester
 from extender.kube.reviews import Reviews, ReviewSettings
 from extender.metrics import Metrics
+from extender.passing import PassingOn
 from extender.settings import Settings
 from extender.tracing import trace
 from extender.transport.certificates import CertificateFiles, Certificates
@@ -57,6 +58,7 @@ def guard(app: FastAPI, service: Service) -> None:
     settings = service.settings
     limits = Limits(settings, service.clock)
     app.add_middleware(Shortcut, endpoints=scheduling_endpoints(service))
+    app.add_middleware(PassingOn, lifecycle=service.lifecycle, max_bytes=settings.max_scheduler_body_bytes)
     app.add_middleware(
         Gate,
         settings=settings,

@@ -7,6 +7,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -14,7 +15,7 @@ from pydantic_settings import SettingsConfigDict
 from extender.duty_settings import DutySettings
 from extender.live_settings import LiveSettings
 from extender.question_settings import QuestionSettings
-from extender.security_settings import SecuritySettings
+from extender.security_settings import SecuritySettings, is_loopback
 from extender.verbs.judge import Doubts, Treatment
 from extender.verbs.strategies import STRATEGIES
 from extender.verbs.weights import Weights
@@ -118,6 +119,17 @@ class Settings(SecuritySettings, LiveSettings, DutySettings, QuestionSettings):
                 f"bind_seconds is {self.bind_seconds:g}, but a leader with lease_seconds {self.lease_seconds} has "
                 f"{longest:g} s for a binding: lower bind_seconds, leave it out, or raise lease_seconds"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _own_url_is_private(self) -> Self:
+        if not self.own_url:
+            return self
+        url = urlsplit(self.own_url)
+        if url.scheme != "https" and not (url.scheme == "http" and is_loopback(url.hostname or "")):
+            raise ValueError(f"own_url {self.own_url!r}: calls are passed on over https:// only, or on loopback")
+        if self.lease == "off":
+            raise ValueError("own_url without lease=on: there is no leader to pass calls on to")
         return self
 
     @property

@@ -29,9 +29,10 @@ from typing import Any, Final
 
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import ApiError, KubeError
-from extender.kube.fields import integer, mapping, text
+from extender.kube.fields import integer, mapping, strings, text
 from extender.logs import FaultLog
 
+URL_ANNOTATION: Final = "numa-extender/leader-url"
 JITTER: Final = 0.2
 """Looks come `retry_seconds` apart, this share more or less, so that candidates do not come in step."""
 _BASE: Final = "/apis/coordination.k8s.io/v1"
@@ -44,7 +45,8 @@ class LeaseSettings:
 
     `duration_seconds`: how long others wait for a silent leader. `renew_seconds`: how long a leader believes in itself.
     `retry_seconds`: between two looks, and the time each call gets. duration > renew > retry, or ValueError.
-    The defaults have client-go's ratio of duration and renew.
+    The defaults have client-go's ratio of duration and renew. `url`: where others reach this process while it leads,
+    written into the lease as an annotation; empty: nowhere.
     """
 
     namespace: str
@@ -53,6 +55,7 @@ class LeaseSettings:
     duration_seconds: int = 15
     renew_seconds: float = 10.0
     retry_seconds: float = 1.5
+    url: str = ""
 
     def __post_init__(self) -> None:
         if not self.duration_seconds > self.renew_seconds > self.retry_seconds > 0:
@@ -146,6 +149,13 @@ class Elector:
     def holder(self) -> str:
         """Who holds the lease as far as we have seen; empty when nobody does."""
         return "" if self._observed is None else self._observed.holder
+
+    @property
+    def leader_url(self) -> str:
+        """Where the leader is reached; empty when nobody leads, this process does, or the leader did not say."""
+        if not self.holder or self.holder == self._settings.identity or self.leads:
+            return ""
+        return strings(mapping(self._lease, "metadata"), "annotations").get(URL_ANNOTATION, "")
 
     def start(self) -> None:
         """Begin to stand for election; returns at once."""
@@ -255,6 +265,8 @@ class Elector:
         settings = self._settings
         name = "" if method == "POST" else settings.name
         metadata = {**mapping(self._lease, "metadata"), "name": settings.name, "namespace": settings.namespace}
+        others = {k: v for k, v in strings(metadata, "annotations").items() if k != URL_ANNOTATION}
+        metadata["annotations"] = others | ({URL_ANNOTATION: settings.url} if settings.url else {})
         body: JSON = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         path = path_of(_BASE, "leases", namespace=settings.namespace, name=name)
         self._note(self._client.request(method, path, body=body, timeout_seconds=settings.retry_seconds))

@@ -1,6 +1,6 @@
 """For every rule about our own parts: a manifest that trips it, and the same one mended."""
 
-from tests.lint.building import GONE, Case, case, daemonset, deployment, env, exporter_env, tls_env
+from tests.lint.building import GONE, Case, case, changed, daemonset, deployment, env, exporter_env, tls_env
 
 
 def ours(**variables: str) -> str:
@@ -14,6 +14,19 @@ def probe(**http_get: object) -> str:
 CONFIG_MAP = "kind: ConfigMap\ndata:\n  NUMA_EXTENDER_{}\n"
 ON_HOST = {"hostNetwork": True}
 LOOPBACK = {"readinessProbe": {"httpGet": {"host": "127.0.0.1", "path": "/readyz", "port": 9600}}}
+
+
+def several(**changes: object) -> str:
+    """A Deployment of two extenders that share their reports and one lease."""
+    shared = {
+        "NUMA_EXTENDER_TOPOLOGIES": "on",
+        "NUMA_EXTENDER_LEASE": "on",
+        "NUMA_EXTENDER_OWN_URL": "https://$(POD_IP):9643",
+    }
+    variables = {name: str(value) for name, value in changed(shared, dict(changes)).items()}
+    return deployment({"env": tls_env(**variables)}, replicas=2)
+
+
 OURS = {
     "setting-unknown": [
         case(ours(NUMA_EXTENDER_STRATEGIE="least-numa"), ours(NUMA_EXTENDER_STRATEGY="least-numa")),
@@ -61,6 +74,10 @@ OURS = {
         case(ours(NUMA_EXTENDER_SHUTDOWN_SECONDS="60"), deployment()),
     ],
     "replicas-split-reports": [case(deployment(replicas=2), deployment(replicas=1))],
+    "standby-refuses": [case(several(NUMA_EXTENDER_OWN_URL=GONE), several())],
+    "standby-blocks-drain": [
+        case(several(NUMA_EXTENDER_STANDBY_READY="false"), several(NUMA_EXTENDER_STANDBY_READY="true"))
+    ],
     "cpu-limit": [
         case(
             deployment({"resources": {"limits": {"cpu": "1"}}}),

@@ -113,6 +113,8 @@ OURS: Final[Mapping[str, Rule]] = {
     "probe-path": Rule(_E, "The probe asks a path that does not exist."),
     "grace-period-short": Rule(_W, "The kubelet kills the process while requests are under way."),
     "replicas-split-reports": Rule(_E, "Each replica knows only the nodes that happen to report to it."),
+    "standby-refuses": Rule(_W, "Bind calls that reach a standby are refused: the scheduler stays with it for long."),
+    "standby-blocks-drain": Rule(_W, "A standby that is never ready: a drain of the leader's node may never end."),
     "cpu-limit": Rule(_W, "Throttled, the extender answers after the scheduler's time-out."),
     "token-in-clear": Rule(_E, "A token is sent over plain HTTP."),
     "push-in-clear": Rule(_E, "An extender takes plain HTTP from loopback only."),

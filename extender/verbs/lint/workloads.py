@@ -105,10 +105,32 @@ def _extender(part: Part, context: Context) -> Iterator[Finding]:
             f"an exporter reports to one of the {replicas}",
             "set replicas: 1, or let reports travel through the API server (NUMA_EXTENDER_TOPOLOGIES=on)",
         )
+    if isinstance(replicas, int) and replicas > 1 and part.setting("NUMA_EXTENDER_LEASE", context) == "on":
+        yield from _standby(part, context)
     limit = part.container.get("resources", "limits", "cpu")
     if limit is not None:
         yield found(
             "cpu-limit", limit, f"at most {limit.value} CPUs, also while a verdict is due", "remove the limit on CPUs"
+        )
+
+
+def _standby(part: Part, context: Context) -> Iterator[Finding]:
+    """What becomes of calls to the one of several that does not lead, and of its pod."""
+    place = part.container.near("env")
+    if not part.setting("NUMA_EXTENDER_OWN_URL", context):
+        yield found(
+            "standby-refuses",
+            place,
+            "kube-scheduler keeps its connections, also with an extender that does not lead any more",
+            "set NUMA_EXTENDER_OWN_URL as in manifests/overlays/replicas: a standby then passes calls on to the leader",
+        )
+    if part.setting("NUMA_EXTENDER_STANDBY_READY", context).lower() in ("false", "0", "no", "off", "f", "n"):
+        yield found(
+            "standby-blocks-drain",
+            part.variables.get("NUMA_EXTENDER_STANDBY_READY", place),
+            "a PodDisruptionBudget counts the standby as lost and refuses the leader's eviction, and a rollout waits "
+            "for a pod that is never ready",
+            "leave NUMA_EXTENDER_STANDBY_READY true",
         )
 
 
