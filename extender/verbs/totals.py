@@ -10,6 +10,7 @@ Mirrors: `component-helpers/resource` (PodRequests), kubelet `cm/node_container_
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import HUGEPAGES_PREFIX, ContainerKind, Pod
@@ -17,10 +18,16 @@ from extender.replay.startup import format_page_size
 from extender.replay.state import DeviceState
 
 Milli = Mapping[str, int]
+ALIGNED: Final = "numa-extender/aligned"
+"""Says that a pod must not be bound without the extender, where kube-scheduler is set up so (`managedResources`).
+
+No node has it. kube-scheduler does not count it (`ignoredByScheduler`); the kubelet takes extended resources that the
+node lacks out of the pod before it admits it (`lifecycle/predicate.go` removeMissingExtendedResources).
+"""
 
 
 def pod_requests(pod: Pod, overhead_milli: Milli) -> dict[str, int]:
-    """What the scheduler counts for the pod; zero amounts are left out."""
+    """What the scheduler counts for the pod; zero amounts are left out, and the mark `ALIGNED`."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for c in pod.containers:
@@ -35,7 +42,7 @@ def pod_requests(pod: Pod, overhead_milli: Milli) -> dict[str, int]:
     total |= {name: v for name, v in pod_level if name in ("cpu", "memory") or name.startswith(HUGEPAGES_PREFIX)}
     for name, amount in overhead_milli.items():
         total[name] = total.get(name, 0) + amount
-    return {name: amount for name, amount in sorted(total.items()) if amount}
+    return {name: amount for name, amount in sorted(total.items()) if amount and name != ALIGNED}
 
 
 def node_allocatable(kubelet: Kubelet, devices: DeviceState) -> dict[str, int]:

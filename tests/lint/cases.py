@@ -6,6 +6,20 @@ from tests.lint.our_cases import OURS, ours
 
 SERVICE = extender(urlPrefix="http://numa-extender.numa-extender.svc:9600/scheduler")
 
+BINDER = extender(
+    filterVerb=GONE,
+    prioritizeVerb=GONE,
+    preemptVerb=GONE,
+    weight=GONE,
+    managedResources=[{"name": "a.io/x", "ignoredByScheduler": True}],
+)
+"""An entry for bind alone, of pods that ask for a.io/x."""
+
+
+def ignoring(*resources: str) -> dict[str, object]:
+    """A profile whose NodeResourcesFit ignores these."""
+    return {"pluginConfig": [{"name": "NodeResourcesFit", "args": {"ignoredResources": list(resources)}}]}
+
 
 FILES = {
     "unreadable": [case("a: [", "a: []")],
@@ -151,11 +165,13 @@ EXTENDER = {
         for bad in ("cpu", "memory", "hugepages-2Mi", "kubernetes.io/x", "")
     ],
     "managed-resources-hide": [case(scheduler(extender(managedResources=[{"name": "a.io/x"}])), scheduler())],
+    "binder-of-some-pods": [
+        case(scheduler(BINDER, extender(ignorable=True, bindVerb=GONE)), scheduler(extender())),
+    ],
     "ignored-by-scheduler": [
-        case(
-            scheduler(foreign(managedResources=[{"name": "a.io/x", "ignoredByScheduler": True}])),
-            scheduler(foreign(managedResources=[{"name": "a.io/x"}])),
-        )
+        case(scheduler(BINDER, profiles=[ignoring("b.io/y")]), scheduler(BINDER, profiles=[ignoring("a.io/x")])),
+        case(scheduler(BINDER, profiles=[ignoring("a.io/x", "b.io/y")]), scheduler(BINDER, profiles=[{}])),
+        case(scheduler(BINDER, profiles=[ignoring("b.io/y")]), scheduler(profiles=[ignoring("b.io/y")])),
     ],
     "service-name-on-host-network": [
         Case(
@@ -172,7 +188,10 @@ EXTENDER = {
             (scheduler(extender(ignorable=True)), alert('absent(up{job="numa-extender"} == 1)')),
         ),
     ],
-    "ignorable-binder": [case(scheduler(extender(ignorable=True)), scheduler(extender(ignorable=True, bindVerb=GONE)))],
+    "ignorable-binder": [
+        case(scheduler(extender(ignorable=True)), scheduler(extender(ignorable=True, bindVerb=GONE))),
+        case(scheduler(extender(ignorable=True)), scheduler(BINDER, extender(ignorable=True, bindVerb=GONE))),
+    ],
 }
 
 CASES = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS}

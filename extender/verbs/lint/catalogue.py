@@ -74,10 +74,11 @@ EXTENDER: Final[Mapping[str, Rule]] = {
     "preempt-missing": Rule(_W, "Pods are evicted on nodes that refuse the preemptor all the same."),
     "managed-resource-native": Rule(_E, "cpu, memory and hugepages cannot be managed: kube-scheduler does not start."),
     "managed-resources-hide": Rule(_W, "Pods without such a resource never reach the extender."),
+    "binder-of-some-pods": Rule(_I, "Pods without such a resource are bound by kube-scheduler, without the last look."),
     "ignored-by-scheduler": Rule(_W, "It replaces the list of ignored resources of every profile."),
     "service-name-on-host-network": Rule(_E, "The scheduler's resolver does not know names of Services."),
     "ignorable-without-alert": Rule(_W, "While the extender is down pods are placed without it, and nobody is told."),
-    "ignorable-binder": Rule(_W, "While the extender is down pods are bound unchecked."),
+    "ignorable-binder": Rule(_E, "What bind refuses is bound all the same, by kube-scheduler itself."),
 }
 
 KUBELET: Final[Mapping[str, Rule]] = {

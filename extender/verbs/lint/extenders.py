@@ -3,7 +3,7 @@
 Source: kube-scheduler extender.go, schedule_one.go, apis/config/validation validateExtenders.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -14,6 +14,8 @@ from extender.verbs.lint.values import split_url
 from extender.wire.lint_documents import Located
 
 VERBS: Final = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt", "bindVerb": "bind"}
+BIND_IGNORED_SINCE: Final = 30
+"""The minor from which an error of an ignorable extender's bind is skipped (schedule_one.go extendersBinding)."""
 IN_TREE_MAXIMUM: Final = 1200
 """Points that all in-tree plugins together can give with default weights; an extender gives 100 a unit of weight."""
 _MISSING: Final = {
@@ -30,12 +32,12 @@ _MISSING: Final = {
 }
 
 
-def lint_extender(extender: Located, context: Context, *, is_only: bool) -> Iterator[Finding]:
-    """Every finding about one extender. *is_only*: the only one, so it is ours."""
+def lint_extender(extender: Located, context: Context, others: Sequence[Located]) -> Iterator[Finding]:
+    """Every finding about one extender. *others*: the further entries; without any, it is ours."""
     yield from lint_transport(extender, context)
     yield from _verbs(extender)
-    if is_only or _is_ours(extender, context):
-        yield from _routes(extender, context)
+    if not others or _is_ours(extender, context):
+        yield from _routes(extender, context, [other for other in others if _is_ours(other, context)])
         yield from _managed_resources(extender)
     yield from _native_resources(extender)
     yield from _weight(extender)
@@ -72,12 +74,13 @@ def _verbs(extender: Located) -> Iterator[Finding]:
             )
 
 
-def _routes(extender: Located, context: Context) -> Iterator[Finding]:
+def _routes(extender: Located, context: Context, ours: Sequence[Located]) -> Iterator[Finding]:
+    """Whether the verbs are called where they are answered. *ours*: further entries, which may have the other verbs."""
     served = {path.rpartition("/")[2]: path for path in context.routes}
     for verb, name in VERBS.items():
         route, path = served.get(name), _path(extender, verb)
         if not path:
-            if route is not None:
+            if route is not None and not any(other.text(verb) for other in ours):
                 rule, why = _MISSING[verb]
                 yield found(rule, extender, why, f"set {verb}: {name}")
         elif path == route or extender.text(verb).strip("/ ") != extender.text(verb):
@@ -100,23 +103,26 @@ def _native_resources(extender: Located) -> Iterator[Finding]:
                 f"{name or 'nothing'} is no extended resource (DOMAIN/NAME)",
                 "remove managedResources: pods that nothing aligns are answered at once",
             )
-        if resource.plain("ignoredByScheduler") is True:
-            yield found(
-                "ignored-by-scheduler",
-                resource.near("ignoredByScheduler"),
-                "NodeResourcesFitArgs.ignoredResources of every profile is overwritten with this list",
-                "remove it, or repeat here whatever your profiles ignore",
-            )
 
 
 def _managed_resources(extender: Located) -> Iterator[Finding]:
-    if extender.items("managedResources"):
+    if not extender.items("managedResources"):
+        return
+    if any(extender.text(verb) for verb in VERBS if verb != "bindVerb"):
         yield found(
             "managed-resources-hide",
             extender.near("managedResources"),
             "only pods with one of these in a container's requests or limits are asked about; CPU and memory, "
             "pod-level resources and claims do not count",
-            "remove managedResources",
+            "remove managedResources, or leave them to an entry of its own with the bindVerb",
+        )
+    elif extender.text("bindVerb"):
+        yield found(
+            "binder-of-some-pods",
+            extender.near("managedResources"),
+            "kube-scheduler binds all other pods by itself, and what filter saw may be over by then",
+            "mark pods that must be aligned by one of these resources; set NUMA_EXTENDER_BARRIER_SECONDS=0.02 for the "
+            "others",
         )
 
 
@@ -161,9 +167,15 @@ def _ignorable(extender: Located, context: Context) -> Iterator[Finding]:
             "alert on it (manifests/components/prometheus) and lint both files together, or set ignorable: false",
         )
     if extender.text("bindVerb"):
+        skipped = context.kube_minor >= BIND_IGNORED_SINCE
         yield found(
             "ignorable-binder",
             extender.near("bindVerb"),
-            "when the call fails, kube-scheduler binds the pod itself, without the last look",
-            "set ignorable: false where a failed pod is worse than a waiting one",
+            "kube-scheduler skips an error of an ignorable extender in bind, which every refusal is, and binds the pod "
+            "itself"
+            if skipped
+            else "before 1.30 kube-scheduler does not skip errors of bind: while the extender is down no pod is bound; "
+            "from 1.30 on it skips every refusal by bind",
+            "set ignorable: false; where other pods must not wait, give bind a second entry that is not, with "
+            "managedResources (manifests/overlays/control-plane/scheduler-config.yaml)",
         )

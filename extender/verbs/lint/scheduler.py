@@ -35,8 +35,9 @@ def lint_scheduler(document: Located, context: Context) -> Iterator[Finding]:
         return
     yield from _sampling(document)
     yield from _together(extenders)
-    for extender in extenders:
-        yield from lint_extender(extender, context, is_only=len(extenders) == 1)
+    yield from _ignored_resources(document)
+    for position, extender in enumerate(extenders):
+        yield from lint_extender(extender, context, [*extenders[:position], *extenders[position + 1 :]])
 
 
 def lint_policy(document: Located) -> Iterator[Finding]:
@@ -172,3 +173,22 @@ def _together(extenders: Sequence[Located]) -> Iterator[Finding]:
                     "name each resource once in the file",
                 )
             managed.add(name)
+
+
+def _ignored_resources(document: Located) -> Iterator[Finding]:
+    """Lists of profiles that `ignoredByScheduler` would replace with its own."""
+    managed = [r for extender in document.items("extenders") for r in extender.items("managedResources")]
+    ours = {r.text("name") for r in managed if r.plain("ignoredByScheduler") is True}
+    if not ours:
+        return
+    for profile in document.items("profiles"):
+        for plugin in profile.items("pluginConfig"):
+            lost = {str(name.value) for name in plugin.items("args", "ignoredResources")} - ours
+            if lost:
+                yield found(
+                    "ignored-by-scheduler",
+                    plugin.near("args", "ignoredResources"),
+                    f"{', '.join(sorted(lost))}: kube-scheduler replaces this list with the extenders' resources that "
+                    "are ignoredByScheduler",
+                    "name them in managedResources with ignoredByScheduler: true, or do without it there",
+                )
