@@ -34,7 +34,7 @@ check: setup     ## ruff, mypy and import contracts only
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-faults: setup    ## the long fault drills, with their figures (about ten minutes)
+faults: setup    ## the long fault drills, with their figures and bounds (about a quarter of an hour)
 	$(BIN)/python -m tests.faults
 
 bench: setup     ## measure: replays a second, filter over HTTP

@@ -25,6 +25,18 @@ class Kills:
     caught_up_after: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
+    @property
+    def broken(self) -> list[str]:
+        """The bounds that do not hold, in sentences; empty: the drill passed."""
+        faults = (
+            (not self.kills, "the exporter was never killed"),
+            (not self.looks, "nobody looked at the node"),
+            (not self.reports_seen, "no report arrived"),
+            (self.went_back, f"{self.went_back} times an older report replaced a newer one"),
+            (self.caught_up_after > 20.0, f"the newest state arrived only after {self.caught_up_after:.0f} s"),
+        )
+        return self.wrong + [text for is_so, text in faults if is_so]
+
 
 def play(directory: Path, *, seed: int, kills: int) -> Kills:
     """Kill after 0 to 1.5 seconds, *kills* times."""

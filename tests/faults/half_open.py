@@ -31,6 +31,8 @@ MIB = 1 << 20
 HOLD_SECONDS = 1.0
 """How long a storm stays after its last connection was made."""
 MAX_GROWTH = 100 * MIB
+MIN_P99_MS, MAX_P99_RATIO = 3000.0, 20.0
+"""Of calls during a storm, beside those without one. A lost first packet costs a second by itself."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -71,6 +73,28 @@ class Story:
     idle: dict[str, Calls] = field(default_factory=dict)
     before: int = 0
     storms: list[Storm] = field(default_factory=list)
+
+    @property
+    def broken(self) -> list[str]:
+        """The bounds that do not hold, in sentences; empty: the drill passed."""
+        found = [] if self.storms else ["there was no storm"]
+        for number, one in enumerate(self.storms, 1):
+            for kind, calls in one.calls.items():
+                count = len(calls.milliseconds)
+                if calls.unanswered or not count:
+                    found.append(f"storm {number}: {calls.unanswered} of {count} {kind} calls were not answered")
+                slowest = max(MIN_P99_MS, MAX_P99_RATIO * self.idle[kind].p99_ms)
+                if calls.p99_ms > slowest:
+                    found.append(f"storm {number}: p99 of {kind} calls was {calls.p99_ms:.0f} ms, not {slowest:.0f}")
+        grown, count, limit = self.grown // MIB, len(self.storms), MAX_GROWTH // MIB
+        if grown > limit:
+            found.append(f"resident memory grew by {grown} MiB over {count} storms, more than {limit} MiB")
+        return found
+
+    @property
+    def grown(self) -> int:
+        """Bytes of resident memory that are not given back."""
+        return max((one.after for one in self.storms), default=0) - self.before
 
 
 class Caller:
@@ -175,21 +199,6 @@ def client_hello() -> bytes:
     with contextlib.suppress(ssl.SSLWantReadError):
         connection.do_handshake()
     return outgoing.read()
-
-
-def judged(story: Story) -> list[str]:
-    """What went wrong, in sentences; empty: nothing did."""
-    found = [
-        f"storm {number}: {calls.unanswered} of {len(calls.milliseconds)} {kind} calls were not answered"
-        for number, one in enumerate(story.storms, 1)
-        for kind, calls in one.calls.items()
-        if calls.unanswered
-    ]
-    grown = max((one.after for one in story.storms), default=0) - story.before
-    if grown > MAX_GROWTH:
-        count, limit = len(story.storms), MAX_GROWTH // MIB
-        found.append(f"resident memory grew by {grown // MIB} MiB over {count} storms, more than {limit} MiB")
-    return found
 
 
 def _open_connections(extender: Extender) -> float:

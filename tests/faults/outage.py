@@ -39,6 +39,22 @@ class Outage:
     rss_after: int = 0
     wrong: list[str] = field(default_factory=list)
 
+    @property
+    def broken(self) -> list[str]:
+        """The bounds that do not hold, in sentences; empty: the drill passed."""
+        grown = (self.rss_after - self.rss_before) >> 20
+        faults = (
+            (not self.answers, "no filter call was answered"),
+            (self.slowest_filter > 3.0, f"a filter call took {self.slowest_filter:.1f} s"),
+            (self.slowest_bind > 4.0, f"a bind call took {self.slowest_bind:.1f} s"),
+            (self.refused_binds < self.answers, "a bind call succeeded without an API server"),
+            (self.reads_by_token < self.answers, "a known token was refused during the outage"),
+            (not self.went_stale_after, "the nodes never went stale"),
+            (self.back_after > 60.0, f"it took {self.back_after:.0f} s to recover"),
+            (grown > 100, f"resident memory grew by {grown} MiB"),
+        )
+        return self.wrong + [text for is_so, text in faults if is_so]
+
 
 def play(directory: Path, *, seconds: float = 600.0 / SCALE) -> Outage:
     """One outage."""

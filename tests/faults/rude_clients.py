@@ -12,7 +12,7 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,9 @@ from tests.security.running import make_files
 
 HEAD = b"POST /scheduler/filter HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 MIB = 1 << 20
+MAX_RSS = 512 * MIB
+MIN_P99_MS, MAX_P99_RATIO = 1000.0, 20.0
+"""Of the scheduler's calls during a storm, beside those without one: the storms use all cores of a small machine."""
 BOMB = gzip.compress(b'{"schema_version":1,"node_name":"' + b"a" * 64 * MIB)
 
 
@@ -97,6 +100,14 @@ class Drill:
         head = b"POST /v1/what-if HTTP/1.1\r\nHost: x\r\n"
         self._send(head + b"Content-Length: 8000000\r\n\r\n" + b" " * MIB)
 
+    def drips_its_body(self) -> None:
+        """A byte at a time, until it is closed."""
+        with socket.create_connection(("127.0.0.1", self.extender.port), timeout=10) as connection:
+            connection.sendall(HEAD + b"Content-Length: 1000\r\n\r\n")
+            for _ in range(100):
+                connection.sendall(b" ")
+                time.sleep(0.05)
+
     def half_closes(self) -> None:
         self._send(HEAD + b"Content-Length: 2\r\n\r\n{", half_close=True)
 
@@ -141,6 +152,21 @@ class Drill:
                 pass
 
 
+def broken(storms: Sequence[Storm]) -> list[str]:
+    """The bounds that do not hold, in sentences; empty: the drill passed. The first storm has no rude clients."""
+    idle, found = storms[0], []
+    slowest = max(MIN_P99_MS, MAX_P99_RATIO * idle.p99_ms)
+    for storm in storms:
+        faults = (
+            (not storm.calls, "no call was made"),
+            (storm.unanswered, f"{storm.unanswered} of {storm.calls} calls were not answered"),
+            (storm.p99_ms > slowest, f"p99 was {storm.p99_ms:.0f} ms, more than {slowest:.0f} ms"),
+            (storm.peak > MAX_RSS, f"resident memory reached {storm.peak // MIB} MiB, more than {MAX_RSS // MIB} MiB"),
+        )
+        found += [f"{storm.name}: {text}" for is_so, text in faults if is_so]
+    return found
+
+
 def play(directory: Path, *, scale: float = 1.0) -> list[Storm]:
     """Every kind of storm; *scale* 1: about three thousand clients."""
     files = make_files(directory)
@@ -158,7 +184,7 @@ def play(directory: Path, *, scale: float = 1.0) -> list[Storm]:
             (drill.stops_in_the_head, 600), (drill.stops_in_the_body, 200), (drill.half_closes, 600),
             (drill.never_ends_its_head, 200), (drill.starts_a_handshake, 400), (drill.talks_nonsense, 600),
             (drill.sends_a_bomb, 30), (drill.shows_a_bad_token, 600),
-            (drill.asks_for_a_large_answer_and_reads_none_of_it, 60),
+            (drill.drips_its_body, 200), (drill.asks_for_a_large_answer_and_reads_none_of_it, 60),
             (drill.asks_for_a_large_answer_and_reads_none_of_it, 60),
         ):  # fmt: skip
             drill.run(kind.__name__.replace("_", " "), kind, clients=max(20, int(clients * scale)), threads=40)

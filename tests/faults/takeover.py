@@ -24,10 +24,16 @@ from tests.reports import args_of, pod_of, sample
 LEASE_SECONDS = 3
 
 
+MAX_SECONDS_WITHOUT_LEADER = 15.0
+"""Of a lease of three seconds; the rest is for a machine that does other work."""
+MAX_RSS_BYTES = 400 << 20
+
+
 @dataclass
 class Story:
     """What happened. `seconds_without_leader`: from each kill to the next binding."""
 
+    pods: int = 0
     bound: int = 0
     nowhere: int = 0
     kills: int = 0
@@ -37,6 +43,24 @@ class Story:
     false_admits: list[str] = field(default_factory=list)
     peak_rss_bytes: int = 0
 
+    @property
+    def broken(self) -> list[str]:
+        """The bounds that do not hold, in sentences; empty: the drill passed."""
+        longest = max(self.seconds_without_leader, default=0.0)
+        faults = (
+            (not self.bound, "no pod was bound"),
+            (not self.kills, "no leader was killed"),
+            (
+                self.bound + self.nowhere != self.pods,
+                f"{self.bound} bound and {self.nowhere} refused of {self.pods} pods",
+            ),
+            (longest > MAX_SECONDS_WITHOUT_LEADER, f"for {longest:.1f} s there was no leader"),
+            (self.peak_rss_bytes > MAX_RSS_BYTES, f"resident memory reached {self.peak_rss_bytes >> 20} MiB"),
+        )
+        return [f"refused by its kubelet: {each}" for each in self.false_admits] + [
+            text for is_so, text in faults if is_so
+        ]
+
 
 def play(directory: Path, *, seed: int, kills: int, nodes: int = 4, pods: int = 60) -> Story:
     """One story. The same seed kills at the same pods and phases, not at the same microseconds."""
@@ -45,7 +69,7 @@ def play(directory: Path, *, seed: int, kills: int, nodes: int = 4, pods: int = 
     truth = {node.name: node for node in cluster}
     names = list(truth)
     killing = sorted(chance.sample(range(5, pods - 2), kills))
-    story = Story()
+    story = Story(pods=pods)
     with FakeApiServer() as server:
         for name in names:
             server.nodes.create({"metadata": {"name": name}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.2"}}})
