@@ -24,6 +24,10 @@ def ignoring(*resources: str) -> dict[str, object]:
 FILES = {
     "unreadable": [case("a: [", "a: []")],
     "duplicate-key": [case(scheduler() + "parallelism: 1\nparallelism: 2\n", scheduler() + "parallelism: 2\n")],
+    "kustomization-not-built": [
+        case("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n", scheduler()),
+        case("apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n", "kind: Component\n"),
+    ],
     "nothing-to-check": [case("urlPrefix: http://127.0.0.1\n", scheduler())],
 }
 

@@ -1,5 +1,6 @@
 """Pod Security, rights and networks: as little as works, and each exception where it is argued."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,12 +72,32 @@ def test_secrets_of_pods_and_keys_of_the_kubelet_are_hidden_from_the_exporter(co
 
 
 def test_namespaces_enforce_what_their_pods_need() -> None:
-    level = "pod-security.kubernetes.io/enforce"
     for target in TARGETS[:3]:
         objects = rendered(target)
-        assert named(objects, "Namespace", EXPORTER)["metadata"]["labels"][level] == "privileged"
+        assert _levels(objects, EXPORTER)["enforce"] == "privileged"
         expected = "privileged" if "control-plane" in target else "restricted"
-        assert named(objects, "Namespace", EXTENDER)["metadata"]["labels"][level] == expected
+        assert set(_levels(objects, EXTENDER).values()) == {expected}, "also warn and audit: pods are warned about"
+
+
+def _levels(objects: tuple[Json, ...], namespace: str) -> dict[str, str]:
+    labels: dict[str, str] = named(objects, "Namespace", namespace)["metadata"]["labels"]
+    prefix = "pod-security.kubernetes.io/"
+    return {name.removeprefix(prefix): level for name, level in labels.items() if name.startswith(prefix)}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_nothing_is_written_that_the_api_server_leaves_out(target: str) -> None:
+    """An empty list is not stored: `kubectl diff` would show a difference for ever."""
+    for o in rendered(target):
+        assert list(_empty_lists(o, f"{o['kind']} {o['metadata']['name']}")) == []
+
+
+def _empty_lists(value: object, path: str) -> Iterator[str]:
+    if value == []:
+        yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield from _empty_lists(each, f"{path}.{key}")
 
 
 def _rules(objects: tuple[Json, ...] | list[Json]) -> list[Json]:
@@ -123,6 +144,7 @@ def test_who_may_come_through_the_gate() -> None:
     assert given == {
         (EXPORTER, *SCOPES[Scope.REPORT]),
         ("numa-extender-reader", *SCOPES[Scope.READ]),
+        ("numa-extender-reader", *SCOPES[Scope.METRICS]),
         ("numa-extender-metrics", *SCOPES[Scope.METRICS]),
     }
 

@@ -27,6 +27,7 @@ _E, _W, _I = Severity.ERROR, Severity.WARNING, Severity.INFO
 FILES: Final[Mapping[str, Rule]] = {
     "unreadable": Rule(_E, "The file is no YAML or JSON, or beyond all bounds."),
     "duplicate-key": Rule(_E, "A key occurs twice in one map: strict readers refuse it, others take the last one."),
+    "kustomization-not-built": Rule(_W, "Only kustomize knows what a kustomization makes: it is not looked at."),
     "nothing-to-check": Rule(_W, "The file holds no document of a kind that is looked at."),
 }
 

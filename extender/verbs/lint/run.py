@@ -19,6 +19,7 @@ DEADLINES: Final = {
     "bindVerb": ("NUMA_EXTENDER_BIND_SECONDS", 2),
 }
 """Which setting bounds a verb, and how many times over: a binding may wait as long for another one to its node."""
+KUSTOMIZE: Final = ("Kustomization", "Component")
 _ALERT: Final = re.compile(r"numa[-_]extender")
 _GONE: Final = re.compile(r"\b(absent|up)\b")
 
@@ -61,6 +62,13 @@ def _lint(document: Located, context: Context) -> Iterator[Finding]:
         yield from lint_kubelet(document, context)
     elif kind in WORKLOADS:
         yield from lint_workload(document, context)
+    elif kind in KUSTOMIZE and document.text("apiVersion").startswith("kustomize.config.k8s.io/"):
+        yield found(
+            "kustomization-not-built",
+            document.near("kind"),
+            "its bases, components and patches decide, and none of them is applied here",
+            "build it: kubectl kustomize DIRECTORY | numa-extender lint -",
+        )
     elif kind in ("ConfigMap", ENVIRONMENT):
         yield from lint_settings(document.entries("data"), context)
 
