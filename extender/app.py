@@ -41,7 +41,7 @@ from extender.verbs.judge import make_judge
 from extender.verbs.memo import VerdictMemo
 from extender.verbs.running_pods import UNWATCHED
 from extender.verbs.strategies import make_strategy
-from extender.verbs.surroundings import nothing_known
+from extender.verbs.surroundings import none_finished, nothing_known
 from extender.verbs.waiting import WaitingPods
 from extender.verbs.weights import Weights
 
@@ -54,6 +54,8 @@ def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic
     metrics = Metrics()
     audit = Audit(clock=clock, window=settings.audit_window, distrust_after=settings.distrust_after)
     patience = Patience(assume=settings.assume_seconds, finish=settings.finish_seconds)
+
+    surroundings = WatchedSurroundings()
 
     def settle(settled: Settled) -> None:
         kind = audit.take(settled)
@@ -76,7 +78,8 @@ def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic
         audit=audit,
         barrier=Barrier(settings.barrier_seconds if settings.watches else 0.0, clock),
         running=WatchedPods() if settings.watches else UNWATCHED,
-        surroundings=WatchedSurroundings() if settings.watches else nothing_known,
+        surroundings=surroundings if settings.watches else nothing_known,
+        finished_requests=surroundings.finished if settings.watches else none_finished,
         waiting=WaitingPods(settings.max_refused_pods, settings.refused_seconds),
     )
 

@@ -53,11 +53,12 @@ class LiveSettings(BaseSettings):
         description="A finished pod still counts for so long: its kubelet publishes the end before it has torn the pod "
         "down, and until then gives its room to nobody.",
     )
-    nominated_seconds: float = Field(
+    bind_wait_seconds: float = Field(
         default=3.0,
         ge=0,
-        description="How long a bind call waits on the node that a pod is nominated to, as long as only leaving pods "
-        "stand against it; at most `bind_seconds`. After an error kube-scheduler would clear the nomination.",
+        description="How long a bind call waits for leaving pods: on the node that a pod is nominated to, where the "
+        "scheduler would clear the nomination after an error, and where pods that have just ended may still count in "
+        "the totals. At most `bind_seconds`.",
     )
     hold_back_seconds: float = Field(
         default=10.0,

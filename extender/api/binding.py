@@ -8,8 +8,9 @@ Laws of this file
 - Between a pod's end and our knowing of it there are moments. Where the end of a single other pod would have the
   kubelet refuse this one, it waits for a better moment, up to `hold_back_seconds`, and filter offers it other nodes;
   and however long just after the API server could not be reached, when such ends are many.
-- A pod on the node that it is nominated to waits within the call, up to `nominated_seconds`, while only leaving pods
-  stand against it: after an error kube-scheduler would clear the nomination, and others could take the room.
+- A pod on the node that it is nominated to waits within the call, up to `bind_wait_seconds`, while only leaving pods
+  stand against it: after an error kube-scheduler would clear the nomination, and others could take the room. So does a
+  pod for which the totals of the node suffice only without pods that have just ended. Few calls wait at a time.
 - The room is taken before the API is called, and given back only if the pod is certainly not bound.
 """
 
@@ -29,9 +30,21 @@ from extender.api.service import Service
 from extender.cluster.following import MAX_END_ADMISSIONS, MAX_ENDS
 from extender.replay.pod import Pod
 from extender.replay.verdict import Certainty
-from extender.verbs.bind import AGAIN, BindOutcome, Bound, Unbound, Unsure, gate, look_up, promised, unsettled
+from extender.verbs.bind import (
+    AGAIN,
+    BindOutcome,
+    Bound,
+    Unbound,
+    Unsure,
+    gate,
+    look_up,
+    over_totals,
+    promised,
+    unsettled,
+)
 from extender.verbs.judge import INDIFFERENT, Judgement
 from extender.verbs.refusals import Refusal
+from extender.verbs.totals import exceeds, pod_requests
 from extender.wire.binding import ExtenderBindingArgs, ExtenderBindingResult, binding_reply, parse_binding
 from extender.wire.errors import WireError
 
@@ -42,7 +55,7 @@ NOT_NOW: Final = Judgement(Refusal.UNSETTLED, Certainty.UNKNOWN)
 """The node changes faster than it can be judged."""
 _LOOK_AGAIN_SECONDS: Final = 0.1
 """How soon the gate looks again while a nominated pod waits for others to leave."""
-_GATED: Final = frozenset({"refused", "unsettled", "promised"})
+_GATED: Final = frozenset({"refused", "unsettled", "totals", "promised"})
 """The kinds of answers of the gate itself."""
 
 
@@ -90,7 +103,7 @@ async def _bind(service: Service, locks: NodeLocks, replays: Shares, args: Exten
     """Bind the pod; on its nominated node look again for a while, as long as only leaving pods stand against it."""
     if service.link.binder is None:
         return Unbound("this extender has no access to the API server: leave `bindVerb` out", "no_access")
-    until = service.clock() + min(service.settings.nominated_seconds, service.settings.bind_seconds)
+    until = service.clock() + min(service.settings.bind_wait_seconds, service.settings.bind_seconds)
     while True:
         try:
             async with locks.hold(args.Node, service.settings.bind_seconds):
@@ -99,14 +112,22 @@ async def _bind(service: Service, locks: NodeLocks, replays: Shares, args: Exten
             return Unbound(f"other pods are being bound to {args.Node}; {AGAIN}", "busy")
         if service.clock() >= until or not await _may_pass_soon(service, args, outcome):
             break
-        await service.sleep(_LOOK_AGAIN_SECONDS)
+        with replays.waiting() as may_wait:
+            if not may_wait:
+                break
+            await service.sleep(_LOOK_AGAIN_SECONDS)
     if isinstance(outcome, Unbound) and outcome.kind in _GATED:
         LOG.info("bind refused pod=%s/%s node=%s reason=%r", args.PodNamespace, args.PodName, args.Node, outcome.reason)
     return outcome
 
 
 async def _may_pass_soon(service: Service, args: ExtenderBindingArgs, outcome: BindOutcome) -> bool:
-    """Whether the gate has refused a pod on the node that it is nominated to, for a reason that passes by itself."""
+    """Whether the gate has refused the pod for a reason that passes by itself, and soon.
+
+    That is so on the node that it is nominated to, and where pods that have just ended may still count in the totals.
+    """
+    if isinstance(outcome, Unbound) and outcome.kind == "totals":
+        return True
     pod, nomination = service.pods.get(args.PodUID), service.pods.nominations.of(args.PodUID, service.clock())
     if pod is None or nomination is None or nomination.node_name != args.Node or not isinstance(outcome, Unbound):
         return False
@@ -124,6 +145,8 @@ async def _bind_locked(service: Service, replays: Shares, args: ExtenderBindingA
     if service.cluster.ledger(args.Node).find(pod.uid) is None:
         if await breaks_promises(service, pod, service.pods.priority_of(pod.uid), args.Node):
             return promised()
+        if _is_over_totals(service, pod, args.Node):
+            return over_totals()
         judgement = await _judge(service, pod, args.Node)
         is_replayed = judgement.merit is not None
         refused = gate(judgement) or await _assume(service, replays if is_replayed else None, pod, args.Node)
@@ -148,6 +171,30 @@ async def _assume(service: Service, replays: Shares | None, pod: Pod, node_name:
         raise
     service.cluster.forget(node_name, pod.uid, service.clock())
     return unsettled()
+
+
+def _is_over_totals(service: Service, pod: Pod, node_name: str) -> bool:
+    """Whether the kubelet may refuse the pod as `OutOfcpu` or the like.
+
+    kube-scheduler counts a pod until the API has it as finished, a kubelet may count it a moment longer: that doubt
+    ends by itself. Where the totals do not suffice even without such pods, the pod is held back for a bounded time.
+    """
+    around, now = service.surroundings(node_name), service.clock()
+    if (
+        around.allocatable_milli is None
+        or around.requested_milli is None
+        or not service.settings.doubts.refuses_chances
+    ):
+        return False
+    wanted, allocatable = pod_requests(pod, {}), around.allocatable_milli
+    unseen = [pod_requests(each, {}) for each in service.pods.unseen_on(node_name) if each.uid != pod.uid]
+    finished = service.finished_requests(node_name, service.cluster.may_be_gone(node_name, now))
+    if not exceeds(wanted, allocatable, [around.requested_milli, finished, *unseen]):
+        return False
+    held_back_seconds = service.pods.hold_back(pod.uid, node_name, now)
+    if held_back_seconds < service.settings.hold_back_seconds:
+        return True
+    return not exceeds(wanted, allocatable, [around.requested_milli, *unseen])  # else our picture is wrong, not late
 
 
 async def _may_go(service: Service, replays: Shares, pod: Pod, node_name: str) -> bool:

@@ -35,13 +35,33 @@ class NodeLocks:
                 self._locks[name] = (lock, users - 1)
 
 
+MAX_WAITING: Final = 16
+"""Bind calls that wait for a node at a time: a quarter of the places for scheduler calls."""
+
+
 class Shares:
-    """An amount that is shared by all who are at work at the same time; nobody gets less than *least*."""
+    """An amount that is shared by all who are at work at the same time; nobody gets less than *least*.
+
+    And `MAX_WAITING` places to wait in.
+    """
 
     def __init__(self, total: int, least: int) -> None:
         self._total: Final = total
         self._least: Final = least
         self._at_work = 0
+        self._waiting = 0
+
+    @contextmanager
+    def waiting(self) -> Iterator[bool]:
+        """Take a place to wait in; False: there is none."""
+        if self._waiting >= MAX_WAITING:
+            yield False
+            return
+        self._waiting += 1
+        try:
+            yield True
+        finally:
+            self._waiting -= 1
 
     @contextmanager
     def share(self) -> Iterator[int]:

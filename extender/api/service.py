@@ -20,7 +20,7 @@ from extender.verbs.decisions import DecisionLog
 from extender.verbs.judge import BoundedJudge
 from extender.verbs.memo import VerdictMemo
 from extender.verbs.running_pods import UNWATCHED, RunningPods
-from extender.verbs.surroundings import LookUp, nothing_known
+from extender.verbs.surroundings import FinishedRequests, LookUp, none_finished, nothing_known
 from extender.verbs.troubles import Troubles
 from extender.verbs.waiting import WaitingPods
 
@@ -57,7 +57,8 @@ class Link:
 class Service:
     """One extender. `clock` gives seconds of a monotonic clock; `running` knows the pods on nodes, for preemption.
 
-    `surroundings` tells what is known of a live node beside its managers, `decisions` what the last calls answered.
+    `surroundings` tells what is known of a live node beside its managers, `finished_requests` what its finished pods
+    request, `decisions` what the last calls answered.
     `pods`: what the scheduler said of pods, and where they are; `waiting`: those that no node takes now. `offload`
     takes work off the event loop, `sleep` waits. `troubles`: classes of nodes that could not be judged, and why.
     """
@@ -79,6 +80,7 @@ class Service:
     authority: LateAuthority = field(default_factory=LateAuthority)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     surroundings: LookUp = nothing_known
+    finished_requests: FinishedRequests = none_finished
     decisions: DecisionLog = field(default_factory=DecisionLog)
     troubles: Troubles = field(default_factory=Troubles)
     slices: Slices = field(default_factory=Slices)

@@ -76,6 +76,11 @@ class KnownPods:
         if len(self._bound) > self._max:
             self._bound.popitem(last=False)
 
+    def unseen_on(self, node_name: str) -> list[Pod]:
+        """Pods that we have bound to the node, or may have, and that the watch has not shown yet."""
+        uids = [uid for memory in (self._bound, self._unsure) for uid, name in memory.items() if name == node_name]
+        return [self._asked[uid][0] for uid in uids if uid in self._asked]
+
     def unsure(self, uid: str, node_name: str) -> None:
         """We have tried to bind the pod, and nobody knows what came of it."""
         self._unsure[uid] = node_name

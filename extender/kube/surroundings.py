@@ -6,7 +6,7 @@ Laws of this file
 - Nothing is said of requests before every pod is known. A pod whose spec cannot be read counts as nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from extender.kube.changes import Batch, Changed, Gone
@@ -30,6 +30,7 @@ class WatchedSurroundings:
     def __init__(self) -> None:
         self._nodes: dict[str, Surroundings] = {}
         self._requested: dict[str, Mapping[str, int]] = {}
+        self._finished: dict[str, dict[str, Mapping[str, int]]] = {}
         self._by_spec: dict[bytes, Mapping[str, int]] = {}
         self._pods_complete = False
 
@@ -45,6 +46,14 @@ class WatchedSurroundings:
             allocatable_milli=known.allocatable_milli,
             requested_milli=self._requested.get(name, _NOTHING),
         )
+
+    def finished(self, name: str, uids: Collection[str]) -> Mapping[str, int]:
+        """What those of *uids* (as the kubelet knows them) request that are finished and still exist, thousandths."""
+        total: Mapping[str, int] = _NOTHING
+        for uid, requests in self._finished.get(name, {}).items():
+            if uid in uids:
+                total = add(total, requests)
+        return total
 
     def apply_nodes(self, batch: Batch[NodeRecord]) -> None:
         """Take in what the watch of nodes tells."""
@@ -71,6 +80,7 @@ class WatchedSurroundings:
 
     def _charge(self, record: PodRecord, sign: int) -> None:
         if record.finished:
+            self._note_finished(record, is_there=sign > 0)
             return
         requests = {name: sign * amount for name, amount in self._requests(record).items()}
         total = add(self._requested.get(record.node_name, _NOTHING), requests)
@@ -79,6 +89,15 @@ class WatchedSurroundings:
             self._requested[record.node_name] = left
         else:
             self._requested.pop(record.node_name, None)
+
+    def _note_finished(self, record: PodRecord, *, is_there: bool) -> None:
+        there = self._finished.setdefault(record.node_name, {})
+        if is_there:
+            there[record.kubelet_uid] = self._requests(record)
+        else:
+            there.pop(record.kubelet_uid, None)
+        if not there:
+            del self._finished[record.node_name]
 
     def _requests(self, record: PodRecord) -> Mapping[str, int]:
         known = self._by_spec.get(record.reduced)

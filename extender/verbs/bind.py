@@ -69,6 +69,11 @@ def unsettled() -> Unbound:
     return Unbound(f"{Refusal.UNSETTLED.text}; {AGAIN}", "unsettled")
 
 
+def over_totals() -> Unbound:
+    """The answer where the kubelet may count too much for its predicate of resources."""
+    return Unbound(f"pods that have ended may still count in the kubelet's totals of the node; {AGAIN}", "totals")
+
+
 def promised() -> Unbound:
     """The answer where the room is promised to a nominated pod."""
     return Unbound(f"{Refusal.PROMISED.text}; {AGAIN}", "promised")

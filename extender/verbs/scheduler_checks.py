@@ -17,6 +17,7 @@ from extender.verbs.totals import format_milli, shortages
 from extender.wire.placement_rules import NodeTerm, PlacementRules, Requirement, Toleration
 
 Outcome = Literal["ok", "fails", "not-checked"]
+EXCEEDED: Final = "node totals are exceeded, kube-scheduler would not choose this node"
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 
 
@@ -68,7 +69,7 @@ def _resources(wanted: Mapping[str, int], around: Surroundings) -> Check:
         for name, amount, left in shortages(wanted, total, requested or {})
     ]
     if short:
-        return Check("resources", "fails", "; ".join(short))
+        return Check("resources", "fails", f"{EXCEEDED}: {'; '.join(short)}")
     if requested is None:
         return Check("resources", "not-checked", "what other pods request is not known; alone the pod would fit")
     return Check("resources", "ok")

@@ -9,7 +9,7 @@ Laws
 Mirrors: `component-helpers/resource` (PodRequests), kubelet `cm/node_container_manager` (allocatable).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from extender.replay.kubelet import Kubelet
@@ -73,6 +73,19 @@ def shortages(wanted: Milli, allocatable: Milli, requested: Milli) -> Iterator[t
             left = allocatable.get(name, 0) - requested.get(name, 0)
             if amount > left:
                 yield name, amount, left
+
+
+def exceeds(wanted: Milli, allocatable: Milli, counted: Iterable[Milli]) -> bool:
+    """Whether a kubelet that counts these requests beside *wanted* refuses the pod as `OutOfcpu` and the like.
+
+    Extended resources that the node does not name are dropped from the request, as the kubelet does. The number of pods
+    is not checked. Mirrors kubelet `lifecycle/predicate.go` and scheduler `noderesources/fit.go` (fitsRequest).
+    """
+    known = {name: amount for name, amount in wanted.items() if name in allocatable}
+    total: Milli = {}
+    for each in counted:
+        total = add(total, each)
+    return next(shortages(known, allocatable, total), None) is not None
 
 
 def add(one: Milli, other: Milli) -> dict[str, int]:

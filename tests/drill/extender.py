@@ -61,6 +61,7 @@ class SimExtender:
             sleep=self.timeline.sleep,
             running=self.running,
             surroundings=self.surroundings,
+            finished_requests=self.surroundings.finished,
         )
         service.link.binder = Binds(self.api)
         service.link.trouble = "not listed yet"

@@ -136,6 +136,8 @@ class Kubelet:
 
     def _admit(self, uid: str, pod: Json) -> None:
         verdict = self.naive.admit(pod)
+        if verdict["admit"]:
+            verdict = self._fits(uid, pod)
         if not verdict["admit"]:
             reason = verdict["reason"]
             self.tally.refused[reason] += 1

@@ -86,3 +86,20 @@ def test_the_memory_of_specs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     known.apply_pods(Batch(tuple(map(Gone, pods))))
 
     assert known("a").requested_milli == {}
+
+
+def test_finished_pods_are_summed_by_the_uid_of_the_kubelet_until_their_objects_go() -> None:
+    known = WatchedSurroundings()
+    running = [_pod("p", 2), _pod("q", 3)]
+    known.apply_pods(Batch(tuple(map(Seen, running))))
+    finished = [replace(pod, phase="Succeeded") for pod in running]
+    known.apply_pods(Batch(tuple(map(Changed, running, finished))))
+    uids = [pod.kubelet_uid for pod in finished]
+
+    assert known("a").requested_milli == {}
+    assert known.finished("a", uids)["cpu"] == 5000
+    assert known.finished("a", uids[:1])["cpu"] == 2000
+    assert known.finished("b", uids) == {}
+
+    known.apply_pods(Batch(tuple(map(Gone, finished))))
+    assert known.finished("a", uids) == {}

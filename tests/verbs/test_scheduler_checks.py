@@ -6,6 +6,7 @@ import pytest
 
 from extender.verbs.scheduler_checks import check_node
 from extender.verbs.surroundings import NOTHING_KNOWN, Surroundings, Taint
+from extender.verbs.totals import exceeds
 from extender.wire.placement_rules import placement_rules_from_json
 
 LABELS = {"zone": "a", "gpu": "yes", "size": "7"}
@@ -101,6 +102,37 @@ def test_totals_are_checked_as_far_as_they_are_known() -> None:
     assert outcome(Surroundings(allocatable_milli=total, requested_milli={"cpu": 4001})) == "fails"
     assert outcome(Surroundings(allocatable_milli={**total, "cpu": 3999})) == "fails"
     assert outcome(Surroundings(allocatable_milli={"cpu": 8000, "memory": 2 << 30})) == "fails"
+
+
+def test_exceeded_totals_are_one_line_with_the_consequence() -> None:
+    around = Surroundings(allocatable_milli={"cpu": 8000, "memory": 8 << 40}, requested_milli={"cpu": 6500})
+
+    (check,) = [
+        each
+        for each in check_node("n", {"cpu": 4000}, placement_rules_from_json({}, "spec"), around).checks
+        if each.outcome == "fails"
+    ]
+
+    expected = "node totals are exceeded, kube-scheduler would not choose this node: 4 cpu wanted, 1500m left"
+    assert check.detail == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "counted", "over"),
+    [
+        ({"cpu": 4000}, [{"cpu": 4000}], False),
+        ({"cpu": 4000}, [{"cpu": 4000}, {"cpu": 1}], True),
+        ({"memory": 3}, [{"memory": 1}, {"cpu": 9000}], False),
+        ({"memory": 4}, [{"memory": 1}], True),
+        ({"cpu": 8000, "vendor.example/gpu": 1000}, [], False),
+        ({}, [{"cpu": 9000}], False),
+    ],
+)
+def test_the_kubelets_predicate_sums_all_that_is_counted(
+    wanted: dict[str, int], counted: list[dict[str, int]], *, over: bool
+) -> None:
+    """An extended resource that the node does not name is dropped by the kubelet."""
+    assert exceeds(wanted, {"cpu": 8000, "memory": 4}, counted) is over
 
 
 def test_what_is_not_known_is_said_to_be_not_checked() -> None:
