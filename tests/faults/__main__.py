@@ -80,7 +80,7 @@ def _storms(directory: Path, _seed: int, _count: int) -> Result:
 
 
 def _handshakes(directory: Path, seed: int, _count: int) -> Result:
-    story = half_open.play(directory, seed=seed)
+    story = half_open.play(directory, seed=seed, said=lambda line: click.echo(f"  {line}"))
     figures = [f"before: {story.before // MIB} MiB; idle: {_calls(story.idle)}"]
     figures += [f"{one.opened} opened: {one.after // MIB} MiB after; {_calls(one.calls)}" for one in story.storms]
     return Result(figures, story.broken)

@@ -205,8 +205,16 @@ def _open_connections(extender: Extender) -> float:
     return sum(extender.metric(f'numa_extender_connections{{listener="{name}"}}') for name in ("tls", "handshake"))
 
 
-def play(directory: Path, *, storms: int = 10, size: int = 10_000, seed: int = 1, **settings: object) -> Story:
-    """So many storms of *size* connections each; *settings* of the extender."""
+def play(
+    directory: Path,
+    *,
+    storms: int = 10,
+    size: int = 10_000,
+    seed: int = 1,
+    said: Callable[[str], None] = lambda _line: None,
+    **settings: object,
+) -> Story:
+    """So many storms of *size* connections each; *settings* of the extender; *said* is given a line after each."""
     files, story = make_files(directory), Story()
     tls_port = free_port()
     tls = {**files.settings, "tls_port": tls_port}
@@ -223,6 +231,7 @@ def play(directory: Path, *, storms: int = 10, size: int = 10_000, seed: int = 1
             time.sleep(1)
             one.after = extender.rss_bytes
             story.storms.append(one)
+            said(f"storm {number + 1} of {storms}: {one.opened} opened, {one.after // MIB} MiB")
     return story
 
 
