@@ -132,14 +132,18 @@ class Limits:
     def place(self, scope: Scope, caller: str = "") -> Iterator[None]:
         """One of the places for requests with *scope*, as long as it takes. *caller* empty: cannot be told apart.
 
+        Those who cannot be told apart leave `PER_CALLER` places to those who can.
+
         Raises:
-            LimitError: all are taken, or this caller has `PER_CALLER` of them.
+            LimitError: all are taken, or this caller has as many as it may have.
         """
         key = (scope, caller)
         if self._now[scope] >= self._at_once[scope]:
             raise LimitError("concurrency", f"{self._at_once[scope]} requests of this kind are under way", 1)
-        if caller and scope is not Scope.SCHEDULE and self._by_caller[key] >= PER_CALLER:
-            raise LimitError("concurrency", f"{PER_CALLER} requests of {caller} are under way", 1)
+        most = PER_CALLER if caller else max(1, self._at_once[scope] - PER_CALLER)
+        if scope is not Scope.SCHEDULE and self._by_caller[key] >= most:
+            who = caller or "callers on loopback"
+            raise LimitError("concurrency", f"{most} requests of {who} are under way", 1)
         self._now[scope] += 1
         self._by_caller[key] += 1
         try:

@@ -84,6 +84,18 @@ def test_one_caller_cannot_take_all_places() -> None:
     assert len(limits._by_caller) == 0
 
 
+def test_callers_that_cannot_be_told_apart_leave_places_to_the_others() -> None:
+    limits = Limits(Settings(max_questions_at_once=16), Clock())
+    with contextlib.ExitStack() as stack:
+        for _ in range(16 - PER_CALLER):
+            stack.enter_context(limits.place(Scope.READ))
+        with pytest.raises(LimitError, match="12 requests of callers on loopback are under way"):
+            stack.enter_context(limits.place(Scope.READ))
+        for _ in range(PER_CALLER):
+            stack.enter_context(limits.place(Scope.READ, "a"))
+    assert len(limits._by_caller) == 0
+
+
 def test_the_scheduler_has_bodies_of_its_own() -> None:
     limits = Limits(Settings(max_buffered_bytes=1 << 20), Clock())
     limits.bodies[Scope.REPORT].take(1 << 20)
