@@ -111,9 +111,8 @@ class AskedQuestions:
         template, number, writer = None, 0, None
         try:
             async with asyncio.timeout_at(deadline):
-                with theirs:
-                    template = await self._running()
-                    number = await template.begin(self._start, theirs.fileno(), self._records, self._look_up)
+                template = await self._running()
+                number = await template.begin(self._start, theirs, self._records, self._look_up)
                 reader, writer = await asyncio.open_unix_connection(sock=ours)
                 writer.write(frame(0, pickle.dumps(asked, pickle.HIGHEST_PROTOCOL)))
                 await writer.drain()
@@ -125,7 +124,9 @@ class AskedQuestions:
         except (ConnectionError, asyncio.IncompleteReadError):
             raise WorkerDiedError from None
         finally:
-            if template is not None and number:
+            if template is None:
+                theirs.close()
+            elif number:
                 template.stop(number)
             if writer is None:
                 ours.close()

@@ -7,9 +7,9 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from extender.cluster.node import NodeRecord
 from extender.questions.question import WorkerDiedError
@@ -17,6 +17,7 @@ from extender.questions.snapshot import SnapshotSender
 from extender.runtime.frames import Control, QuestionStart, WorkerSettings, frame
 from extender.verbs.surroundings import LookUp
 
+T = TypeVar("T")
 LOG: Final = logging.getLogger(__name__)
 SLICE_SECONDS: Final = 0.001
 """The event loop works on an update for so long, then on other things first."""
@@ -33,7 +34,7 @@ class TemplateProcess:
         self._sender = SnapshotSender()
         self._updating = asyncio.Lock()
         self._sending = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._last_number = 0
         self.ended = asyncio.Event()
         """The template is gone, or about to be."""
@@ -54,28 +55,48 @@ class TemplateProcess:
     async def begin(
         self,
         start: Callable[[int], QuestionStart],
-        fd: int,
+        worker_end: socket.socket,
         records: Callable[[], Sequence[NodeRecord]],
         look_up: LookUp,
     ) -> int:
-        """Bring the snapshot up to date and start a worker that answers on the socket *fd*; the question's number.
+        """Bring the snapshot up to date and start a worker that answers on *worker_end*; the question's number.
+
+        *worker_end* is closed. What was begun is sent whole even if the caller is cancelled: half a message would make
+        the rest unreadable, and nodes that were not sent would be missing for good.
 
         Raises:
             WorkerDiedError: the template is gone.
         """
-        async with self._updating:
-            await self._update(records(), look_up)
-            self._last_number += 1
-            number = self._last_number
-            await self._send(Control.QUESTION, start(number), fd)
-            return number
+        sending = self._keep(self._begin(start, worker_end, records, look_up))
+        return await asyncio.shield(sending)
+
+    async def _begin(
+        self,
+        start: Callable[[int], QuestionStart],
+        worker_end: socket.socket,
+        records: Callable[[], Sequence[NodeRecord]],
+        look_up: LookUp,
+    ) -> int:
+        with worker_end:
+            async with self._updating:
+                await self._update(records(), look_up)
+                self._last_number += 1
+                number = self._last_number
+                await self._send(Control.QUESTION, start(number), worker_end.fileno())
+                return number
+
+    def _keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """A task that is ended by `close` only."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_look_at)
+        return task
 
     def stop(self, number: int) -> None:
         """The question's worker is not needed any more."""
         if not self.ended.is_set():
-            task = asyncio.create_task(self._stop(number))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._keep(self._stop(number))
 
     async def close(self) -> None:
         """End it and its workers."""
@@ -139,6 +160,12 @@ class TemplateProcess:
             LOG.debug("the control socket broke", exc_info=True)
         LOG.error("the question template ended by itself pid=%d; the next question starts another", self._process.pid)
         self.ended.set()
+
+
+def _look_at(task: "asyncio.Task[Any]") -> None:
+    """Take note of the error of a task that nobody may wait for any more: the template's end is logged elsewhere."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _set_done(future: "asyncio.Future[None]") -> None:
