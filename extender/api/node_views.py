@@ -12,6 +12,7 @@ from extender.replay.sets import format_list, iter_bits
 from extender.replay.state import Block, ManagerState
 from extender.replay.verdict import Certainty
 from extender.verbs.free_room import free_cpus, free_devices, numa_room
+from extender.verbs.troubles import Note
 
 Json = dict[str, object]
 _NOTHING_KNOWN: Final[Mapping[str, object]] = {
@@ -38,8 +39,8 @@ def certainty_of(record: NodeRecord) -> Certainty:
     return Certainty.STALE if record.node_class.stale else record.node_class.kubelet.certainty
 
 
-def summarize(record: NodeRecord, now: float) -> Json:
-    """The record as one entry of a list: a `NodeSummary`."""
+def summarize(record: NodeRecord, now: float, note: Note | None = None) -> Json:
+    """The record as one entry of a list: a `NodeSummary`. *note*: why its class could not be judged for some pod."""
     observation, kubelet = record.observation, record.kubelet
     problems, pods = observation.facts.get("problems"), observation.facts.get("pods")
     summary: Json = {
@@ -59,7 +60,8 @@ def summarize(record: NodeRecord, now: float) -> Json:
         "cpus": 0,
         "free_cpus": 0,
         "pods": len(pods) if isinstance(pods, list) else None,
-        "problems": sum(p["severity"] != "info" for p in problems) if isinstance(problems, list) else 0,
+        "problems": (sum(p["severity"] != "info" for p in problems) if isinstance(problems, list) else 0)
+        + (note is not None),
         "numa": [],
         "devices": {},
     }
@@ -125,13 +127,14 @@ def is_large(record: NodeRecord) -> bool:
     return size > SMALL_NODE
 
 
-def describe(record: NodeRecord, now: float) -> Json:
-    """The record in full: a `NodeDetail`."""
+def describe(record: NodeRecord, now: float, note: Note | None = None) -> Json:
+    """The record in full: a `NodeDetail`. *note* as of `summarize`."""
     state, kubelet = record.state, record.kubelet
     facts = record.observation.facts
+    problems = facts.get("problems")
     detail: Json = {
-        **summarize(record, now),
-        "problem_list": facts.get("problems", []),
+        **summarize(record, now, note),
+        "problem_list": [*problems, *_problems_of(note)] if isinstance(problems, list) else _problems_of(note),
         "pod_list": facts.get("pods"),
         "zones": facts.get("zones", []),
     }
@@ -147,6 +150,12 @@ def describe(record: NodeRecord, now: float) -> Json:
         "device_list": _device_list(state),
         "holders": _holders(state, pod_names(facts)),
     }
+
+
+def _problems_of(note: Note | None) -> list[Json]:
+    if note is None:
+        return []
+    return [{"source": "extender", "path": "replay", "reason": note.reason, "severity": "error"}]
 
 
 def pod_names(facts: Mapping[str, object]) -> dict[str, tuple[str, str]]:

@@ -17,6 +17,7 @@ from extender.cluster.state import UnknownNodeError
 from extender.replay.config import TopologyPolicy
 from extender.replay.verdict import Certainty
 from extender.verbs.free_room import free_cpus
+from extender.verbs.troubles import Note
 
 NodeName = Annotated[str, Path(description="The node's name in the cluster.", min_length=1, max_length=253)]
 PAGE: Final = 500
@@ -68,7 +69,7 @@ def nodes_router(service: Service) -> APIRouter:
             page: list[bytes] = []
             for record in rest[:limit]:
                 await breathe()
-                page.append(orjson.dumps(summarize(record, now)))
+                page.append(orjson.dumps(summarize(record, now, service.troubles.of(record.node_class.id))))
         following = rest[limit - 1].name if len(rest) > limit else None
         head = b'{"total":%d,"nodes":[' % len(found)
         body = head + b",".join(page) + b'],"next":' + orjson.dumps(following) + b"}"
@@ -90,18 +91,19 @@ def nodes_router(service: Service) -> APIRouter:
         record = cluster.get(name)
         if record is None:
             raise UnknownNodeError(name)
+        note = service.troubles.of(record.node_class.id)
         if is_large(record):
             return Response(
-                await asyncio.get_running_loop().run_in_executor(large, _described, record, now),
+                await asyncio.get_running_loop().run_in_executor(large, _described, record, now, note),
                 media_type="application/json",
             )
-        return Response(_described(record, now), media_type="application/json")
+        return Response(_described(record, now, note), media_type="application/json")
 
     return router
 
 
-def _described(record: NodeRecord, now: float) -> bytes:
-    return orjson.dumps(describe(record, now))
+def _described(record: NodeRecord, now: float, note: Note | None) -> bytes:
+    return orjson.dumps(describe(record, now, note))
 
 
 def _matches(record: NodeRecord, name: str, certainty: Certainty | None, policy: TopologyPolicy | None) -> bool:

@@ -13,7 +13,7 @@ from extender.api.node_views import certainty_of
 from extender.api.nodes import NodeName
 from extender.api.problems import documented
 from extender.api.service import Service
-from extender.cluster.node import NodeRecord
+from extender.cluster.node import NodeRecord, Observation
 from extender.cluster.state import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.replay.verdict import Certainty, Provider
 from extender.verbs.observing import observation_of
@@ -60,10 +60,10 @@ def reports_router(service: Service) -> APIRouter:
         """Take a NodeReport. One that is refused, or older than the one held (409), changes nothing."""
         with _counted(service, "report"):
             body = await read_body(request, limit)
-            report = read_report(body, cluster.version_of)
-            _check_name(report.node_name, name)
+            version = cluster.version_of(name)
+            observation = await service.offload(_observe, body, name, version)
             now = service.clock()
-            cluster.observe(observation_of(report, body), now)
+            cluster.observe(observation, now)
             record = cluster.set_distrusted(name, now, distrusted=service.audit.is_distrusted(name))
         return _accepted(record)
 
@@ -106,6 +106,13 @@ def _counted(service: Service, kind: str) -> Iterator[None]:
         raise
     finally:
         service.metrics.reports.labels(kind, outcome).inc()
+
+
+def _observe(body: bytes, name: str, version: str) -> Observation:
+    """Read the report; fit for another thread. *version*: of the kubelet, by the Node object."""
+    report = read_report(body, lambda _name: version)
+    _check_name(report.node_name, name)
+    return observation_of(report, body)
 
 
 def _check_name(reported: str, name: str) -> None:

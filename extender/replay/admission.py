@@ -184,7 +184,8 @@ def _follow(
     except Refusal as refusal:
         return Outcome(verdict=_rejected(walk, refusal), state=release_pods(walk.state, (pod.uid,)))
     except KubeletPanicError as panic:
-        crash = Refusal(Reason.KUBELET_PANIC, f"panic: {panic}", provider=Provider.TOPOLOGY)
+        manager = Provider.TOPOLOGY if panic.missing is None else Provider.MEMORY
+        crash = Refusal(Reason.KUBELET_PANIC, f"panic: {panic}", provider=manager, resource=panic.missing)
         crash.alternatives = tuple(f"panic: {message}" for message in panic.alternatives)
         return Outcome(verdict=_rejected(walk, crash), state=state)
     return Outcome(verdict=_admitted(walk), state=walk.state)

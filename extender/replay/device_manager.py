@@ -15,7 +15,7 @@ from dataclasses import replace
 from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.choices import Choices
 from extender.replay.families import touching_at_least
-from extender.replay.hints import IMPOSSIBLE, NO_PREFERENCE, Hints, KubeletPanicError, walked_universe
+from extender.replay.hints import IMPOSSIBLE, NIL_POINTER, NO_PREFERENCE, Hints, KubeletPanicError, walked_universe
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import ContainerRequest, PodRequest
 from extender.replay.state import Device, DeviceState, held_devices, without
@@ -118,7 +118,7 @@ def _generate_hints(
 def _numa_of(devices: Mapping[str, Device], device_id: str) -> int | None:
     device = devices.get(device_id)
     if device is None:
-        raise KubeletPanicError("runtime error: invalid memory address or nil pointer dereference")
+        raise KubeletPanicError(NIL_POINTER)
     return device.numa
 
 

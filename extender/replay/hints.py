@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.families import MAX_NUMA_NODES, Universe, fold, universe
-from extender.replay.sets import iter_bits
+from extender.replay.sets import MAX_NUMA_ID, iter_bits
 from extender.replay.verdict import Provider, Reason, Refusal
 
 
@@ -62,15 +62,22 @@ class TopologyHint(NamedTuple):
     preferred: bool
 
 
+NIL_POINTER: Final = "runtime error: invalid memory address or nil pointer dereference"
+NIL_DEFAULT_MASK: Final = "interface conversion: bitmask.BitMask is nil, not *bitmask.bitMask"
+"""What the merge ends in where the mask of all NUMA nodes is nil: an id does not fit into it."""
+
+
 class KubeletPanicError(Exception):
     """The real code indexes out of range here and the kubelet crashes; the message is Go's.
 
     `alternatives` are messages that the kubelet prints as well instead, because it visits resources in random order.
     """
 
-    def __init__(self, message: str, alternatives: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, alternatives: tuple[str, ...] = (), missing: str | None = None) -> None:
+        """*missing*: the kind of hugepages that a NUMA node of the machine does not have, where that is the cause."""
         super().__init__(message)
         self.alternatives: Final = alternatives
+        self.missing: Final = missing
 
 
 class Distances:
@@ -136,7 +143,10 @@ def walked_universe(ids: Sequence[int], provider: Provider) -> Universe:
 
     Raises:
         Refusal: KubeletHang, for more ids than the replay looks at.
+        KubeletPanicError: for an id that the kubelet's bit mask does not hold; the mask of a set with it is nil.
     """
+    if ids and ids[-1] > MAX_NUMA_ID:
+        raise KubeletPanicError(NIL_POINTER)
     if len(ids) > MAX_NUMA_NODES:
         raise Refusal(
             Reason.KUBELET_HANG,

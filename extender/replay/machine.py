@@ -18,6 +18,10 @@ MAX_CPUS: Final = 8192
 """Bound on logical CPUs of a machine in input (Linux's own NR_CPUS limit)."""
 
 MAX_NUMA_NODES: Final = 64
+"""NUMA nodes of a machine in input; machines with more are not replayed."""
+
+MAX_NUMA_NODE_ID: Final = 1023
+"""Bound on NUMA ids in input: the largest id that Linux can give (MAX_NUMNODES is 1024)."""
 
 
 class MachineError(ValueError):
@@ -27,6 +31,10 @@ class MachineError(ValueError):
         super().__init__(f"{field_path}: {reason}")
         self.field: Final = field_path
         self.reason: Final = reason
+
+
+class TooLargeError(MachineError):
+    """More than the replay is made for; nothing need be wrong with the facts."""
 
 
 class CPUFacts(NamedTuple):
@@ -190,16 +198,16 @@ def _check(cpus: tuple[CPUFacts, ...], nodes: tuple[NUMANodeFacts, ...], num_soc
     if not cpus:
         raise MachineError("cpus", "a machine has at least one CPU")
     if len(cpus) > MAX_CPUS:
-        raise MachineError("cpus", f"{len(cpus)} CPUs, more than {MAX_CPUS}")
+        raise TooLargeError("cpus", f"{len(cpus)} CPUs, more than {MAX_CPUS}")
     if len(nodes) > MAX_NUMA_NODES:
-        raise MachineError("numa", f"{len(nodes)} NUMA nodes, more than {MAX_NUMA_NODES}")
+        raise TooLargeError("numa", f"{len(nodes)} NUMA nodes, more than {MAX_NUMA_NODES}")
     if num_sockets is not None and num_sockets < 0:
         raise MachineError("num_sockets", f"{num_sockets} is negative")
     _check_numa(nodes)
     ids = {n.id for n in nodes}
     for i, c in enumerate(cpus):
         if not 0 <= c.cpu <= MAX_CPU_ID:
-            raise MachineError(f"cpus[{i}]", f"CPU id {c.cpu} is outside 0..{MAX_CPU_ID}")
+            raise TooLargeError(f"cpus[{i}]", f"CPU id {c.cpu} is outside 0..{MAX_CPU_ID}")
         if i and cpus[i - 1].cpu == c.cpu:
             raise MachineError(f"cpus[{i}]", f"CPU {c.cpu} is listed twice")
         if c.numa not in ids:
@@ -210,6 +218,8 @@ def _check_numa(nodes: tuple[NUMANodeFacts, ...]) -> None:
     for i, node in enumerate(nodes):
         if node.id < 0:
             raise MachineError(f"numa[{i}].id", f"{node.id} is negative")
+        if node.id > MAX_NUMA_NODE_ID:
+            raise TooLargeError(f"numa[{i}].id", f"{node.id} is above {MAX_NUMA_NODE_ID}")
         if i and nodes[i - 1].id == node.id:
             raise MachineError(f"numa[{i}].id", f"NUMA node {node.id} is listed twice")
         if node.memory_bytes < 0:

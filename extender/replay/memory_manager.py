@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.families import Universe, at_least, universe
-from extender.replay.hints import NO_PREFERENCE, Hints, KubeletPanicError, narrowest, walked_universe
+from extender.replay.hints import NIL_POINTER, NO_PREFERENCE, Hints, KubeletPanicError, narrowest, walked_universe
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import INT64_MAX, ContainerRequest, PodRequest
 from extender.replay.sets import iter_bits
@@ -117,7 +117,7 @@ def calculate_hints(
 def _amounts(node: NUMANodeMemory, memory_type: str) -> MemoryAmounts:
     amounts = node.get(memory_type)
     if amounts is None:
-        raise KubeletPanicError("runtime error: invalid memory address or nil pointer dereference")
+        raise KubeletPanicError(NIL_POINTER, missing=memory_type)
     return amounts
 
 

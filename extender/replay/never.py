@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from extender.replay import cpu_manager, device_manager
 from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.config import Scope, TopologyPolicy
-from extender.replay.hints import Hints, preferred_by_all
+from extender.replay.hints import Hints, KubeletPanicError, preferred_by_all
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import ContainerRequest, PodRequest
 from extender.replay.state import DeviceState
@@ -33,7 +33,7 @@ def can_never_fit(kubelet: Kubelet, devices: DeviceState, pod: PodRequest, budge
     try:
         offers = _best_offers(kubelet, all_free, pod, budget)
         return any(_nothing_in_common(offer, budget, single=single) for offer in offers)
-    except Refusal:
+    except (Refusal, KubeletPanicError):
         return True
 
 

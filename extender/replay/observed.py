@@ -44,6 +44,7 @@ def _check_cpus(kubelet: Kubelet, state: CPUState) -> None:
     if any(core.bit_count() != machine.cpus_per_core for core in machine.core_cpus.values()):
         return  # hybrid machine: a running kubelet hands out foreign and reserved CPUs, and nothing need add up
     holders: dict[str, int] = {}
+    all_held = 0
     for uid in {**state.entries, **state.pod_entries}:
         held = state.pod_entries.get(uid, 0)
         for cpus in state.entries.get(uid, {}).values():
@@ -51,12 +52,13 @@ def _check_cpus(kubelet: Kubelet, state: CPUState) -> None:
         if twice := held & state.default:
             message = f"CPUs {format_list(twice)} belong to pod {uid} and to the shared pool"
             raise ObservedStateError(f"{CPU_FIELD}.entries.{uid}", message)
-        for other, others in holders.items():
-            if twice := held & others:
-                message = f"CPUs {format_list(twice)} belong to pod {other} as well"
-                raise ObservedStateError(f"{CPU_FIELD}.entries.{uid}", message)
+        if held & all_held:
+            other, others = next((other, others) for other, others in holders.items() if held & others)
+            message = f"CPUs {format_list(held & others)} belong to pod {other} as well"
+            raise ObservedStateError(f"{CPU_FIELD}.entries.{uid}", message)
         holders[uid] = held
-    _check_cpu_totals(kubelet, state, sum(holders.values()))
+        all_held |= held
+    _check_cpu_totals(kubelet, state, all_held)
 
 
 def _cpu_sets(state: CPUState) -> Iterator[tuple[str, int]]:

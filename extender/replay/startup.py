@@ -28,7 +28,7 @@ from extender.replay.hints import Distances
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
 from extender.replay.rules import NEWEST_MINOR, Rules, UnknownVersionError, gate_enabled
-from extender.replay.sets import MAX_NUMA_ID, bits_of, format_list
+from extender.replay.sets import bits_of, format_list
 from extender.replay.state import (
     CPUState,
     Device,
@@ -76,11 +76,6 @@ def start(machine: Machine, config: KubeletConfig, budget: Budget | None = None)
     memory_static = _memory_static(config, rules)
     if memory_static:
         _check_reserved_memory(machine, config)
-    if (memory_static or policy is not TopologyPolicy.NONE) and machine.numa_ids and machine.numa_ids[-1] > MAX_NUMA_ID:
-        raise KubeletConfigError(
-            "topologyManagerPolicy",
-            f"NUMA id {machine.numa_ids[-1]} does not fit the kubelet's 64-bit NUMA masks",
-        )
     return Kubelet(
         machine=machine,
         config=config,

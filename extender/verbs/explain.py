@@ -16,7 +16,7 @@ from extender.replay.pod import Pod, resolve
 from extender.replay.sets import format_list, iter_bits
 from extender.replay.state import ManagerState
 from extender.replay.trace import HintsOffered, Merged, RecordingTrace, TraceEvent
-from extender.replay.verdict import Provider, Reason, Rejected, Verdict
+from extender.replay.verdict import Provider, Reason, Rejected, Verdict, is_given_up
 from extender.verbs.free_room import numa_room
 from extender.verbs.memo import NOBODY
 from extender.verbs.nearest import Nearest, nearest
@@ -56,6 +56,10 @@ def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = T
 
 def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events: Iterable[TraceEvent]) -> str:
     """What broke it first, in one plain sentence."""
+    if verdict.reason is Reason.KUBELET_PANIC:
+        return _crash(verdict)
+    if is_given_up(verdict):
+        return f"Nothing is known: {verdict.message}."
     if verdict.reason is not Reason.TOPOLOGY_AFFINITY:
         return _in_allocation(kubelet, state, verdict)
     merge = [event for event in events if isinstance(event, HintsOffered) and event.container == verdict.container]
@@ -63,6 +67,13 @@ def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events
         return _nothing_in_common(verdict, merge)
     offer = next((e for e in merge if (e.provider, e.resource) == (verdict.provider, verdict.resource)), None)
     return _cannot_be_aligned(kubelet, state, verdict, offer)
+
+
+def _crash(verdict: Rejected) -> str:
+    """The kubelet itself fails."""
+    if verdict.resource is not None:
+        return f"A NUMA node of this machine has no {verdict.resource}: the memory manager of the kubelet would crash."
+    return f"The kubelet would crash on this pod: {verdict.message}."
 
 
 def _in_allocation(kubelet: Kubelet, state: ManagerState, verdict: Rejected) -> str:

@@ -26,6 +26,7 @@ class Refusal(Enum):
     POOL_NOW = ("the pod would have no shared CPUs on the node", False)
     POOL_NEVER = ("the pod can never have shared CPUs on the node", True)
     CRASH = ("the kubelet of the node would fail on this pod", False)
+    PAGE_SIZE = ("the node has no hugepages of a size that the pod requests", False)
     CHANCE = ("NUMA alignment on the node depends on a random choice of devices", False)
     UNSETTLED = ("pods coming to or leaving the node decide whether NUMA alignment is possible", False)
     PROMISED = ("the room on the node is promised to a pod of no lower priority that was nominated to it", False)
@@ -62,5 +63,7 @@ _BY_REASON: Final = {
 
 def refusal_of(verdict: Rejected) -> Refusal:
     """The member of the closed set that stands for a verdict."""
+    if verdict.reason is Reason.KUBELET_PANIC and verdict.resource is not None:
+        return Refusal.PAGE_SIZE
     now, never = _BY_REASON.get(verdict.reason) or _BY_PROVIDER[verdict.provider]
     return never if verdict.when is When.NEVER else now

@@ -12,9 +12,10 @@ from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter
 
-from extender.replay.sets import MAX_NUMA_ID, NUMAMask, parse_list
+from extender.replay.machine import MAX_NUMA_NODE_ID
+from extender.replay.sets import MAX_CPU_ID, bits_of, parse_list
 from extender.replay.state import Block, CPUState, MemoryAmounts, MemoryState, NUMANodeMemory
-from extender.wire.errors import WireError, shown
+from extender.wire.errors import CapError, WireError, shown
 from extender.wire.validation import Document, parse_object
 from node_exporter.state_document import StateDocumentError, effective_document
 
@@ -22,11 +23,18 @@ CPU_FIELD: Final = "state.cpu_manager_state"
 MEMORY_FIELD: Final = "state.memory_manager_state"
 DEVICE_FIELD: Final = "state.kubelet_internal_checkpoint"
 
+MAX_ENTRIES: Final = 16_384
+"""Containers, and blocks, and resources of containers, in one checkpoint: 1,000 pods have a few thousand."""
+MAX_LIST_CHARACTERS: Final = 65_536
+"""Of a list of CPUs; every second one of 8,192 takes 20,000."""
+MAX_TYPES: Final = 64
+"""Kinds of memory of a NUMA node."""
+
 DeviceEntries = dict[str, dict[str, dict[str, frozenset[str]]]]
 """Device ids by pod UID, container name and resource."""
 
 JsonObject = Mapping[str, object]
-_NumaId = Annotated[int, Field(ge=0, le=MAX_NUMA_ID)]
+_NumaId = Annotated[int, Field(ge=0, le=MAX_NUMA_NODE_ID)]
 _UInt64 = Annotated[int, Field(ge=0, lt=2**64)]
 
 
@@ -109,29 +117,39 @@ def policy_name(document: JsonObject, field: str) -> str:
     return policy if isinstance(policy, str) else ""
 
 
-def cpu_state_from_json(document: JsonObject) -> CPUState | None:
+def cpu_state_from_json(document: JsonObject, max_cpu: int = MAX_CPU_ID) -> CPUState | None:
     """The CPU manager's state; None if the document says nothing (policy none, or never initialised).
 
     Raises:
-        WireError: a wrong type, or a CPU list that does not parse.
+        WireError: a wrong type, or a CPU list that does not parse or names a CPU above *max_cpu*.
+        CapError: more entries than any node has.
     """
     parsed = parse_object(_CPU, _restored(document, CPU_FIELD), CPU_FIELD)
     entries, pod_entries = parsed.entries or {}, parsed.pod_entries or {}
     if parsed.policy == "none" or not (parsed.default or entries or pod_entries):
         return None
+    _check_count(sum(map(len, entries.values())) + len(pod_entries), CPU_FIELD, "entries", MAX_ENTRIES)
     return CPUState(
-        default=_cpus(parsed.default, "defaultCpuSet"),
+        default=_cpus(parsed.default, "defaultCpuSet", max_cpu),
         entries={
-            uid: {name: _cpus(text, f"entries.{uid}.{name}") for name, text in containers.items()}
+            uid: {name: _cpus(text, f"entries.{uid}.{name}", max_cpu) for name, text in containers.items()}
             for uid, containers in entries.items()
         },
-        pod_entries={uid: _cpus(entry.cpu_set, f"podEntries.{uid}.cpuSet") for uid, entry in pod_entries.items()},
+        pod_entries={
+            uid: _cpus(entry.cpu_set, f"podEntries.{uid}.cpuSet", max_cpu) for uid, entry in pod_entries.items()
+        },
     )
 
 
-def _cpus(text: str, field: str) -> int:
+def _check_count(count: int, field: str, what: str, most: int) -> None:
+    if count > most:
+        raise CapError(field, f"{count} {what}, more than {most}")
+
+
+def _cpus(text: str, field: str, max_cpu: int) -> int:
+    _check_count(len(text), f"{CPU_FIELD}.{field}", "characters", MAX_LIST_CHARACTERS)
     try:
-        return parse_list(text)
+        return parse_list(text, max_cpu)
     except ValueError as error:
         raise WireError(f"{CPU_FIELD}.{field}", str(error)) from None
 
@@ -141,10 +159,15 @@ def memory_state_from_json(document: JsonObject) -> MemoryState | None:
 
     Raises:
         WireError: a wrong type, a NUMA id or an amount out of range.
+        CapError: more entries than any node has.
     """
     parsed = parse_object(_MEMORY, _restored(document, MEMORY_FIELD), MEMORY_FIELD)
     if parsed.policy == "None" or not parsed.machine:
         return None
+    blocks = sum(len(b) for containers in (parsed.entries or {}).values() for b in containers.values())
+    blocks += sum(len(entry.blocks) for entry in (parsed.pod_entries or {}).values())
+    _check_count(blocks, MEMORY_FIELD, "blocks", MAX_ENTRIES)
+    _check_count(max(len(node.memory) for node in parsed.machine.values()), MEMORY_FIELD, "types", MAX_TYPES)
     nodes = [_memory_node(key, node) for key, node in parsed.machine.items()]
     return MemoryState(
         nodes=tuple(sorted(nodes)),
@@ -157,17 +180,17 @@ def memory_state_from_json(document: JsonObject) -> MemoryState | None:
 
 
 def _memory_node(key: str, node: _MemoryNode) -> NUMANodeMemory:
-    if not (key.isascii() and key.isdigit() and len(key) <= 2 and int(key) <= MAX_NUMA_ID):
-        raise WireError(f"{MEMORY_FIELD}.machineState", f"{shown(key)} is not a NUMA id from 0 to {MAX_NUMA_ID}")
+    if not (key.isascii() and key.isdigit() and len(key) <= 4 and int(key) <= MAX_NUMA_NODE_ID):
+        raise WireError(f"{MEMORY_FIELD}.machineState", f"{shown(key)} is not a NUMA id from 0 to {MAX_NUMA_NODE_ID}")
     amounts = (
         (name, MemoryAmounts(t.total, t.system_reserved, t.allocatable, t.reserved, t.free))
         for name, t in sorted(node.memory.items())
     )
-    return NUMANodeMemory(int(key), node.assignments, NUMAMask.from_ids(node.cells).bits, tuple(amounts))
+    return NUMANodeMemory(int(key), node.assignments, bits_of(node.cells), tuple(amounts))
 
 
 def _blocks(blocks: list[_Block]) -> tuple[Block, ...]:
-    return tuple(Block(NUMAMask.from_ids(block.numa).bits, block.type, block.size) for block in blocks)
+    return tuple(Block(bits_of(block.numa), block.type, block.size) for block in blocks)
 
 
 def device_entries_from_json(document: JsonObject) -> DeviceEntries:
@@ -179,8 +202,10 @@ def device_entries_from_json(document: JsonObject) -> DeviceEntries:
 
     Raises:
         WireError: a wrong type.
+        CapError: more entries than any node has.
     """
     parsed = parse_object(_DEVICES, document, DEVICE_FIELD)
+    _check_count(len(parsed.data.entries or ()), DEVICE_FIELD, "entries", MAX_ENTRIES)
     entries: DeviceEntries = {}
     for entry in parsed.data.entries or ():
         ids = entry.ids or ()

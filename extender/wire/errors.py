@@ -21,8 +21,12 @@ class WireError(ValueError):
     def below(self, prefix: str) -> "WireError":
         """The same fault, seen from a document that holds this one under *prefix*."""
         if not self.field or not prefix:
-            return WireError(prefix or self.field, self.reason)
-        return WireError(f"{prefix}{self.field}" if self.field[0] == "[" else f"{prefix}.{self.field}", self.reason)
+            return type(self)(prefix or self.field, self.reason)
+        return type(self)(f"{prefix}{self.field}" if self.field[0] == "[" else f"{prefix}.{self.field}", self.reason)
+
+
+class CapError(WireError):
+    """More than is read of a document; nothing need be wrong with what it says."""
 
 
 class NotJSONError(WireError):

@@ -6,21 +6,24 @@ Laws of this file
   kubelet version no verdict is possible (`kubelet` None). A manager whose state file is missing, or was written under
   another policy than the configuration names, is `hidden`: only pods that need nothing of it get a verdict. Each gap is
   told in `problems`.
+- A report that is larger than any sane node's is taken as far as it can be read: the node is then unknown, and
+  `problems` says what was too large.
 - A version that the report does not tell is that of the Node object, which the kubelet itself wrote.
 - What pods hold that the kubelet no longer counts is released here, as the kubelet will before its next admission.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import TypeAdapter
 
 from extender.replay.admission import release_pods
-from extender.replay.budget import BudgetError
+from extender.replay.budget import MAX_STEPS, Budget, BudgetError
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
+from extender.replay.machine import MAX_CPUS
 from extender.replay.observed import ObservedStateError, check_observed
 from extender.replay.rules import SWITCHES
 from extender.replay.startup import initial_state, start
@@ -36,7 +39,8 @@ from extender.wire.checkpoints import (
     memory_state_from_json,
     policy_name,
 )
-from extender.wire.errors import WireError, shown
+from extender.wire.errors import CapError, WireError, shown
+from extender.wire.large_reports import MAX_PROBLEMS, cut_down
 from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json, machine_from_json
 from extender.wire.validation import Document, load_json, parse_json, parse_object
 from node_exporter.report import (
@@ -51,6 +55,10 @@ from node_exporter.report import (
 )
 
 _NODE_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
+FIRST_STEPS: Final = MAX_STEPS // 10
+"""Steps for the choice of the reserved CPUs."""
+MAX_PODS: Final = 10_000
+"""Pods of one node; kubelets are made for some hundreds."""
 SOURCE: Final = "extender"
 """`source` of the problems found here."""
 
@@ -104,6 +112,7 @@ def read_report(body: bytes, version_of: Callable[[str], str] = lambda _name: ""
         WireError: not JSON, an unknown schema version, a wrong type, a quantity that does not parse, or parts that
             contradict each other.
     """
+    body, left_out = cut_down(body)
     document = load_json(body)
     version = parse_object(_HEADER, document, "").schema_version
     if version != SCHEMA_VERSION:
@@ -116,11 +125,23 @@ def read_report(body: bytes, version_of: Callable[[str], str] = lambda _name: ""
     if version_from_node:
         facts = replace(facts, kubelet_version=version_from_node)
         problems.append(_problem("kubelet_version", f"{version_from_node} is what the Node object says", "info"))
-    kubelet, devices = _read_fixed(facts, document, problems)
+    if len(problems) > MAX_PROBLEMS:
+        left_out.append(("problems", f"{len(problems)} problems; {len(problems) - MAX_PROBLEMS} of them are left out"))
+        del problems[MAX_PROBLEMS:]
+    problems += [_problem(field, f"too large for a node: {reason}", "error") for field, reason in left_out]
+    kubelet: Kubelet | None = None
     state: ManagerState | None = None
     hidden: frozenset[Provider] = frozenset()
-    if kubelet is not None:
-        state, hidden = _observed_state(facts, kubelet, devices, problems)
+    try:
+        _check_sizes(facts)
+        running, devices = _read_fixed(facts, document, problems)
+        if running is not None and left_out_counts(left_out):
+            problems.append(_problem("", "a part of the report is too large: no verdict is possible", "error"))
+        elif running is not None:
+            state, hidden = _observed_state(facts, running, devices, problems)
+            kubelet = running
+    except CapError as cap:
+        problems.append(_problem(cap.field, f"too large for a node: {cap.reason}: no verdict is possible", "error"))
     return ReadReport(
         node_name=facts.node_name,
         boot_id=facts.boot_id,
@@ -151,6 +172,16 @@ def report_facts(report: ReadReport) -> dict[str, object]:
         "zones": _ZONES.dump_python(report.zones, mode="json"),
         "problems": _PROBLEMS.dump_python(report.problems, mode="json"),
     }
+
+
+def left_out_counts(left_out: Sequence[tuple[str, str]]) -> bool:
+    """Whether something is left out on which verdicts depend."""
+    return any(field not in ("problems", "zones") for field, _ in left_out)
+
+
+def _check_sizes(facts: NodeReport) -> None:
+    if facts.pods is not None and len(facts.pods) > MAX_PODS:
+        raise CapError("pods", f"{len(facts.pods)} pods, more than {MAX_PODS}")
 
 
 def _check_envelope(facts: NodeReport) -> None:
@@ -187,7 +218,7 @@ def _read_fixed(
                 problems.append(_problem(name, "not known: no verdict is possible"))
         return None, devices
     try:
-        return start(machine, config), devices
+        return start(machine, config, Budget(FIRST_STEPS)), devices
     except KubeletConfigError as error:
         problems.append(_problem(f"kubelet.{error.field}", f"no kubelet starts like this: {error.reason}"))
         return None, devices
@@ -236,7 +267,7 @@ def _observed_state(
 def _cpu_state(document: JsonObject | None, kubelet: Kubelet, empty: CPUState, gaps: _Gaps) -> CPUState:
     policy = kubelet.config.cpu_manager_policy
     if _is_readable(document, policy, Provider.CPU, CPU_FIELD, gaps, needed=kubelet.cpu_static) and document:
-        return cpu_state_from_json(document) or empty
+        return cpu_state_from_json(document, max(MAX_CPUS - 1, kubelet.machine.cpus[-1].cpu)) or empty
     return empty
 
 

@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from extender.replay.config import KubeletConfig, ReservedMemory
-from extender.replay.machine import CPUFacts, Machine, MachineError, NUMANodeFacts
+from extender.replay.machine import CPUFacts, Machine, MachineError, NUMANodeFacts, TooLargeError
 from extender.replay.pod import Pod
 from extender.replay.sets import parse_list
 from extender.replay.state import Device
-from extender.wire.errors import WireError, shown
+from extender.wire.errors import CapError, WireError, shown
 from extender.wire.pods import pod_from_json
 from extender.wire.quantity import parse_milli, parse_whole
 
 MAX_DEVICES: Final = 16_384
+"""Devices of a node, of all resources together."""
+MAX_DEVICE_KINDS: Final = 2_048
+"""Different NUMA sets of the devices of one resource; a machine with 64 NUMA nodes has about as many as nodes."""
+MAX_PAGE_SIZES: Final = 32
 MAX_STEPS: Final = 100_000
 MAX_NUMA_ID_IN_DEVICE: Final = 4096
 _BINARY_UNITS: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
@@ -97,7 +101,7 @@ def machine_from_json(value: object, path: str = "machine") -> Machine:
     machine = _object(value, path)
     cpus = []
     for i, item in enumerate(_array(machine.get("cpus"), f"{path}.cpus", 8192)):
-        row = _array(item, f"{path}.cpus[{i}]", 5)
+        row = _array(item, f"{path}.cpus[{i}]", 8192)
         if len(row) != 5:
             raise WireError(f"{path}.cpus[{i}]", "five entries wanted: cpu, core_id, socket, numa, uncore_cache")
         cpu, core, socket, numa = (_integer(v, f"{path}.cpus[{i}][{j}]", signed=True) for j, v in enumerate(row[:4]))
@@ -111,11 +115,14 @@ def machine_from_json(value: object, path: str = "machine") -> Machine:
     try:
         return Machine.build(cpus, nodes, None if sockets is None else _integer(sockets, f"{path}.num_sockets"))
     except MachineError as error:
-        raise WireError(f"{path}.{error.field}", error.reason) from None
+        kind = CapError if isinstance(error, TooLargeError) else WireError
+        raise kind(f"{path}.{error.field}", error.reason) from None
 
 
 def _numa_node(node: Json, path: str) -> NUMANodeFacts:
     hugepages = _object(node.get("hugepages") or {}, f"{path}.hugepages")
+    if len(hugepages) > MAX_PAGE_SIZES:
+        raise CapError(f"{path}.hugepages", f"{len(hugepages)} page sizes, more than {MAX_PAGE_SIZES}")
     distances = _array(node.get("distances") or [], f"{path}.distances", 4096)
     return NUMANodeFacts(
         id=_integer(node.get("id"), f"{path}.id"),
@@ -188,6 +195,7 @@ def _reserved_memory(value: object, path: str) -> Iterator[ReservedMemory]:
 def devices_from_json(value: object, path: str = "devices") -> Devices:
     """Devices by resource and id; `numa` null: the plugin reported no topology. Raises WireError."""
     result: Devices = {}
+    total = 0
     for resource, items in _object(value, path).items():
         where = f"{path}.{resource}"
         devices: dict[str, Device] = {}
@@ -201,6 +209,12 @@ def devices_from_json(value: object, path: str = "devices") -> Devices:
                 raise WireError(f"{where}[{i}].healthy", f"{shown(healthy)} is not true or false")
             devices[device_id] = Device(_device_numa(device.get("numa"), f"{where}[{i}].numa"), healthy)
         result[resource] = devices
+        total += len(devices)
+        if total > MAX_DEVICES:
+            raise CapError(where, f"more than {MAX_DEVICES} devices of all resources")
+        kinds = len({device.numa for device in devices.values()})
+        if kinds > MAX_DEVICE_KINDS:
+            raise CapError(where, f"devices with {kinds} different sets of NUMA nodes, more than {MAX_DEVICE_KINDS}")
     return result
 
 
@@ -226,7 +240,7 @@ def _array(value: object, path: str, most: int) -> list[object]:
     if not isinstance(value, list):
         raise WireError(path, "missing" if value is None else f"{shown(value)} is not a list")
     if len(value) > most:
-        raise WireError(path, f"{len(value)} entries, more than {most}")
+        raise CapError(path, f"{len(value)} entries, more than {most}")
     return value
 
 
