@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tests.faults import exporter_kills, half_open, outage, people, rude_clients, takeover
+from tests.faults import exporter_kills, half_open, outage, people, replayed_reports, rude_clients, takeover
 from tests.faults.hostile_inputs import TARGETS, Tally, hail
 
 MIB: Final = 1 << 20
@@ -55,6 +55,12 @@ def _inputs(_directory: Path, seed: int, count: int) -> Result:
         ],
         broken_inputs(tally, count),
     )
+
+
+def _replays(directory: Path, seed: int, _count: int) -> Result:
+    story = replayed_reports.play(directory, seed=seed, rounds=300)
+    figures = {name: value for name, value in asdict(story).items() if name != "wrong"}
+    return Result([str(figures)], story.wrong[:20])
 
 
 def _takeovers(directory: Path, seed: int, _count: int) -> Result:
@@ -114,6 +120,7 @@ DRILLS: dict[str, Callable[[Path, int, int], Result]] = {
     "clients": _storms,
     "handshakes": _handshakes,
     "people": _people,
+    "replays": _replays,
 }
 
 
