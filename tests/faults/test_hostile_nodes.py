@@ -36,7 +36,7 @@ ATTACKS = {
 @pytest.fixture(scope="module")
 def extender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extender]:
     with Extender(tmp_path_factory.mktemp("hostile") / "log") as program:
-        until(program.is_ready, what="the extender")
+        until(program.is_ready, seconds=90.0, what="the extender")
         for name in HONEST:
             assert put(program, hostile_nodes.honest(name)) == 200
         yield program
