@@ -29,7 +29,7 @@ from extender.replay.branches import MAX_REPLAYS, together
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
 from extender.replay.state import ManagerState
-from extender.replay.verdict import Certainty, Provider, Rejected, Verdict
+from extender.replay.verdict import Certainty, Provider, Rejected, Verdict, is_given_up
 
 MAX_STATES: Final = 32
 """States of one node that are followed."""
@@ -150,6 +150,7 @@ class _Walk:
         releases = {event.uid for event in ledger.events if isinstance(event, Release)}
         self.told_apart: Final = frozenset(leaving | releases | self.starting.keys())
         self.complete = True
+        self.given_up = False
         self.one_order = True
         self.admissions_left = MAX_ADMISSIONS
         self.verdicts: Final[dict[str, tuple[Verdict, ...]]] = {}
@@ -187,7 +188,14 @@ class _Walk:
         return {done: self._some(self._distinct(states)) for done, states in found}
 
     def _admit(self, admit: Admit, states: tuple[ManagerState, ...]) -> Iterator[ManagerState]:
-        """The states after the pod's admission, and those without it if it may never have been bound."""
+        """The states after the pod's admission, and those without it if it may never have been bound.
+
+        After a replay that was given up no other one is tried: the event loop has not the time, and the node is in
+        doubt anyway.
+        """
+        if self.given_up:
+            yield from states
+            return
         surely = left_before(self.events, admit)
         states = tuple(self.steps.release(state, surely) for state in states)
         states = self._some(self._by_now(states, self.leaving | self.released - surely))
@@ -196,7 +204,10 @@ class _Walk:
         self.admissions_left -= len(states)
         outcomes = self._admit_in_all(states, self.requests[admit.uid])
         self._check(all(outcome.complete for outcome in outcomes))
-        self.verdicts[admit.uid] = (*self.verdicts.get(admit.uid, ()), *(outcome.verdict for outcome in outcomes))
+        if any(is_given_up(outcome.verdict) for outcome in outcomes):
+            self.given_up = True
+        else:
+            self.verdicts[admit.uid] = (*self.verdicts.get(admit.uid, ()), *(outcome.verdict for outcome in outcomes))
         yield from (outcome.state for outcome in outcomes)
         if admit.unsure:
             yield from states

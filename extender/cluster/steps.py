@@ -25,6 +25,10 @@ MAX_STEPS: Final = 4096
 STEPS_A_REPLAY: Final = budget.MAX_STEPS // budget.REPLAYS
 """Steps of the replay's budget for each replay that an admission may take: states that share replays share steps."""
 
+MAX_STEPS_OF_ONE: Final = 200_000
+"""Steps of the replay's budget for one admission: nodes are followed on the event loop. The longest one from a single
+state in the recordings takes 90,000."""
+
 
 class Steps:
     """The steps of one kubelet. `admissions`: how many were replayed; those found are not counted."""
@@ -62,7 +66,13 @@ class Steps:
 
     def _admit(self, kubelet: Kubelet, state: ManagerState, pod: PodRequest, max_replays: int) -> Outcome:
         self.admissions += 1
-        return admit(kubelet, state, pod, max_replays=max_replays, budget=Budget(STEPS_A_REPLAY * max_replays))
+        return admit(
+            kubelet,
+            state,
+            pod,
+            max_replays=max_replays,
+            budget=Budget(min(MAX_STEPS_OF_ONE, STEPS_A_REPLAY * max_replays)),
+        )
 
     def release(self, state: ManagerState, uids: Collection[str]) -> ManagerState:
         """The state after these pods are gone; the very same one if it has none of them."""

@@ -58,10 +58,10 @@ class Budget:
     __slots__ = ("_left", "_look_at", "_out_of_time", "steps")
 
     def __init__(self, steps: float = MAX_STEPS, out_of_time: Callable[[], bool] = _never) -> None:
-        self.steps: Final = steps
-        self._out_of_time: Final = out_of_time
+        self.steps = steps
+        self._out_of_time = out_of_time
         self._left = steps
-        self._look_at = max(0.0, steps - LOOK_EVERY)
+        self._look_at = steps - LOOK_EVERY if steps > LOOK_EVERY else 0
 
     @property
     def used(self) -> float:
@@ -75,8 +75,8 @@ class Budget:
             OutOfStepsError: there were fewer left.
             OutOfTimeError: the deadline has passed.
         """
-        self._left -= steps
-        if self._left < self._look_at:
+        self._left = left = self._left - steps
+        if left < self._look_at:
             self._look()
 
     def _look(self) -> None:
@@ -84,12 +84,12 @@ class Budget:
             raise OutOfStepsError(self.steps)
         if self._out_of_time():
             raise OutOfTimeError
-        self._look_at = max(0.0, self._left - LOOK_EVERY)
+        self._look_at = self._left - LOOK_EVERY if self._left > LOOK_EVERY else 0
 
 
 def for_replays(replays: int) -> Budget:
     """The budget of so many replays: `MAX_STEPS` for each `REPLAYS` of them, and no deadline."""
-    return Budget(MAX_STEPS * max(1, replays // REPLAYS))
+    return Budget(MAX_STEPS if replays <= REPLAYS else MAX_STEPS * (replays // REPLAYS))
 
 
 UNLIMITED: Final = Budget(inf)

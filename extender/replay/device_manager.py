@@ -283,7 +283,7 @@ def _update_reusable(
     for resource, ids in taken.items():
         before = reusable.get(resource, _NONE)
         reusable[resource] = before | ids if container.reusable else before - ids
-    return replace(state, reusable=(pod.uid, reusable))
+    return DeviceState(devices=state.devices, entries=state.entries, held=state.held, reusable=(pod.uid, reusable))
 
 
 def release(state: DeviceState, uid: str) -> DeviceState:

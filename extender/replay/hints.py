@@ -218,9 +218,9 @@ def preferred_by_all(lists: Sequence[Hints], budget: Budget = UNLIMITED) -> tupl
         Refusal: KubeletHang, where they together speak of too many NUMA nodes.
     """
     space = _common_universe(lists)
+    budget.spend(len(lists))
     common = space.everything & ~1
     for hints in lists:
-        budget.spend()
         common &= space.embed(hints.preferred, hints.universe, budget)
     return space, common
 

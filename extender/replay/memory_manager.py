@@ -101,7 +101,7 @@ def calculate_hints(
     space = walked_universe([n.id for n in nodes], Provider.MEMORY)
     allocatable = enough = space.everything
     for memory_type, wanted in request.items():
-        budget.spend(len(reusable) + (space.size >> 5) + sum(len(n.amounts) for n in nodes))
+        budget.spend(len(reusable) + (space.size >> 5) + len(nodes))
         amounts = [_amounts(n, memory_type) for n in nodes]
         allocatable &= at_least(tuple(a.allocatable for a in amounts), wanted)
         free = at_least(tuple(a.free for a in amounts), wanted)
@@ -169,7 +169,7 @@ def allocate(
     if max(request.values(), default=0) > INT64_MAX:
         raise _refusal(_NOT_INT64)
     reusable = state.reusable_by(pod.uid)
-    budget.spend(len(request) * sum(len(n.amounts) for n in state.nodes) + len(pod.containers))
+    budget.spend(len(request) * len(state.nodes) + len(pod.containers))
     mask = choose_mask(kubelet, state, request, reusable, affinity, budget, preferred=preferred)
     blocks = tuple(Block(mask, memory_type, size) for memory_type, size in request.items())
     nodes = state.nodes

@@ -115,7 +115,7 @@ def _wanted(cpus: int, memory_bytes: Mapping[str, int], devices: Mapping[str, in
 def _merge(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> TopologyHint:
     """Merge all offers under the policy. Source: scope_container.go and scope_pod.go, calculateAffinity."""
     kubelet = walk.kubelet
-    if kubelet.machine.numa_ids and kubelet.machine.numa_ids[-1] > MAX_NUMA_ID:
+    if kubelet.default_mask >> (MAX_NUMA_ID + 1):
         raise KubeletPanicError(NIL_DEFAULT_MASK)
     lists = [hints for resources in offers.values() for hints in resources.values() if hints is not None]
     decision = decide(kubelet.policy, lists, kubelet.default_mask, kubelet.distances, walk.budget)
@@ -192,13 +192,13 @@ def _allocate(walk: Walk, container: ContainerRequest, hint: TopologyHint) -> No
     kubelet, pod, affinity, budget = walk.kubelet, walk.pod, hint.affinity, walk.budget
     budget.spend(_STEPS_OF_A_CONTAINER + (len(pod.containers) + len(walk.state.cpu.entries)) // 8)
     devices = device_manager.allocate(walk.state.devices, pod, container, affinity, walk.choices, budget)
-    walk.state = replace(walk.state, devices=devices)
+    walk.state = ManagerState(cpu=walk.state.cpu, memory=walk.state.memory, devices=devices)
     cpu = cpu_manager.allocate(kubelet, walk.state.cpu, pod, container, affinity, budget)
-    walk.state = replace(walk.state, cpu=cpu)
+    walk.state = ManagerState(cpu=cpu, memory=walk.state.memory, devices=devices)
     memory = memory_manager.allocate(
         kubelet, walk.state.memory, pod, container, affinity, budget, preferred=hint.preferred
     )
-    walk.state = replace(walk.state, memory=memory)
+    walk.state = ManagerState(cpu=cpu, memory=memory, devices=devices)
     if walk.trace.listening:
         _tell_allocated(walk, container)
 

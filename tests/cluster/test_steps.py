@@ -6,6 +6,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,9 @@ from extender.replay.admission import admit
 from extender.replay.pod import Pod, resolve
 from extender.replay.verdict import Rejected
 from extender.wire.pods import pod_from_json
+from extender.wire.reports import read_report
 from tests.cluster.test_truth import EMPTY, FRAGILE, STRICT, Play
+from tests.faults.hostile_nodes import uneven_numa_nodes
 from tests.reports import pod_of
 
 
@@ -155,3 +158,19 @@ def test_what_is_kept_is_bounded() -> None:
     assert max(sizes) > MAX_STEPS
     assert max(sizes) < 1.1 * MAX_STEPS
     assert min(sizes) < 20
+
+
+def test_after_one_replay_that_was_given_up_no_other_is_tried() -> None:
+    """Pods on their way to a node whose replay takes too long: the node is in doubt, and the event loop goes on."""
+    report = read_report(orjson.dumps(uneven_numa_nodes("n")))
+    assert report.kubelet is not None
+    assert report.state is not None
+    steps, ledger = Steps(), NOTHING
+    for i in range(5):
+        ledger = assume(ledger, pod_from_json(pod_of(60, name=f"p{i}")), i)
+        following = follow(report.kubelet, report.state, ledger, i, steps=steps)
+        assert not following.complete
+        assert following.states == (report.state,)
+        assert following.refused == frozenset(), "nothing is known of what the kubelet does"
+
+    assert steps.admissions <= 2, "what was given up is not paid for with each event"
