@@ -15,7 +15,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
-MAX_STEPS: Final = 1_000_000
+MAX_STEPS: Final = 5_000_000
 """Steps of one admission and its alternatives, up to `REPLAYS` replays; about a microsecond each.
 
 The most that a recorded admission takes is 181,000, and 3 of 14,981 take more than 100,000 (docs/decisions.md)."""

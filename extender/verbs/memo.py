@@ -26,7 +26,7 @@ Judgements = Mapping[int, Judgement]
 MAX_SURE_SHAPES: Final = 16
 """Pod shapes whose sure nodes are kept by name: with 5,000 nodes a megabyte each."""
 
-FIRST_STEPS: Final = MAX_STEPS // 10
+FIRST_STEPS: Final = 100_000
 """Steps of a replay before all other classes were looked at: tens of milliseconds."""
 LOOP_STEPS: Final = 5_000
 """Steps on the event loop: some milliseconds. Nearly every replay takes fewer, see docs/decisions.md."""

@@ -20,7 +20,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from extender.replay.admission import release_pods
-from extender.replay.budget import MAX_STEPS, Budget, BudgetError
+from extender.replay.budget import Budget, BudgetError
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import MAX_CPUS
@@ -55,7 +55,7 @@ from node_exporter.report import (
 )
 
 _NODE_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
-FIRST_STEPS: Final = MAX_STEPS // 10
+FIRST_STEPS: Final = 500_000
 """Steps for the choice of the reserved CPUs."""
 MAX_PODS: Final = 10_000
 """Pods of one node; kubelets are made for some hundreds."""
