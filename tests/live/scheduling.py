@@ -13,7 +13,7 @@ from tests.faults.parts import free_port
 from tests.live.api import Json
 from tests.live.binaries import Binaries
 from tests.live.control_plane import ControlPlane
-from tests.live.installing import extender_environment
+from tests.live.installing import AUDIENCE, EXTENDER, extender_environment, token
 from tests.live.processes import Program, until
 from tests.manifests.rendering import MANIFESTS
 
@@ -109,6 +109,14 @@ class Extender(Program):
                 "tls_client_ca_file": plane.identities.ca_file, **settings,
             }.items()
         }  # fmt: skip
+        if "NUMA_EXTENDER_OWN_URL" in environment:  # of several: the pod's address and token are what differs here
+            shown = plane.identities.secret(f"{name}.leader-token", token(plane.api, EXTENDER, audience=AUDIENCE))
+            environment |= {
+                "NUMA_EXTENDER_OWN_URL": self.tls_url,
+                "NUMA_EXTENDER_LEADER_CA_FILE": str(plane.identities.ca_file),
+                "NUMA_EXTENDER_LEADER_SERVER_NAME": "",
+                "NUMA_EXTENDER_LEADER_TOKEN_FILE": str(shown),
+            }
         command = [sys.executable, "-m", "extender", "serve"]
         super().__init__(name, command, logs / f"{name}.log", environment)
 
