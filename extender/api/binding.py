@@ -53,8 +53,8 @@ _MAX_LOOKS: Final = 5
 """How often a node is judged that changes while it is judged."""
 NOT_NOW: Final = Judgement(Refusal.UNSETTLED, Certainty.UNKNOWN)
 """The node changes faster than it can be judged."""
-_LOOK_AGAIN_SECONDS: Final = 0.1
-"""How soon the gate looks again while a nominated pod waits for others to leave."""
+_LOOK_AGAIN_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 0.4
+"""How soon the gate looks again while a pod waits for others to leave; ever later, because a look costs replays."""
 _GATED: Final = frozenset({"refused", "unsettled", "totals", "promised"})
 """The kinds of answers of the gate itself."""
 
@@ -103,6 +103,7 @@ async def _bind(service: Service, locks: NodeLocks, replays: Shares, args: Exten
     """Bind the pod; on its nominated node look again for a while, as long as only leaving pods stand against it."""
     if service.link.binder is None:
         return Unbound("this extender has no access to the API server: leave `bindVerb` out", "no_access")
+    pause = _LOOK_AGAIN_SECONDS
     until = service.clock() + min(service.settings.bind_wait_seconds, service.settings.bind_seconds)
     while True:
         try:
@@ -115,7 +116,8 @@ async def _bind(service: Service, locks: NodeLocks, replays: Shares, args: Exten
         with replays.waiting() as may_wait:
             if not may_wait:
                 break
-            await service.sleep(_LOOK_AGAIN_SECONDS)
+            await service.sleep(pause)
+        pause = min(2 * pause, _MAX_PAUSE_SECONDS)
     if isinstance(outcome, Unbound) and outcome.kind in _GATED:
         LOG.info("bind refused pod=%s/%s node=%s reason=%r", args.PodNamespace, args.PodName, args.Node, outcome.reason)
     return outcome

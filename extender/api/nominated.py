@@ -18,6 +18,8 @@ from extender.verbs.refusals import NEVER_TEXTS, Refusal
 
 MAX_PROMISES: Final = 8
 """Nominated pods of one node whose room is looked after for one question."""
+MAX_NODES: Final = 64
+"""Nodes with nominated pods that one filter call looks at; the bind gate looks at the node that is chosen."""
 
 
 def note_nomination(service: Service, pod: Pod, priority: int, node_name: str) -> None:
@@ -54,9 +56,8 @@ async def with_nominations(service: Service, pod: Pod, priority: int, filtered: 
         text = filtered.refused.get(name)
         if text is not None and text not in NEVER_TEXTS and await is_worth_waiting(service, pod, name):
             return with_passed(filtered, name)
-    promised = nominations.by_node(now)
-    passed = promised.keys() & set(filtered.passed)
-    broken = {name for name in sorted(passed) if await breaks_promises(service, pod, priority, name)}
+    promised = sorted(nominations.by_node(now).keys() & set(filtered.passed))[:MAX_NODES]
+    broken = await _broken(service, pod, priority, promised)
     if not broken:
         return filtered
     refused = {**filtered.refused, **dict.fromkeys(broken, Refusal.PROMISED.text)}
@@ -65,13 +66,23 @@ async def with_nominations(service: Service, pod: Pod, priority: int, filtered: 
 
 async def breaks_promises(service: Service, pod: Pod, priority: int, node_name: str) -> bool:
     """Whether the pod would take room on the node that is promised to others."""
-    now = service.clock()
-    promises = promises_before(service, pod.uid, priority, node_name)
-    node = _promised_node(service, node_name, promises, now) if promises else None
-    if node is None:
-        return False
-    shapes = [PodShape(each.pod) for each in promises]
-    return await service.offload(breaks_promise, service.judge, PodShape(pod), shapes, node)
+    return bool(await _broken(service, pod, priority, [node_name]))
+
+
+async def _broken(service: Service, pod: Pod, priority: int, names: Iterable[str]) -> frozenset[str]:
+    """Those of the nodes on which the pod would take room that is promised to others."""
+    now, shape = service.clock(), PodShape(pod)
+    asked: dict[str, tuple[list[PodShape], PromisedNode]] = {}
+    for name in names:
+        promises = promises_before(service, pod.uid, priority, name)
+        node = _promised_node(service, name, promises, now) if promises else None
+        if node is not None:
+            asked[name] = [PodShape(each.pod) for each in promises], node
+
+    def broken() -> frozenset[str]:
+        return frozenset(name for name, question in asked.items() if breaks_promise(service.judge, shape, *question))
+
+    return await service.offload(broken) if asked else frozenset()
 
 
 def promises_before(service: Service, uid: str, priority: int, node_name: str) -> Sequence[Nomination]:
