@@ -26,6 +26,7 @@ from extender.api.what_if import what_if_router
 from extender.cluster.in_flight import Patience, Settled
 from extender.cluster.node import NodeRecord
 from extender.cluster.pods import KnownPods
+from extender.cluster.restarts import Restarts
 from extender.cluster.state import ClusterState
 from extender.duties import on_duty
 from extender.hosting import guard, make_server
@@ -68,6 +69,7 @@ def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic
             max_nodes=settings.max_nodes,
             patience=patience,
             settled=settle,
+            restarts=Restarts(start_seconds=settings.kubelet_start_seconds, down_seconds=settings.kubelet_down_seconds),
             awaited_until=clock() + settings.warm_up_seconds if settings.warm_up_seconds else None,
         ),
         memo=VerdictMemo(settings.max_remembered_judgements),

@@ -66,6 +66,19 @@ class LiveSettings(BaseSettings):
         description="How long a pod is held back, from its first bind call on, where the end of a single other pod "
         "would have the kubelet refuse it: we hear of ends a moment late. Meanwhile it is tried on other nodes, too.",
     )
+    kubelet_start_seconds: float = Field(
+        default=10.0,
+        ge=0,
+        description="How long after the start of its kubelet a node takes no pod that needs alignment: until the "
+        "kubelet has had its first list of pods, its managers release nothing that ended pods hold. That list comes "
+        "within a second or two, later if the API server is slow, and nobody can see when it is over. 0: never wait.",
+    )
+    kubelet_down_seconds: float = Field(
+        default=50.0,
+        ge=0,
+        description="The same for a node whose kubelet is stopped, at most. After so long without its kubelet "
+        "Kubernetes itself marks the node as not ready (`node-monitor-grace-period`, 40 or 50 s).",
+    )
     watch_silent_seconds: float = Field(
         default=150.0,
         gt=0,

@@ -139,8 +139,8 @@ class Metrics:
             "binds",
             "Bind calls: `bound`, `unsure` (no answer of the API server), `refused` (no longer fits), `unsettled` "
             "(what else happens on the node decides: held back), `totals` (pods that have ended may still "
-            "count), `promised` (the room is kept for a nominated pod), "
-            "`conflict`, `not_found`, `unknown_pod`, "
+            "count), `promised` (the room is kept for a nominated pod), `starting` (the node's kubelet is stopped or "
+            "has just started), `conflict`, `not_found`, `unknown_pod`, "
             "`unknown_node`, `busy`, `standby`, `no_access`, `invalid`, `failed`.",
             ("outcome",),
         )

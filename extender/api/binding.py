@@ -11,6 +11,7 @@ Laws of this file
 - A pod on the node that it is nominated to waits within the call, up to `bind_wait_seconds`, while only leaving pods
   stand against it: after an error kube-scheduler would clear the nomination, and others could take the room. So does a
   pod for which the totals of the node suffice only without pods that have just ended. Few calls wait at a time.
+- A node whose kubelet is stopped or has just started takes no pod that was replayed, for a bounded time.
 - The room is taken before the API is called, and given back only if the pod is certainly not bound.
 """
 
@@ -40,6 +41,7 @@ from extender.verbs.bind import (
     look_up,
     over_totals,
     promised,
+    starting,
     unsettled,
 )
 from extender.verbs.judge import INDIFFERENT, Judgement
@@ -55,7 +57,7 @@ NOT_NOW: Final = Judgement(Refusal.UNSETTLED, Certainty.UNKNOWN)
 """The node changes faster than it can be judged."""
 _LOOK_AGAIN_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 0.4
 """How soon the gate looks again while a pod waits for others to leave; ever later, because a look costs replays."""
-_GATED: Final = frozenset({"refused", "unsettled", "totals", "promised"})
+_GATED: Final = frozenset({"refused", "unsettled", "totals", "promised", "starting"})
 """The kinds of answers of the gate itself."""
 
 
@@ -151,6 +153,8 @@ async def _bind_locked(service: Service, replays: Shares, args: ExtenderBindingA
             return over_totals()
         judgement = await _judge(service, pod, args.Node)
         is_replayed = judgement.merit is not None
+        if is_replayed and args.Node in service.cluster.starting(service.clock()):
+            return starting()
         refused = gate(judgement) or await _assume(service, replays if is_replayed else None, pod, args.Node)
         if refused is not None:
             return refused
@@ -207,7 +211,8 @@ async def _may_go(service: Service, replays: Shares, pod: Pod, node_name: str) -
         if withstands_an_end is None:
             return True
         withstands = await service.offload(withstands_an_end)
-    if not service.cluster.is_admitted(node_name, pod.uid):  # the node has changed meanwhile
+    changed = not service.cluster.is_admitted(node_name, pod.uid)
+    if changed or node_name in service.cluster.starting(service.clock()):  # while this was computed
         return False
     if withstands:
         return True

@@ -163,9 +163,9 @@ async def _filter(service: Service, args: SchedulerArgs, watch: Stopwatch) -> by
     await service.barrier.wait(args.pod.uid)
     filtered, call = await _filtered(service, args)
     filtered = await with_nominations(service, args.pod, args.priority, filtered)
-    held_back_from = _held_back_from(service, args.pod.uid)
-    if held_back_from:
-        before, filtered = filtered, avoid(filtered, held_back_from)
+    avoided = _avoided(service, args.pod.uid, needs_alignment=call.seen is not None)
+    if avoided:
+        before, filtered = filtered, avoid(filtered, avoided)
         call = replace(call, avoided=filtered.refused.keys() - before.refused.keys())
     watch.lap("judge")
     service.decisions.note(call)
@@ -180,12 +180,18 @@ async def _filter(service: Service, args: SchedulerArgs, watch: Stopwatch) -> by
     return filter_reply(args, filtered.passed, now, never)
 
 
-def _held_back_from(service: Service, uid: str) -> Collection[str]:
-    """Nodes that bind held the pod back from a moment ago; without its nominated node, where victims made room."""
+def _avoided(service: Service, uid: str, *, needs_alignment: bool) -> Collection[str]:
+    """Nodes that bind would hold the pod back from: it did a moment ago, or their kubelets are starting.
+
+    Without the pod's nominated node, where victims made room.
+    """
     now = service.clock()
     names = service.pods.held_back_from(uid, now - service.settings.hold_back_seconds)
+    starting = service.cluster.starting(now) if needs_alignment else ()
+    if not names and not starting:
+        return ()
     nomination = service.pods.nominations.of(uid, now)
-    return names if nomination is None else set(names) - {nomination.node_name}
+    return {*names, *starting} - ({nomination.node_name} if nomination is not None else set())
 
 
 async def _filtered(service: Service, args: SchedulerArgs) -> tuple[Filtered, Call]:

@@ -21,6 +21,7 @@ from extender.cluster.in_flight import InFlight, Patience, Settled, ignore
 from extender.cluster.ledger import Ledger
 from extender.cluster.node import REMEMBERED_BOOTS, NodeRecord, Observation
 from extender.cluster.pictures import Classing, Picture
+from extender.cluster.restarts import Restarts
 from extender.replay.counts import Counted
 from extender.replay.pod import Pod
 from extender.replay.rules import Rules
@@ -63,6 +64,7 @@ class ClusterState:
         patience: Patience | None = None,
         settled: Callable[[Settled], None] = ignore,
         awaited_until: float | None = None,
+        restarts: Restarts | None = None,
     ) -> None:
         """*awaited_until*: when a node not heard of stops being `AWAITED` and is `UNKNOWN`; None: from the start."""
         self._stale_after: Final = stale_after_seconds
@@ -74,6 +76,7 @@ class ClusterState:
         self._fresh: dict[str, None] = {}
         """Names of nodes that are not stale, the one not heard of for longest first."""
         self._in_flight: Final = InFlight(patience or Patience(), settled)
+        self._restarts: Final = restarts or Restarts()
         self._watching = Watching.NOT
         self._distrusted: set[str] = set()
         self._existing: frozenset[str] | None = None
@@ -295,6 +298,10 @@ class ClusterState:
         if self._in_flight.gone(name, uid, now):
             self._again(name, now)
 
+    def starting(self, now: float) -> Collection[str]:
+        """Nodes whose kubelets are stopped or have just started; see `restarts`."""
+        return self._restarts.names(now)
+
     def set_existing(self, names: Iterable[str]) -> None:
         """Every node that the API server has."""
         self._existing = frozenset(names)
@@ -317,6 +324,7 @@ class ClusterState:
         self._in_flight.drop(name)
         self._distrusted.discard(name)
         self._fresh.pop(name, None)
+        self._restarts.forget(name)
         self._unfiled.pop(name, None)
         if self._nodes.pop(name, None) is not None:
             self._classes.drop(self._class_of.remove(name))
@@ -375,6 +383,7 @@ class ClusterState:
             past_boots=past_boots,
         )
         self._renew(observation.node_name)
+        self._restarts.observe(observation, now)
         self._update(record, now)
         return self._filed(observation.node_name)
 

@@ -79,6 +79,11 @@ def promised() -> Unbound:
     return Unbound(f"{Refusal.PROMISED.text}; {AGAIN}", "promised")
 
 
+def starting() -> Unbound:
+    """The answer while the node's kubelet is stopped or starts."""
+    return Unbound(f"the node's kubelet is starting and releases nothing yet; {AGAIN}", "starting")
+
+
 def gate(judgement: Judgement) -> Unbound | None:
     """Why the node no longer takes the pod; None if it does."""
     if judgement.refusal is None:

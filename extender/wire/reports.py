@@ -59,6 +59,9 @@ FIRST_STEPS: Final = 500_000
 """Steps for the choice of the reserved CPUs."""
 MAX_PODS: Final = 10_000
 """Pods of one node; kubelets are made for some hundreds."""
+FIRST_LIST_SECONDS: Final = 10.0
+"""How long after its start a kubelet may still lack its first list of pods. Until then podresources lists none of them,
+though they run. The list comes within a second or two unless the API server is slow."""
 SOURCE: Final = "extender"
 """`source` of the problems found here."""
 
@@ -84,7 +87,8 @@ class ReadReport:
 
     `pods` None: the node could not list them. `version_from_node`: what the Node object names as kubelet version, ""
     if it is not known; None where the report tells it. `podresources`: whether the kubelet listened, and since when
-    by the node's clock (see the contract); None: not known. For the rest see the file's laws.
+    by the node's clock (see the contract); None: not known. `is_starting`: the list of pods is not whole, because the
+    kubelet started less than `FIRST_LIST_SECONDS` before. For the rest see the file's laws.
     """
 
     node_name: str
@@ -100,6 +104,7 @@ class ReadReport:
     problems: tuple[Problem, ...]
     version_from_node: str | None = None
     podresources: PodResourcesService | None = None
+    is_starting: bool = False
 
 
 def read_report(body: bytes, version_of: Callable[[str], str] = lambda _name: "") -> ReadReport:
@@ -130,6 +135,9 @@ def read_report(body: bytes, version_of: Callable[[str], str] = lambda _name: ""
         del problems[MAX_PROBLEMS:]
     problems += [_problem(field, f"too large for a node: {reason}", "error") for field, reason in left_out]
     kubelet: Kubelet | None = None
+    is_starting = _is_starting(facts)
+    if is_starting:
+        facts = replace(facts, pods=_in_doubt(facts.pods))
     state: ManagerState | None = None
     hidden: frozenset[Provider] = frozenset()
     try:
@@ -156,7 +164,21 @@ def read_report(body: bytes, version_of: Callable[[str], str] = lambda _name: ""
         problems=tuple(problems),
         version_from_node=version_from_node,
         podresources=facts.podresources,
+        is_starting=is_starting,
     )
+
+
+def _is_starting(facts: NodeReport) -> bool:
+    """Whether the kubelet may not have had its first list of pods when the report was made."""
+    served = facts.podresources
+    return served is not None and served.available and facts.observed_at - served.since < FIRST_LIST_SECONDS
+
+
+def _in_doubt(pods: Sequence[Pod] | None) -> list[Pod] | None:
+    """Pods of a starting kubelet: one that is not listed may run, and is admitted again with the first list."""
+    if pods is None:
+        return None
+    return [replace(pod, counted=None) if pod.counted is False else pod for pod in pods]
 
 
 def read_heartbeat(body: bytes) -> Heartbeat:

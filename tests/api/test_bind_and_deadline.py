@@ -43,7 +43,7 @@ def _client(service: Service) -> TestClient:
 
 def _report(client: TestClient, **report: Any) -> None:
     document = report_of(sample(**report))
-    assert client.put("/v1/nodes/node-a/report", content=orjson.dumps(document)).status_code == 200
+    assert client.put(f"/v1/nodes/{document['node_name']}/report", content=orjson.dumps(document)).status_code == 200
 
 
 def _bind(client: TestClient, name: str) -> str:
@@ -102,6 +102,36 @@ def test_a_node_that_changes_during_the_last_look_is_not_bound_to(clock: Clock, 
     assert ("pods coming to or leaving the node decide" in error) is (cpus == 10)
     assert binder.calls == (cpus == 2)
     assert service.cluster.pods_in_flight == 2 + binder.calls
+
+
+@pytest.mark.parametrize(("listens", "seconds"), [(True, 10.0), (False, 50.0)])
+def test_a_node_whose_kubelet_restarts_takes_no_pod_for_a_bounded_time(
+    clock: Clock,
+    listens: bool,  # noqa: FBT001
+    seconds: float,
+) -> None:
+    """Filter offers other nodes, if there are any; a pod that nothing aligns does not wait."""
+    service = make_service(Settings(), clock)
+    service.link.binder = Answers(Bound())
+    document = report_of(sample())
+    document["podresources"] = {"available": listens, "since": document["observed_at"] - 1}
+    with _client(service) as client:
+        _report(client, name="node-b")
+        assert client.put("/v1/nodes/node-a/report", content=orjson.dumps(document)).status_code == 200
+        both, alone = args_of(pod_of(name="p"), "node-a", "node-b"), args_of(pod_of(name="p"), "node-a")
+        assert client.post("/scheduler/filter", json=both).json()["NodeNames"] == ["node-b"]
+        assert client.post("/scheduler/filter", json=alone).json()["NodeNames"] == ["node-a"]
+        clock.now += seconds - 1.1
+        assert "the node's kubelet is starting" in _bind(client, "p")
+        unaligned = pod_of("500m", name="q")
+        unaligned["status"]["qosClass"] = "Burstable"
+        del unaligned["spec"]["containers"][0]["resources"]["limits"]
+        client.post("/scheduler/filter", json=args_of(unaligned, "node-a"))
+        assert _bind(client, "q") == ""
+
+        clock.now += 0.2
+        assert client.post("/scheduler/filter", json=both).json()["NodeNames"] == ["node-a", "node-b"]
+        assert _bind(client, "p") == ""
 
 
 def test_a_pod_that_nothing_aligns_is_bound_whatever_is_known(clock: Clock) -> None:

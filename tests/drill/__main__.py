@@ -23,6 +23,7 @@ from tests.drill.preempting import Preempting, PreemptionPlan
 @click.option("--restarts/--no-restarts", default=True, show_default=True, help="Of every part.")
 @click.option("--life", default=30.0, show_default=True, help="Mean life of a pod, virtual seconds.")
 @click.option("--load", default=1.0, show_default=True, help="How full to keep the cluster; above 1 pods queue up.")
+@click.option("--restart-seconds", default=500.0, show_default=True, help="Between two restarts on one node, virtual.")
 @click.option("--only", type=click.Choice(["gate", "no-gate"]), help="One of the two only.")
 @click.option("--scene", type=click.Choice(["load", "preemption"]), default="load", show_default=True)
 @click.option("--rounds", default=100, show_default=True, help="Preemptors of the scene `preemption`; it has 7 nodes.")
@@ -40,7 +41,16 @@ def main(
     for gate in (True, False):
         if only not in (None, "gate" if gate else "no-gate"):
             continue
-        plan = Plan(pods=pods, nodes=nodes, seed=seed, gate=gate, restarts=restarts, mean_life=life, load=load)
+        plan = Plan(
+            pods=pods,
+            nodes=nodes,
+            seed=seed,
+            gate=gate,
+            restarts=restarts,
+            restart_seconds=scene["restart_seconds"],
+            mean_life=life,
+            load=load,
+        )
         started = time.perf_counter()
         outcome = _play(plan, console)
         console.print(_table(plan, outcome, time.perf_counter() - started))

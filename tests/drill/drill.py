@@ -22,13 +22,17 @@ MAX_ATTEMPTS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to play. `gate`: the extender binds; otherwise the scheduler. `restarts`: of every part."""
+    """What to play. `gate`: the extender binds; otherwise the scheduler. `restarts`: of every part.
+
+    `restart_seconds`: virtual time between two restarts on one node, of its kubelet or its exporter.
+    """
 
     pods: int = 1000
     nodes: int = 20
     seed: int = 1
     gate: bool = True
     restarts: bool = True
+    restart_seconds: float = 500.0
     mean_life: float = 60.0
     load: float = 0.9
 
@@ -128,7 +132,7 @@ class Drill:
         self.timeline.after(self.timeline.between(100, 300), self._restart_scheduler)
 
     def _restart_something(self) -> None:
-        """A kubelet, now and then with its node, or an exporter; each about once in a thousand seconds."""
+        """A kubelet, now and then with its node, or an exporter; each about once in twice `restart_seconds`."""
         if self.made >= self.plan.pods:
             return
         number = self.timeline.random.randrange(len(self.kubelets))
@@ -140,7 +144,9 @@ class Drill:
             boots = kubelet.boots
             kubelet.stop()
             self.restarts["node" if kubelet.boots > boots else "kubelet"] += 1
-        self.timeline.after(self.timeline.random.expovariate(len(self.kubelets) / 500), self._restart_something)
+        self.timeline.after(
+            self.timeline.random.expovariate(len(self.kubelets) / self.plan.restart_seconds), self._restart_something
+        )
 
     def _outage(self) -> None:
         """The API server goes, and comes back."""

@@ -13,6 +13,7 @@ from tests.drill import machines
 from tests.drill.api import Api, Event, Watcher
 from tests.drill.workload import requested
 from tests.oracle.kubelet import NaiveKubelet
+from tests.oracle.pods import Pod
 
 Json = dict[str, Any]
 HEARTBEAT_SECONDS = 30.0
@@ -37,9 +38,10 @@ class Tally:
 class Kubelet:
     """Admits, starts, ends pods; its status updates and its view of the API are late.
 
-    While it is down, or the node boots, containers run on and nobody follows them; after that it lists its pods, counts
-    no more those that the API server has as finished, and admits those that are new to it in the order of their
-    creation.
+    While it is down, or the node boots, containers run on and nobody follows them. When it starts it serves
+    podresources before it knows any pod: nothing is listed. A little later it has its first list: it counts no more
+    the pods that the API server has as finished, and admits those that are new to it in the order of their creation.
+    Until that is done its pod sources are not ready, and its managers release nothing that ended pods hold.
     """
 
     def __init__(self, number: int, api: Api, tally: Tally, mean_life: float) -> None:
@@ -59,6 +61,9 @@ class Kubelet:
         self.reads_pod_logs = number % 3 > 0
         self.boots = 1
         self.down = False
+        self.listens, self.listens_since = True, self.timeline.now
+        self._sources_are_ready = True
+        self._seen: dict[str, Pod] = {}
         self._postponed: list[Callable[[], None]] = []
         self._known: set[str] = set()
         self._requests: dict[str, dict[str, int]] = {}
@@ -71,13 +76,25 @@ class Kubelet:
         if self.down:
             return
         self.down = True
+        self._serve(listens=False)
         self._watcher.closed = True
         self.api.by_node[self.name] = []
         boots = self.timeline.chance(0.1)
         self.boots += boots
-        self.timeline.after(self.timeline.between(20, 60) if boots else self.timeline.between(0.5, 8), self._come_back)
+        self.timeline.after(self.timeline.between(20, 60) if boots else self.timeline.between(0.5, 8), self._start_up)
+
+    def _serve(self, *, listens: bool) -> None:
+        """The exporter sees at once whether the kubelet listens."""
+        self.listens, self.listens_since = listens, self.timeline.now
+        self.on_change()
+
+    def _start_up(self) -> None:
+        self._sources_are_ready = False
+        self._serve(listens=True)
+        self.timeline.after(self.timeline.between(0.1, 2.0), self._come_back)
 
     def _come_back(self) -> None:
+        """The first list. What ended pods hold stays theirs until all of it is admitted."""
         if not self.api.up:
             self.timeline.after(0.5, self._come_back)
             return
@@ -92,7 +109,14 @@ class Kubelet:
         for pod in mine:
             if pod["status"]["phase"] in ("Succeeded", "Failed"):
                 self._torn_down(pod["metadata"]["uid"])
-        self._take([*events, *(("ADDED", pod) for pod in mine)])
+        self._take(events)
+        stale = self._holders() - self.naive.active.keys()
+        self.naive.active.update({uid: self._seen[uid] for uid in stale})
+        self._take([("ADDED", pod) for pod in mine])
+        for uid in stale:
+            del self.naive.active[uid]
+        self._sources_are_ready = True
+        self._seen = {uid: self._seen[uid] for uid in self._holders() | self.naive.active.keys()}
         postponed, self._postponed = self._postponed, []
         for action in postponed:
             action()
@@ -108,13 +132,19 @@ class Kubelet:
         """What podresources lists, as an exporter joins it with UIDs: active pods, and before 1.34 finished ones."""
         lists_active_only = self.minor >= 34
         listed = [uid for uid in self._known if not lists_active_only or uid in self.naive.active]
+        if not self._sources_are_ready:
+            listed = []
         pods = [
             machines.listed_pod(uid, counted=True if lists_active_only else None, name=uid) for uid in sorted(listed)
         ]
-        naive = self.naive
-        stale = {*naive.cpus.entries, *naive.memory.blocks, *naive.devices.held}.difference(listed)
+        stale = self._holders().difference(listed)
         told = (False, "p") if self.reads_pod_logs else (None, "")
         return pods + [machines.listed_pod(uid, counted=told[0], name=told[1]) for uid in sorted(stale)]
+
+    def _holders(self) -> set[str]:
+        """Pods that the state files have something of."""
+        naive = self.naive
+        return {*naive.cpus.entries, *naive.memory.blocks, *naive.devices.held}
 
     def _take(self, events: list[Event]) -> None:
         for kind, pod in events:
@@ -135,6 +165,7 @@ class Kubelet:
                 self.timeline.after(self.timeline.between(0.1, 2.0), lambda uid=uid: self._stop(uid))  # type: ignore[misc]
 
     def _admit(self, uid: str, pod: Json) -> None:
+        self._seen[uid] = Pod(pod, self.naive.rules)
         verdict = self.naive.admit(pod)
         if verdict["admit"]:
             verdict = self._fits(uid, pod)
@@ -232,7 +263,9 @@ class Kubelet:
         self.timeline.after(self.timeline.between(0.005, 0.05), write)
 
     def _changed(self) -> None:
-        if self.timeline.chance(0.5):  # the collection of what is stale comes sooner or later
+        if self._sources_are_ready and self.timeline.chance(
+            0.5
+        ):  # the collection of what is stale comes sooner or later
             self.naive.cpus.collect(self.naive.active)
             self.naive.devices.collect(self.naive.active)
         self.on_change()
@@ -270,7 +303,7 @@ class Exporter:
     async def report(self) -> None:
         self._scheduled = False
         kubelet = self.kubelet
-        if kubelet.down:
+        if kubelet.down and self._boots != kubelet.boots and not kubelet.listens:  # the node is down
             self.timeline.after(self.timeline.between(1, 4), self.changed)
             return
         if self._boots != kubelet.boots:
@@ -278,6 +311,11 @@ class Exporter:
         self.sequence += 1
         sequence, boot, process = self.sequence, f"boot{self._boots}", self._starts
         document = machines.report(kubelet.name, kubelet.scenario, kubelet.naive, boot, sequence, kubelet.listed())
+        document |= {
+            "observed_at": self.timeline.now,
+            "podresources": {"available": kubelet.listens, "since": kubelet.listens_since},
+            "pods": document["pods"] if kubelet.listens else None,
+        }
         body = orjson.dumps(document)
         await self.timeline.sleep(self.timeline.between(0.002, 0.05) * (40 if self.timeline.chance(0.05) else 1))
         if self.timeline.chance(0.05):

@@ -190,6 +190,22 @@ def test_what_pods_hold_that_are_gone_is_released() -> None:
     assert report.state.devices.held[GPU] == NODE.state.devices.entries[UIDS[1]]["app"][GPU]
 
 
+@pytest.mark.parametrize(("seconds", "released"), [(0.0, False), (9.5, False), (10.5, True)])
+def test_a_starting_kubelet_lists_no_pods_yet_and_nothing_is_released(seconds: float, released: bool) -> None:  # noqa: FBT001
+    document = report_of(NODE)
+    for pod in document["pods"]:
+        pod["counted"] = False
+    document["podresources"] = {"available": True, "since": document["observed_at"] - seconds}
+
+    report = _read(document)
+    observation = observation_of(report, b"")
+
+    assert report.state is not None
+    assert report.state.pod_uids == (frozenset() if released else frozenset(UIDS))
+    assert bool(observation.left) is released
+    assert observation.unlisted == frozenset()
+
+
 def test_devices_in_the_form_before_1_20_and_with_several_numa_nodes() -> None:
     document = report_of(NODE)
     entries = document["state"]["kubelet_internal_checkpoint"]["Data"]["PodDeviceEntries"]
