@@ -2,6 +2,7 @@
 
 import json
 import lzma
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ from node_exporter.checksums import wrong_checksum
 from node_exporter.state_document import StateDocumentError, edited_by_hand, effective_document, fnv32a
 
 RECORDED = Path(__file__).parents[1] / "vectors" / "state-files-1.37.jsonl.xz"
-READERS = {"cpu_manager_state": cpu_state_from_json, "memory_manager_state": memory_state_from_json}
+READERS: dict[str, Callable[[Any], object]] = {
+    "cpu_manager_state": cpu_state_from_json,
+    "memory_manager_state": memory_state_from_json,
+}
 
 
 def recorded() -> list[dict[str, Any]]:
