@@ -31,7 +31,10 @@ def serve(**flags: str | int | None) -> None:
     try:
         settings = Settings(**given)
     except ValidationError as error:
-        faults = "; ".join(": ".join((*_variable(f["loc"]), f["msg"])) for f in error.errors())
+        faults = "; ".join(
+            ": ".join((*_variable(fault["loc"]), fault["msg"].removeprefix("Value error, ")))
+            for fault in error.errors()
+        )
         raise click.ClickException(f"bad settings: {faults}") from None
     except SettingsError as error:
         raise click.ClickException(f"bad settings: {error}: {error.__cause__}") from None
