@@ -52,10 +52,18 @@ def feed(
     pods: int,
     life_seconds: float,
     disturb: Disturb | None = None,
+    mark: str = "",
 ) -> Round:
-    """Feed the pods of a seed to the scheduler that runs, and disturb that; until the last pod has ended."""
+    """Feed the pods of a seed to the scheduler that runs, and disturb that; until the last pod has ended.
+
+    *mark*: a resource of which every pod asks for one.
+    """
     random, nodes = Random(seed), running.nodes
     wanted = [drill_pod(f"{name}-{number}", number, random) for number in range(pods)]
+    for pod in wanted if mark else ():
+        resources = pod["spec"]["containers"][0].setdefault("resources", {})
+        for kind in ("requests", "limits"):
+            resources[kind] = {**resources.get(kind, {}), mark: "1"}
     before = nodes.tally.copy()
     nodes.live_for(life_seconds)
     enough = threading.Event()

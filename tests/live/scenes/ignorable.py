@@ -1,9 +1,11 @@
 """The scheduler's own rule for extenders that may be ignored: is every refusal by bind honoured?
 
 kube-scheduler goes past the bind error of an extender with `ignorable: true` and binds the pod itself. So the recipe
-for the control plane's own scheduler is played as it is shipped, with an extender that refuses bindings under load.
+for the control plane's own scheduler is played as it is shipped, with an extender that refuses bindings under load, and
+with pods that carry the mark of that recipe: those are bound by the extender or not at all.
 """
 
+from extender.verbs.totals import ALIGNED
 from tests.live.binaries import Binaries
 from tests.live.cluster import Plan, Say, cluster
 from tests.live.load import counted, feed
@@ -21,7 +23,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
     with cluster(binaries, plan, say, nodes=NODES) as running:
         running.scheduler.configure_as(RECIPE, running.extender.url)
         with running.scheduler:
-            found = feed(running, "recipe", seed=plan.seed, pods=pods, life_seconds=life)
+            found = feed(running, "recipe", seed=plan.seed, pods=pods, life_seconds=life, mark=ALIGNED)
         binds = running.extender.binds()
         findings.show("kube-apiserver", running.plane.version)
         findings.show("nodes, pods, recipe", f"{len(running.nodes.all)}, {pods}, {RECIPE}")
