@@ -1,4 +1,4 @@
-"""What was foretold, against what the kubelets did."""
+"""What was predicted, against what the kubelets did."""
 
 from typing import Annotated
 
@@ -44,12 +44,12 @@ class DisagreementView(_View):
     pod_name: str
     uid: str
     kind: KindView
-    foretold: str
-    observed: str
+    predicted: Annotated[str, Field(description="Where the replay placed the pod: CPUs, memory and devices.")]
+    reported: Annotated[str, Field(description="Where its kubelet placed it, by the node's report, or why it refused.")]
 
 
 class NodeView(_View):
-    """A node whose kubelet did other than foretold."""
+    """A node whose kubelet did other than predicted."""
 
     name: str
     disagreements: Annotated[int, Field(description="Among the last results.")]
@@ -70,7 +70,7 @@ def audit_router(service: Service) -> APIRouter:
     """GET /v1/audit."""
     router = APIRouter(prefix="/v1", tags=["service"])
 
-    @router.get("/audit", summary="What was foretold, and what the kubelets did")
+    @router.get("/audit", summary="What was predicted, and what the kubelets did")
     async def get_audit() -> AuditView:
         """Counters by policy, scope, kubelet and certainty; nodes that disagree; the last disagreements."""
         audit, now = service.audit, service.clock()
@@ -88,8 +88,8 @@ def audit_router(service: Service) -> APIRouter:
                     pod_name=each.pod_name,
                     uid=each.uid,
                     kind=KindView(**each.kind._asdict()),
-                    foretold=each.foretold,
-                    observed=each.observed,
+                    predicted=each.predicted,
+                    reported=each.reported,
                 )
                 for each in reversed(audit.recent)
             ],

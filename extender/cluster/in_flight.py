@@ -1,4 +1,4 @@
-"""The ledgers of all nodes, and what was foretold of each pod on its way.
+"""The ledgers of all nodes, and what was predicted of each pod on its way.
 
 Laws of this file
 - A ledger lives as long as it has anything to say, whether or not a report of its node is held.
@@ -39,10 +39,10 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """One pod's fate, against what the replay foretold.
+    """One pod's fate, against what the replay predicted.
 
-    `verdicts`: each way that it could go. `state`: the reported state, for ADMITTED; `reason`: the kubelet's, for
-    REFUSED.
+    `verdicts`: each way that it could go; with `complete` False there were more. `state`: the reported state, for
+    ADMITTED; `reason`: the kubelet's, for REFUSED.
     """
 
     node_name: str
@@ -50,6 +50,7 @@ class Settled:
     kubelet: Kubelet
     fate: Fate
     verdicts: tuple[Verdict, ...]
+    complete: bool = True
     state: ManagerState | None = None
     reason: str = ""
 
@@ -340,14 +341,14 @@ class InFlight:
         return node.ledger is not before
 
     def _settle(self, name: str, uid: str, fate: Fate, *, state: ManagerState | None = None, reason: str = "") -> None:
-        """Tell the fate of a pod of which something was foretold; later calls for it find nothing to tell."""
+        """Tell the fate of a pod of which something was predicted; later calls for it find nothing to tell."""
         node = self._nodes.get(name)
         admit = None if node is None else node.ledger.find(uid)
         if node is None or admit is None or node.kubelet is None or uid in node.told:
             return
         following = self._following(name)
         verdicts = None if following is None else following.verdicts.get(uid)
-        if verdicts is None:
+        if following is None or verdicts is None:
             return
         node.told.add(uid)
         self._settled(
@@ -357,6 +358,7 @@ class InFlight:
                 kubelet=node.kubelet,
                 fate=fate,
                 verdicts=verdicts,
+                complete=following.complete,
                 state=state,
                 reason=reason,
             )

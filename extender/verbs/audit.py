@@ -1,8 +1,10 @@
-"""The audit: what was foretold of each pod, against what its kubelet then did.
+"""The audit: what was predicted of each pod, against what its kubelet then did.
 
 Laws of this file
 - Bounded: counters by closed sets of labels, the last results of each node, the last disagreements of all.
 - A pod that could go several ways agrees if it went one of them.
+- Placements are compared only where all ways that the pod could go were followed; otherwise the kubelet may have gone
+  one of the others, and the result is `unsettled`.
 - What others refuse (predicates, eviction, shutdown) says nothing of the replay.
 """
 
@@ -16,6 +18,7 @@ from extender.cluster.in_flight import Fate, Settled, holdings
 from extender.replay.pod import ContainerKind
 from extender.replay.state import Device
 from extender.replay.verdict import Admitted, Certainty, Reason
+from extender.verbs.audit_words import predicted_words, reported_words
 
 MAX_NODES: Final = 20_000
 MAX_RECENT: Final = 200
@@ -25,17 +28,17 @@ class Result(StrEnum):
     """How a prediction came out."""
 
     AGREED = "agreed"
-    """The kubelet did as foretold, down to CPUs, memory and kinds of devices."""
+    """The kubelet did as predicted, down to CPUs, memory and kinds of devices."""
     PLACEMENT = "placement"
-    """It admitted the pod as foretold, and placed it otherwise."""
+    """It admitted the pod as predicted, and placed it otherwise."""
     FALSE_ADMIT = "false_admit"
-    """It refused a pod that was foretold to be admitted."""
+    """It refused a pod that was predicted to be admitted."""
     FALSE_REFUSAL = "false_refusal"
-    """It admitted a pod that was foretold to be refused."""
+    """It admitted a pod that was predicted to be refused."""
     OTHER = "other"
     """It refused the pod for reasons that are none of the managers'."""
     UNSETTLED = "unsettled"
-    """Nobody learned what became of the pod."""
+    """Nobody learned what became of the pod, or the prediction did not name every way that it could go."""
 
 
 DISAGREEING: Final = frozenset({Result.PLACEMENT, Result.FALSE_ADMIT, Result.FALSE_REFUSAL})
@@ -54,7 +57,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """One prediction that did not come true. `foretold` and `observed` say it in words, for people."""
+    """One prediction that did not come true. `predicted` and `reported` say it in words, for people."""
 
     at: float
     node_name: str
@@ -62,8 +65,8 @@ class Disagreement:
     pod_name: str
     uid: str
     kind: Kind
-    foretold: str
-    observed: str
+    predicted: str
+    reported: str
 
 
 class Audit:
@@ -98,7 +101,7 @@ class Audit:
         return sum(result in DISAGREEING for result in self._nodes.get(node_name, ()))
 
     def is_distrusted(self, node_name: str) -> bool:
-        """Whether the node did other than foretold too often."""
+        """Whether the kubelet too often did other than predicted."""
         return 0 < self._distrust_after <= self.disagreements(node_name)
 
     def disagreeing_nodes(self) -> Iterator[tuple[str, int, int]]:
@@ -131,8 +134,10 @@ def _compare(settled: Settled) -> Result:
             if not admitted:
                 return Result.FALSE_REFUSAL
             observed = _comparable(settled, holdings(settled))
-            matches = any(_comparable(settled, _foretold(settled, v)) == observed for v in admitted)
-            return Result.AGREED if matches else Result.PLACEMENT
+            matches = any(_comparable(settled, _predicted(settled, v)) == observed for v in admitted)
+            if matches:
+                return Result.AGREED
+            return Result.PLACEMENT if settled.complete else Result.UNSETTLED
         case _:
             return Result.UNSETTLED
 
@@ -143,8 +148,8 @@ def _comparable(settled: Settled, held: Mapping[str, object]) -> dict[str, objec
     return {key: value for key, value in held.items() if not (shrinks and key.startswith("memory/"))}
 
 
-def _foretold(settled: Settled, verdict: Admitted) -> dict[str, object]:
-    """A foretold placement, in the form of `holdings`."""
+def _predicted(settled: Settled, verdict: Admitted) -> dict[str, object]:
+    """A predicted placement, in the form of `holdings`."""
     held: dict[str, object] = {}
     devices: Mapping[str, Mapping[str, Device]] = {} if settled.state is None else settled.state.devices.devices
     for name, placement in verdict.placements.items():
@@ -159,9 +164,9 @@ def _foretold(settled: Settled, verdict: Admitted) -> dict[str, object]:
 
 
 def _disagreement(settled: Settled, kind: Kind, at: float) -> Disagreement:
-    first = settled.verdicts[0]
-    foretold = str(_foretold(settled, first)) if isinstance(first, Admitted) else f"refused: {first.message}"
-    observed = f"refused: {settled.reason}" if settled.fate is Fate.REFUSED else str(dict(holdings(settled)))
+    first, state = settled.verdicts[0], settled.state
+    predicted = predicted_words(state, first) if isinstance(first, Admitted) else f"refused: {first.message}"
+    reported = f"refused: {settled.reason}" if state is None else reported_words(state, settled.pod.uid)
     return Disagreement(
         at=at,
         node_name=settled.node_name,
@@ -169,6 +174,6 @@ def _disagreement(settled: Settled, kind: Kind, at: float) -> Disagreement:
         pod_name=settled.pod.name,
         uid=settled.pod.uid,
         kind=kind,
-        foretold=foretold[:500],
-        observed=observed[:500],
+        predicted=predicted[:500],
+        reported=reported[:500],
     )

@@ -103,7 +103,7 @@ def audit_of(extender: Extender, say: Say) -> Counter[str]:
     until(lambda: (extender.get("/v1/audit") or {}).get("pods_in_flight") == 0, 90, "no pod in flight")
     view = extender.get("/v1/audit")
     for each in view["recent"][:5]:
-        say(f"audit: {each['pod_name']} on {each['node_name']}: {each['foretold']} / {each['observed']}")
+        say(f"audit: {each['pod_name']} on {each['node_name']}: {each['predicted']} / {each['reported']}")
     return counts_of(view)
 
 
