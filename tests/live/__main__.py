@@ -20,6 +20,8 @@ SKIPPED = (
     "directory in KUBEBUILDER_ASSETS."
 )
 
+ENDINGS = (signal.SIGINT, signal.SIGTERM)
+
 
 @click.command()
 @click.option("--scene", "names", multiple=True, type=click.Choice(list(SCENES)), help="Several may be given.  [all]")
@@ -34,7 +36,8 @@ SKIPPED = (
 def main(names: tuple[str, ...], keep_logs: Path | None, **sizes: float | None) -> None:
     """Play scenes on real parts; exit code 1 if a bound is broken, 0 if all hold or the programs are not here."""
     console = Console(width=None if sys.stdout.isatty() else 120)
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    for ending in ENDINGS:
+        signal.signal(ending, _interrupt)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         programs = binaries.find()
@@ -64,6 +67,13 @@ def main(names: tuple[str, ...], keep_logs: Path | None, **sizes: float | None) 
         for line in findings.details[:10]:
             console.print(f"  {line}", highlight=False, markup=False)
     sys.exit(not all(findings.ok for findings in found))
+
+
+def _interrupt(*_: object) -> None:
+    """End the scene; a second signal does not disturb the cleaning up."""
+    for ending in ENDINGS:
+        signal.signal(ending, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
