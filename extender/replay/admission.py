@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.replay import cpu_manager, device_manager, memory_manager
-from extender.replay.budget import Budget, BudgetError, OutOfTimeError, for_replays
+from extender.replay.budget import Budget, BudgetError, OutOfStepsError, OutOfTimeError, for_replays
 from extender.replay.choices import Choices
 from extender.replay.config import Scope, TopologyPolicy
 from extender.replay.hints import KubeletPanicError
@@ -46,12 +46,14 @@ class Outcome:
 
     `alternatives` are further outcomes that the kubelet's random choices can lead to, distinct by verdict and by what
     the state answers to a later pod; empty when there is none. `complete` is False when not all could be tried.
+    `undecided` is True when one that was not tried may give this pod another answer, and not only other devices.
     """
 
     verdict: Verdict
     state: ManagerState
     alternatives: tuple["Outcome", ...] = ()
     complete: bool = True
+    undecided: bool = False
 
 
 def admit(
@@ -70,8 +72,10 @@ def admit(
     bounds the work spent on random device choices. With *verdict_only* choices that cannot change this verdict are not
     explored: the state is then one of those that can follow, and nobody should build on it.
 
-    *budget* bounds the whole admission, alternatives included; None: `budget.for_replays`. When it is used up, the
-    verdict is `Rejected` with reason REPLAY_STEPS or REPLAY_TIME and certainty UNKNOWN, and the state is unchanged.
+    *budget* bounds the whole admission, alternatives included; None: `budget.for_replays`. When its steps are used up
+    before there is a first outcome, or its time is over, the verdict is `Rejected` with reason REPLAY_STEPS or
+    REPLAY_TIME and certainty UNKNOWN, and the state is unchanged. When only alternatives run out of steps, the outcomes
+    found so far count: certainty POSSIBLE, `complete` False.
     """
     budget = budget or for_replays(max_replays)
     choices = Choices()
@@ -120,25 +124,34 @@ def _with_alternatives(
     max_replays: int,
     budget: Budget,
 ) -> Outcome:
-    """Try the other scripts of choices, breadth first, at most *max_replays* in all."""
+    """Try the other scripts of choices, breadth first, at most *max_replays* in all and as long as there are steps.
+
+    Raises:
+        OutOfTimeError: the deadline has passed, which says nothing about the node.
+    """
     steps_of_a_key = sum(map(len, state.devices.devices.values())) + len(pod.containers)
     found = {identity(first): first}
     queue = _next_scripts((), choices)
     tried = 1
     while queue and tried < max_replays:
-        script = queue.pop(0)
+        script = queue[0]
         branch = Choices(script)
-        outcome = _follow(kubelet, state, pod, branch, budget)
-        budget.spend(len(script) + steps_of_a_key)
+        try:
+            outcome = _follow(kubelet, state, pod, branch, budget)
+            budget.spend(len(script) + steps_of_a_key)
+        except OutOfStepsError:
+            break
         tried += 1
         found.setdefault(identity(outcome), outcome)
+        del queue[0]
         queue += _next_scripts(script, branch)
     complete = not queue
+    undecided = not complete and _choice_can_decide(kubelet, pod, choices)
     outcomes = list(found.values())
     decided = complete and len({answer(o.verdict) for o in outcomes}) == 1
     if not decided:
         outcomes = [replace(o, verdict=replace(o.verdict, certainty=Certainty.POSSIBLE)) for o in outcomes]
-    return replace(outcomes[0], alternatives=tuple(outcomes[1:]), complete=complete)
+    return replace(outcomes[0], alternatives=tuple(outcomes[1:]), complete=complete, undecided=undecided)
 
 
 def _next_scripts(script: tuple[int, ...], choices: Choices) -> list[tuple[int, ...]]:

@@ -68,6 +68,11 @@ class Budget:
         """Steps taken so far."""
         return self.steps - self._left
 
+    @property
+    def is_used_up(self) -> bool:
+        """Whether more steps were wanted than there were."""
+        return self._left < 0
+
     def spend(self, steps: int = 1) -> None:
         """Count *steps* more.
 

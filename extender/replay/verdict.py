@@ -127,6 +127,11 @@ def is_given_up(verdict: Verdict) -> bool:
     return isinstance(verdict, Rejected) and verdict.reason in GIVEN_UP
 
 
+def is_out_of_steps(verdict: Verdict) -> bool:
+    """Whether the replay used up its steps before it had an answer."""
+    return isinstance(verdict, Rejected) and verdict.reason is Reason.REPLAY_STEPS
+
+
 class Refusal(Exception):  # noqa: N818 - not a fault: unwinds the managers, becomes a verdict in admission
     """How a manager refuses inside the replay."""
 

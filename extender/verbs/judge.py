@@ -5,6 +5,7 @@ Laws of this file
   wants to know why replays again with a trace.
 - A pod that asks for nothing any manager aligns is never held back, whatever is known of a node.
 - A replay that ends without an answer, or fails, makes its own class unknown and no other.
+- A replay that ends before all random choices were tried decides nothing where one of the others can: POSSIBLE.
 """
 
 import traceback
@@ -16,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 from extender.cluster.classes import NodeClass
 from extender.replay.admission import MAX_OUTCOMES, is_indifferent
 from extender.replay.branches import admit_in_all
-from extender.replay.budget import Budget
+from extender.replay.budget import Budget, for_replays
 from extender.replay.counts import Counts
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, has_pod_level_resources, resolve
@@ -85,8 +86,8 @@ _MAX_DETAIL: Final = 4_000
 class Judgement(NamedTuple):
     """`refusal` None: the node is offered. `merit` None: nothing to compare nodes by (a pod that nothing aligns).
 
-    `certainty` is of the answer; UNKNOWN where none could be computed. `trouble`: why not, where a replay was tried;
-    `detail` is then the traceback of a defect.
+    `certainty` is of the answer; UNKNOWN where none could be computed, POSSIBLE where not all that matters was tried.
+    `trouble`: why not, where a replay was tried; `detail` is then the traceback of a defect.
     """
 
     refusal: Refusal | None
@@ -156,6 +157,7 @@ def make_judge(strategy: Strategy, doubts: Doubts) -> BoundedJudge:
             return _unknown(doubts)
         if (by_setting := _by_setting(kubelet, doubts, stale=node_class.stale)) is not None:
             return by_setting
+        budget = budget or for_replays(MAX_OUTCOMES)
         outcomes = admit_in_all(kubelet, node_class.states, request, max_replays=MAX_OUTCOMES, budget=budget)
         if is_given_up(outcomes[0].verdict):
             return _given_up(outcomes[0].verdict, doubts)
@@ -168,14 +170,16 @@ def make_judge(strategy: Strategy, doubts: Doubts) -> BoundedJudge:
             if isinstance(o.verdict, Admitted)
         ]
         is_score_only = kubelet.rules.newer_than_known and doubts.newer is Treatment.PASS
-        if (node_class.distrusted or is_score_only) and rejected:
-            return Judgement(None, certainty)
-        if not landings:
+        is_open = outcomes[0].undecided and not (rejected and landings)
+        trouble = Trouble.STEPS if is_open and budget.is_used_up else None
+        if (node_class.distrusted or is_score_only) and (rejected or is_open):
+            return Judgement(None, certainty, trouble=trouble)
+        if not landings and not is_open:
             return Judgement(refusal_of(rejected[0]), certainty)
-        if (rejected or not node_class.complete) and doubts.refuses_chances:
+        if (rejected or is_open or not node_class.complete) and doubts.refuses_chances:
             is_settled = node_class.complete and not node_class.others
-            return Judgement(Refusal.CHANCE if is_settled else Refusal.UNSETTLED, certainty)
-        return Judgement(None, certainty, min(map(strategy, landings)))
+            return Judgement(Refusal.CHANCE if is_settled else Refusal.UNSETTLED, certainty, trouble=trouble)
+        return Judgement(None, certainty, min(map(strategy, landings), default=None), trouble)
 
     return judge
 

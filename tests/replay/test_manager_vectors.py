@@ -77,11 +77,13 @@ class _InjectedHints:
         self.hints: Mapping[str, Any] = {}
 
     def for_container(
-        self, _kubelet: Kubelet, _state: DeviceState, _pod: PodRequest, container: ContainerRequest
+        self, _kubelet: Kubelet, _state: DeviceState, _pod: PodRequest, container: ContainerRequest, _budget: Budget
     ) -> dict[str, Hints | None]:
         return {r: _hints(h) for r, h in (self.hints.get(container.name) or {}).items()}
 
-    def for_pod(self, _kubelet: Kubelet, _state: DeviceState, _pod: PodRequest) -> dict[str, Hints | None]:
+    def for_pod(
+        self, _kubelet: Kubelet, _state: DeviceState, _pod: PodRequest, _budget: Budget
+    ) -> dict[str, Hints | None]:
         return {r: _hints(h) for r, h in (self.hints.get("") or {}).items()}
 
 
