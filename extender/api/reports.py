@@ -16,9 +16,9 @@ from extender.api.service import Service
 from extender.cluster.node import NodeRecord, Observation
 from extender.cluster.state import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.replay.verdict import Certainty, Provider
-from extender.verbs.observing import observation_of
+from extender.verbs.observing import known_kubelet, observation_of
 from extender.wire.errors import WireError, shown
-from extender.wire.reports import read_heartbeat, read_report
+from extender.wire.reports import KnownKubelet, read_heartbeat, read_report
 
 _OUTCOMES: Final[dict[type[Exception], str]] = {
     WireError: "invalid",
@@ -61,7 +61,7 @@ def reports_router(service: Service) -> APIRouter:
         with _counted(service, "report"):
             body = await read_body(request, limit)
             version = cluster.version_of(name)
-            observation = await service.offload(_observe, body, name, version)
+            observation = await service.offload(_observe, body, name, version, known_kubelet(cluster.observation(name)))
             now = service.clock()
             cluster.observe(observation, now)
             record = cluster.set_distrusted(name, now, distrusted=service.audit.is_distrusted(name))
@@ -108,9 +108,9 @@ def _counted(service: Service, kind: str) -> Iterator[None]:
         service.metrics.reports.labels(kind, outcome).inc()
 
 
-def _observe(body: bytes, name: str, version: str) -> Observation:
+def _observe(body: bytes, name: str, version: str, known: KnownKubelet | None) -> Observation:
     """Read the report; fit for another thread. *version*: of the kubelet, by the Node object."""
-    report = read_report(body, lambda _name: version)
+    report = read_report(body, lambda _name: version, known=known)
     _check_name(report.node_name, name)
     return observation_of(report, body)
 

@@ -26,6 +26,7 @@ class Observation:
     `version_from_node`: the kubelet version that the Node object named when the report came, "" if it was not known;
     None where the report itself told it. `kubelet_listens`: whether the kubelet listened on its podresources socket
     when the report was made; `kubelet_seconds`: how long that had been so by then. Both are None where it is not known.
+    `kubelet_digest`: SHA-256 of the parts of the report that describe the kubelet, "" where they describe none.
     `counts`: all that is known, instead of a report. `facts` are passed on unread, for people: a JSON object.
     """
 
@@ -44,6 +45,7 @@ class Observation:
     version_from_node: str | None = None
     kubelet_listens: bool | None = None
     kubelet_seconds: float | None = None
+    kubelet_digest: str = ""
     counts: Counts | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 

@@ -109,6 +109,11 @@ class ClusterState:
         self._file(name)
         return self._nodes.get(name)
 
+    def observation(self, name: str) -> Observation | None:
+        """The last report of the node. Cheap: what follows from it is not computed."""
+        record = self._nodes.get(name)
+        return None if record is None else record.observation
+
     def _filed(self, name: str) -> NodeRecord:
         self._file(name)
         return self._nodes[name]

@@ -21,7 +21,7 @@ from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient
 from extender.kube.fields import mapping, text
 from extender.kube.watch import Deliver, Source, Watch, WatchSettings
-from extender.verbs.observing import observation_of
+from extender.verbs.observing import known_kubelet, observation_of
 from extender.wire.errors import WireError
 from extender.wire.nrt import Published, counted, published_from_json, unpack_report
 from extender.wire.reports import read_report
@@ -127,7 +127,7 @@ class TopologyFeed:
         if not published.carried:
             return self._cluster.observe_counts(counted(published, self._cluster.version_of), now)
         body = unpack_report(published, self._max_bytes)
-        report = read_report(body, self._cluster.version_of)
+        report = read_report(body, self._cluster.version_of, known=known_kubelet(self._cluster.observation(name)))
         if report.node_name != name:
             raise WireError("node_name", f"the report is of {report.node_name!r}, the object of {name!r}")
         return self._cluster.observe(observation_of(report, body), now)

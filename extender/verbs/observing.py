@@ -3,7 +3,14 @@
 import hashlib
 
 from extender.cluster.node import Observation
-from extender.wire.reports import ReadReport, report_facts
+from extender.wire.reports import KnownKubelet, ReadReport, report_facts
+
+
+def known_kubelet(held: Observation | None) -> KnownKubelet | None:
+    """The kubelet of the observation that is held, for the reading of the node's next report."""
+    if held is None or held.kubelet is None or not held.kubelet_digest:
+        return None
+    return KnownKubelet(digest=held.kubelet_digest, kubelet=held.kubelet)
 
 
 def observation_of(report: ReadReport, body: bytes) -> Observation:
@@ -30,5 +37,6 @@ def observation_of(report: ReadReport, body: bytes) -> Observation:
         version_from_node=report.version_from_node,
         kubelet_listens=served.available if served else None,
         kubelet_seconds=max(0.0, report.observed_at - served.since) if served else None,
+        kubelet_digest=report.kubelet_digest,
         facts=report_facts(report),
     )

@@ -12,11 +12,13 @@ Laws of this file
 - What pods hold that the kubelet no longer counts is released here, as the kubelet will before its next admission.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import orjson
 from pydantic import TypeAdapter
 
 from extender.replay.admission import release_pods
@@ -82,13 +84,22 @@ _PROBLEMS: Final = TypeAdapter(tuple[Problem, ...])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnownKubelet:
+    """A kubelet, and the SHA-256 of the parts of a report that describe it: equal parts describe the same kubelet."""
+
+    digest: str
+    kubelet: Kubelet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadReport:
     """A report that holds together.
 
     `pods` None: the node could not list them. `version_from_node`: what the Node object names as kubelet version, ""
     if it is not known; None where the report tells it. `podresources`: whether the kubelet listened, and since when
     by the node's clock (see the contract); None: not known. `is_starting`: the list of pods is not whole, because the
-    kubelet started less than `FIRST_LIST_SECONDS` before. For the rest see the file's laws.
+    kubelet started less than `FIRST_LIST_SECONDS` before. `kubelet_digest`: as in `KnownKubelet`, "" without a kubelet.
+    For the rest see the file's laws.
     """
 
     node_name: str
@@ -105,13 +116,16 @@ class ReadReport:
     version_from_node: str | None = None
     podresources: PodResourcesService | None = None
     is_starting: bool = False
+    kubelet_digest: str = ""
 
 
-def read_report(body: bytes, version_of: Callable[[str], str] = lambda _name: "") -> ReadReport:
+def read_report(
+    body: bytes, version_of: Callable[[str], str] = lambda _name: "", *, known: KnownKubelet | None = None
+) -> ReadReport:
     """Read and check the body of a report.
 
     *version_of* gives the kubelet version that a node's API object names, "" if it is not known: it stands in where the
-    report does not tell the version.
+    report does not tell the version. *known*: the kubelet of an earlier report; it saves work and changes nothing.
 
     Raises:
         WireError: not JSON, an unknown schema version, a wrong type, a quantity that does not parse, or parts that
@@ -135,6 +149,7 @@ def read_report(body: bytes, version_of: Callable[[str], str] = lambda _name: ""
         del problems[MAX_PROBLEMS:]
     problems += [_problem(field, f"too large for a node: {reason}", "error") for field, reason in left_out]
     kubelet: Kubelet | None = None
+    kubelet_digest = ""
     is_starting = _is_starting(facts)
     if is_starting:
         facts = replace(facts, pods=_in_doubt(facts.pods))
@@ -142,12 +157,14 @@ def read_report(body: bytes, version_of: Callable[[str], str] = lambda _name: ""
     hidden: frozenset[Provider] = frozenset()
     try:
         _check_sizes(facts)
-        running, devices = _read_fixed(facts, document, problems)
+        digest = _kubelet_digest(facts, document)
+        same = known.kubelet if known is not None and digest and known.digest == digest else None
+        running, devices = _read_fixed(facts, document, problems, same)
         if running is not None and left_out_counts(left_out):
             problems.append(_problem("", "a part of the report is too large: no verdict is possible", "error"))
         elif running is not None:
             state, hidden = _observed_state(facts, running, devices, problems)
-            kubelet = running
+            kubelet, kubelet_digest = running, digest
     except CapError as cap:
         problems.append(_problem(cap.field, f"too large for a node: {cap.reason}: no verdict is possible", "error"))
     return ReadReport(
@@ -165,6 +182,7 @@ def read_report(body: bytes, version_of: Callable[[str], str] = lambda _name: ""
         version_from_node=version_from_node,
         podresources=facts.podresources,
         is_starting=is_starting,
+        kubelet_digest=kubelet_digest,
     )
 
 
@@ -217,13 +235,27 @@ def _check_envelope(facts: NodeReport) -> None:
         raise WireError("podresources.since", f"{facts.podresources.since} is not a time in Unix seconds")
 
 
+def _kubelet_digest(facts: NodeReport, document: Mapping[str, object]) -> str:
+    """SHA-256 of all that `_read_fixed` makes a kubelet of; "" where a part of it is missing."""
+    if not ((facts.machine.cpus or facts.machine.numa) and facts.kubelet and facts.kubelet_version):
+        return ""
+    try:
+        parts = orjson.dumps([facts.kubelet_version, dict(facts.rules), document["machine"], document["kubelet"]])
+    except orjson.JSONEncodeError:  # unknown fields can be nested deeper than can be written
+        return ""
+    return hashlib.sha256(parts).hexdigest()
+
+
 def _read_fixed(
-    facts: NodeReport, document: Mapping[str, object], problems: list[Problem]
+    facts: NodeReport, document: Mapping[str, object], problems: list[Problem], known: Kubelet | None
 ) -> tuple[Kubelet | None, Devices]:
     """The running kubelet, and the devices; None where too little is known or no kubelet runs like this.
 
-    Every part that is there is read, so that the absence of one never hides a fault in another.
+    Every part that is there is read, so that the absence of one never hides a fault in another. *known*: the kubelet
+    that the same parts described before.
     """
+    if known is not None:
+        return known, devices_from_json(document["devices"], "devices") if facts.devices else {}
     has_machine = bool(facts.machine.cpus or facts.machine.numa)
     machine = machine_from_json(document["machine"], "machine") if has_machine else None
     version = facts.kubelet_version or ""

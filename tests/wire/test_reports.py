@@ -5,10 +5,12 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.demo.nodes import SampleNode, Workload
 from extender.replay.verdict import Provider
-from extender.verbs.observing import observation_of
+from extender.verbs.observing import known_kubelet, observation_of
 from extender.wire.errors import WireError
 from extender.wire.reports import ReadReport, read_heartbeat, read_report
 from tests.reports import report_of, sample
@@ -259,3 +261,94 @@ def test_whether_the_kubelet_listens_reaches_the_observation() -> None:
 def test_a_time_that_is_none_is_refused_by_its_name(since: object) -> None:
     with pytest.raises(WireError, match=r"podresources\.since"):
         _read(report_of(NODE) | {"podresources": {"available": False, "since": since}})
+
+
+def _other_version(document: Document) -> None:
+    document["kubelet_version"] = "v1.31.2"
+
+
+def _memory(document: Document) -> None:
+    document["machine"]["numa"][0]["memory"] += 4096
+
+
+def _policy(document: Document) -> None:
+    document["kubelet"]["topologyManagerPolicy"] = "best-effort"
+
+
+def _no_kubelet_starts(document: Document) -> None:
+    document["kubelet"]["topologyManagerPolicy"] = "strictest"
+
+
+def _no_configuration(document: Document) -> None:
+    document["kubelet"] = None
+
+
+def _no_version(document: Document) -> None:
+    document["kubelet_version"] = ""
+
+
+def _a_device_less(document: Document) -> None:
+    document["devices"][GPU].pop()
+
+
+def _released(document: Document) -> None:
+    document["pods"][0]["counted"] = False
+
+
+def _deep(document: Document) -> None:
+    """More levels than can be written, in a field that nobody knows; see `_body`."""
+    document["deep"] = True
+
+
+_CHANGES = (
+    _other_version,
+    _memory,
+    _policy,
+    _no_kubelet_starts,
+    _no_configuration,
+    _no_version,
+    _a_device_less,
+    _released,
+    _deep,
+)
+
+
+def _or_error(read: Callable[[], ReadReport]) -> object:
+    try:
+        report = read()
+    except WireError as error:
+        return str(error)
+    kubelet = report.kubelet and (report.kubelet.identity, report.kubelet.rules, report.kubelet.policy)
+    return kubelet, report.state, report.hidden, report.problems, report.kubelet_digest
+
+
+def _body(changes: set[Callable[[Document], None]]) -> bytes:
+    document = orjson.loads(orjson.dumps(report_of(NODE)))
+    for change in _CHANGES:  # in this order: one that takes the configuration away comes after those that change it
+        if change in changes:
+            change(document)
+    body = orjson.dumps(document)
+    if _deep in changes:
+        body = body.replace(b'"machine":{', b'"machine":{"new":' + b"[" * 300 + b"]" * 300 + b",")
+    return body
+
+
+@given(before=st.sets(st.sampled_from(_CHANGES)), after=st.sets(st.sampled_from(_CHANGES)))
+def test_an_earlier_report_of_the_node_changes_nothing_about_how_the_next_is_read(
+    before: set[Callable[[Document], None]], after: set[Callable[[Document], None]]
+) -> None:
+    bodies = [_body(before), _body(after)]
+    try:
+        known = known_kubelet(observation_of(read_report(bodies[0]), bodies[0]))
+    except WireError:
+        known = None
+
+    assert _or_error(lambda: read_report(bodies[1], known=known)) == _or_error(lambda: read_report(bodies[1]))
+
+
+def test_a_kubelet_that_has_not_changed_is_not_read_again() -> None:
+    first, second = (orjson.dumps(report_of(NODE, sequence=n)) for n in (1, 2))
+    known = known_kubelet(observation_of(read_report(first), first))
+
+    assert known is not None
+    assert read_report(second, known=known).kubelet is known.kubelet
