@@ -8,7 +8,7 @@ Laws of this file
 """
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -91,6 +91,9 @@ class Authority(Protocol):
             UnavailableError: it could not be found out.
         """
 
+    def end_pods(self, uids: Iterable[str]) -> None:
+        """Believe tokens of these pods no longer: they were deleted."""
+
 
 class LateAuthority:
     """Refuses every token until there is somebody to ask (`use`): the API server is found only when the loop runs."""
@@ -101,6 +104,11 @@ class LateAuthority:
     def use(self, authority: Authority) -> None:
         """Ask *authority* from now on."""
         self._authority = authority
+
+    def end_pods(self, uids: Iterable[str]) -> None:
+        """See `Authority`."""
+        if self._authority is not None:
+            self._authority.end_pods(uids)
 
     def known(self, token: str, scope: Scope) -> Principal | None:
         """See `Authority`."""

@@ -17,7 +17,7 @@ from extender.cluster.state import Watching
 from extender.kube.access import Access, discover
 from extender.kube.binder import AsyncBinder, Binder, Binding, Conflict, Failed, NotFound
 from extender.kube.binder import Bound as KubeBound
-from extender.kube.changes import Batch
+from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient
 from extender.kube.feed import ClusterFeed
 from extender.kube.handoff import LoopHandoff
@@ -139,6 +139,7 @@ class Live:
         self._running.apply_pods(batch)
         self._surroundings.apply_pods(batch)
         self._feed.apply_pods(batch)
+        self._service.authority.end_pods(change.value.uid for change in batch.changes if isinstance(change, Gone))
         if self._feed.pods_complete is not was_complete:
             self.check()
 

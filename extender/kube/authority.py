@@ -14,7 +14,7 @@ RBAC: as `reviews`; and `get` on pods, for reporters on Kubernetes before 1.30.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -43,7 +43,6 @@ GRANTS: Final = {
 MAX_WAITING: Final = 256
 THREADS: Final = 8
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"
-_POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 _HOUR: Final = 3600.0
 
@@ -71,6 +70,10 @@ class TokenAuthority:
     def close(self) -> None:
         """Ask nothing more; questions under way end by themselves."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def end_pods(self, uids: Iterable[str]) -> None:
+        """See `Authority`."""
+        self._reviews.end_pods(uids)
 
     def known(self, token: str, scope: Scope) -> Principal | None:
         """See `Authority`; only a yes is said at once."""
@@ -154,7 +157,7 @@ def _pod_of(identity: Identity) -> tuple[str, str, str]:
     namespace = identity.username.removeprefix(_SERVICE_ACCOUNT).partition(":")[0]
     if not identity.username.startswith(_SERVICE_ACCOUNT):
         namespace = ""
-    return namespace, extra.get(_POD_NAME, ""), extra.get(_POD_UID, "")
+    return namespace, extra.get(_POD_NAME, ""), identity.pod_uid
 
 
 def _principal(identity: Identity, scope: Scope, node_name: str) -> Principal:

@@ -1,10 +1,11 @@
 """Who presents a token (TokenReview) and what they may do (SubjectAccessReview), asked of the API server.
 
 Answers are remembered for a short time: a token that was revoked, or a right that was taken away, works for that long
-at most. Refusals are remembered too, shorter and apart, so that a caller with bad tokens can neither make us hammer the
-server nor push good ones out of memory. Tokens are never kept, only their SHA-256; nothing is remembered beyond a
-token's own end. A server that cannot be asked is a KubeError and never a yes; only where `grace_seconds` says so does
-an earlier yes go on meanwhile.
+at most. The answers for tokens of a pod that no longer exists are forgotten at once (`end_pods`). Refusals are
+remembered too, shorter and apart, so that a caller with bad tokens can neither make us hammer the server nor push good
+ones out of memory. Tokens are never kept, only their SHA-256; nothing is remembered beyond a token's own end. A server
+that cannot be asked is a KubeError and never a yes; only where `grace_seconds` says so does an earlier yes go on
+meanwhile.
 
 RBAC: `create` on tokenreviews (authentication.k8s.io) and on subjectaccessreviews (authorization.k8s.io).
 """
@@ -13,8 +14,9 @@ import base64
 import binascii
 import hashlib
 import math
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +29,10 @@ from extender.kube.ttl_cache import TTLCache
 
 NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 NODE_UID: Final = "authentication.kubernetes.io/node-uid"
+POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 MAX_TOKEN_BYTES: Final = 16 * 1024
+MAX_TOKENS_OF_A_POD: Final = 16
+"""Answers that are remembered for tokens of one pod; the kubelet shows a new token about once an hour."""
 _TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -50,6 +55,11 @@ class Identity:
     def node_uid(self) -> str:
         """The UID of that node; empty for any other token."""
         return self._first(NODE_UID)
+
+    @property
+    def pod_uid(self) -> str:
+        """The UID of the pod that a bound service-account token is tied to; empty for any other token."""
+        return self._first(POD_UID)
 
     def _first(self, name: str) -> str:
         return next((values[0] for key, values in self.extra if key == name and values), "")
@@ -98,6 +108,21 @@ class Reviews:
         self._identities: TTLCache[_TokenKey, Identity] = TTLCache(size, clock)
         self._rejected: TTLCache[_TokenKey, Rejected] = TTLCache(size, clock)
         self._permissions: TTLCache[tuple[Identity, str, str], bool] = TTLCache(size, clock)
+        self._pods_lock = threading.Lock()
+        self._of_pod: TTLCache[str, tuple[_TokenKey, ...]] = TTLCache(size, clock)
+        self._ended: TTLCache[str, str] = TTLCache(size, clock)
+
+    def end_pods(self, uids: Iterable[str]) -> None:
+        """Forget what was answered for tokens of these pods: they exist no more. Never waits for the API server.
+
+        Answers for them that are under way are not remembered either.
+        """
+        with self._pods_lock:
+            for uid in uids:
+                self._ended.put(uid, uid, 2 * self._settings.timeout_seconds)
+                for key in self._of_pod.get(uid) or ():
+                    self._identities.drop(key)
+                self._of_pod.drop(uid)
 
     def known(self, token: str, *, audience: str = "") -> Identity | Rejected | None:
         """What `authenticate` would say without asking; None: it would ask. Never waits."""
@@ -129,9 +154,23 @@ class Reviews:
         if isinstance(answer, Rejected):
             self._rejected.put(key, answer, settings.refused_seconds)
         else:
-            ttl = min(settings.accepted_seconds, left)
-            self._identities.put(key, answer, ttl, grace_seconds=max(0.0, min(settings.grace_seconds, left - ttl)))
+            self._accept(key, answer, left)
         return answer
+
+    def _accept(self, key: _TokenKey, identity: Identity, left: float) -> None:
+        """Remember a yes; *left*: seconds until the token's own end."""
+        settings, uid = self._settings, identity.pod_uid
+        ttl = min(settings.accepted_seconds, left)
+        grace = max(0.0, min(settings.grace_seconds, left - ttl))
+        with self._pods_lock:
+            if uid and self._ended.get(uid):
+                return
+            if uid:
+                keys = (*(other for other in self._of_pod.get(uid) or () if other != key), key)
+                for oldest in keys[:-MAX_TOKENS_OF_A_POD]:
+                    self._identities.drop(oldest)
+                self._of_pod.put(uid, keys[-MAX_TOKENS_OF_A_POD:], settings.accepted_seconds + settings.grace_seconds)
+            self._identities.put(key, identity, ttl, grace_seconds=grace)
 
     def known_allowed(self, identity: Identity, *, verb: str, path: str) -> bool | None:
         """What `allowed` would say without asking; None: it would ask. Never waits."""

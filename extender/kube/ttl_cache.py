@@ -52,3 +52,8 @@ class TTLCache(Generic[K, V]):
             self._entries.move_to_end(key)
             while len(self._entries) > self._size:
                 self._entries.popitem(last=False)
+
+    def drop(self, key: K) -> None:
+        """Forget the value, its grace included."""
+        with self._lock:
+            self._entries.pop(key, None)

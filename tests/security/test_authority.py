@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
+from extender.app import make_service
+from extender.duties import on_duty
 from extender.hosting import ACCEPTED_SECONDS, make_authority
 from extender.identity import (
     ForbiddenError,
@@ -21,10 +23,12 @@ from extender.identity import (
 from extender.kube.access import plain
 from extender.kube.authority import GRANTS, MAX_WAITING, TokenAuthority
 from extender.kube.client import KubeClient
+from extender.kube.reviews import MAX_TOKENS_OF_A_POD
+from extender.live import connected
 from extender.metrics import Metrics
 from extender.settings import Settings
 from tests.fakes.apiserver import FakeApiServer
-from tests.security.running import EXPORTER, token_status
+from tests.security.running import EXPORTER, token_status, until
 
 ACCOUNT = "system:serviceaccount:ns:exporter"
 
@@ -194,6 +198,81 @@ def test_a_server_that_hangs_holds_up_a_bounded_number(server: FakeApiServer, au
         return turned_away
 
     assert asyncio.run(first_refusals()) == 50
+
+
+def pods_token(server: FakeApiServer) -> str:
+    """A pod with a node and a token; returns its UID. The token is `bound`."""
+    pod = server.pods.create({"metadata": {"name": "e-1", "namespace": "ns"}, "spec": {"nodeName": "node-c"}})
+    uid = str(pod["metadata"]["uid"])
+    server.access.reviews["bound"] = token_status(ACCOUNT, node="node-c", pod_name="e-1", pod_uid=uid)
+    return uid
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_the_token_of_a_pod_that_is_gone_is_asked_about_again(
+    server: FakeApiServer, authority: TokenAuthority, *, down: bool
+) -> None:
+    """Also while the API server is away: the grace is for pods that exist."""
+    uid = pods_token(server)
+    admit(authority, "bound")
+    admit(authority, "good")
+    del server.access.reviews["bound"]
+    if down:
+        server.faults.fail(10_000, 503)
+    authority.end_pods(["of another pod"])
+    assert authority.known("bound", Scope.REPORT) is not None
+    authority.end_pods([uid])
+
+    assert authority.known("bound", Scope.REPORT) is None
+    assert authority.known("good", Scope.REPORT) is not None
+    with pytest.raises(UnavailableError if down else UnauthenticatedError):
+        admit(authority, "bound")
+
+
+def test_an_answer_under_way_when_the_pod_goes_is_not_remembered(
+    server: FakeApiServer, authority: TokenAuthority
+) -> None:
+    uid = pods_token(server)
+    server.faults.latency = 0.3
+
+    async def race() -> None:
+        under_way = asyncio.ensure_future(authority.admit("bound", Scope.REPORT))
+        await asyncio.to_thread(until, lambda: asked(server))
+        authority.end_pods([uid])
+        await under_way
+
+    asyncio.run(race())
+    assert authority.known("bound", Scope.REPORT) is None
+
+
+def test_so_many_answers_for_one_pod_are_remembered(server: FakeApiServer, authority: TokenAuthority) -> None:
+    uid = pods_token(server)
+    tokens = [f"bound-{i}" for i in range(MAX_TOKENS_OF_A_POD + 3)]
+    for token in tokens:
+        server.access.reviews[token] = server.access.reviews["bound"]
+        admit(authority, token)
+    assert [authority.known(token, Scope.REPORT) is None for token in tokens] == [True] * 3 + [False] * 16
+    authority.end_pods([uid])
+    assert all(authority.known(token, Scope.REPORT) is None for token in tokens)
+
+
+def test_the_watch_of_pods_ends_the_token_of_a_deleted_pod(server: FakeApiServer) -> None:
+    uid = pods_token(server)
+
+    async def story() -> None:
+        settings = Settings(kubernetes="on", port=0)
+        service, access = make_service(settings), plain(server.url)
+        async with connected(service, access), on_duty(service, access):
+            await asyncio.to_thread(until, lambda: service.pods.node_of(uid) == "node-c")
+            await service.authority.admit("bound", Scope.REPORT)
+            assert service.authority.known("bound", Scope.REPORT) is not None
+            del server.access.reviews["bound"]
+            server.pods.delete("e-1", "ns")
+            await asyncio.to_thread(until, lambda: service.authority.known("bound", Scope.REPORT) is None)
+            with pytest.raises(UnauthenticatedError):
+                await service.authority.admit("bound", Scope.REPORT)
+
+    asyncio.run(story())
 
 
 def test_without_an_api_server_no_token_is_good() -> None:
