@@ -92,7 +92,7 @@ def _step(admission: Admission) -> dict[str, object]:
 
 
 def _check(files: tuple[str, ...]) -> int:
-    agreements, differences = dict[int, Agreement](), list[Difference]()
+    agreements, differences = dict[tuple[str, int], Agreement](), list[Difference]()
     with Progress(
         SpinnerColumn(),
         TextColumn("replaying"),
@@ -103,10 +103,11 @@ def _check(files: tuple[str, ...]) -> int:
         transient=True,
     ) as progress:
         task = progress.add_task("", total=None, differences=0)
-        for scenario in _scenarios(files):
-            agreement = agreements.setdefault(parse_minor(scenario.config.kubelet_version), Agreement())
-            differences += check(scenario, agreement)
-            progress.update(task, advance=1, differences=len(differences))
+        for file in files:
+            for scenario in _scenarios((file,)):
+                key = (Path(file).name, parse_minor(scenario.config.kubelet_version))
+                differences += check(scenario, agreements.setdefault(key, Agreement()))
+                progress.update(task, advance=1, differences=len(differences))
     console = Console()
     console.print(_table(agreements))
     for difference in differences[:SHOWN_DIFFERENCES]:
@@ -119,15 +120,15 @@ def _check(files: tuple[str, ...]) -> int:
     return 1 if differences else 0
 
 
-def _table(agreements: Mapping[int, Agreement]) -> Table:
-    """What was compared, a row for each kubelet minor, and how much of it differs."""
+def _table(agreements: Mapping[tuple[str, int], Agreement]) -> Table:
+    """What was compared and how much of it differs: a row for each file and kubelet minor in it."""
     table = Table(title="Agreement with the recorded kubelets")
-    for column in ("kubelet", *AGREEMENT_COLUMNS):
-        table.add_column(column, justify="left" if column == "kubelet" else "right")
-    for minor, agreement in sorted(agreements.items()):
-        table.add_row(f"1.{minor}", *map(str, agreement.row()))
+    for column in ("file", "kubelet", *AGREEMENT_COLUMNS):
+        table.add_column(column, justify="left" if column in {"file", "kubelet"} else "right")
+    for (file, minor), agreement in agreements.items():
+        table.add_row(file, f"1.{minor}", *map(str, agreement.row()))
     if len(agreements) > 1:
         table.add_section()
         rows = (agreement.row() for agreement in agreements.values())
-        table.add_row("all", *(str(sum(column)) for column in zip(*rows, strict=True)))
+        table.add_row("all", "", *(str(sum(column)) for column in zip(*rows, strict=True)))
     return table

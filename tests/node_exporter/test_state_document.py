@@ -14,7 +14,7 @@ from node_exporter.checkpoints import parse_files, read_files
 from node_exporter.checksums import wrong_checksum
 from node_exporter.state_document import StateDocumentError, edited_by_hand, effective_document, fnv32a
 
-RECORDED = Path(__file__).parents[1] / "vectors" / "state-files-1.37.jsonl.xz"
+RECORDED = Path(__file__).parents[1] / "vectors" / "state-files" / "1.37.jsonl.xz"
 READERS: dict[str, Callable[[Any], object]] = {
     "cpu_manager_state": cpu_state_from_json,
     "memory_manager_state": memory_state_from_json,
