@@ -285,17 +285,18 @@ class InFlight:
         shown = {a.uid for a in admits if node.over[a.uid]}
         shown |= ledgers.absent(node.ledger, heard_at, absence_seconds=self._patience.absence)
         gone = {e.uid for e in node.ledger.events if isinstance(e, Release) and e.due <= now}
+        left = observation.left - _contradicted(node, observation)
         for admit in admits:
             if admit.uid in shown:
                 self._settle(name, admit.uid, Fate.ADMITTED, state=state)
-            elif admit.uid in gone or admit.uid in observation.left:
+            elif admit.uid in gone or admit.uid in left:
                 self._settle(name, admit.uid, Fate.LEFT)
             elif ledgers.is_lost(admit, now, self._patience.assume):
                 self._settle(name, admit.uid, Fate.LOST)
         starting = {**node.ledger.starting, **{a.uid: a.pod for a in admits if a.uid in shown}}
         if shown:
             node.ledger = ledgers.confirm(node.ledger, shown)
-        node.ledger = ledgers.end(node.ledger, observation.left, now)
+        node.ledger = ledgers.end(node.ledger, left, now)
         node.ledger = ledgers.expire(node.ledger, state.pod_uids, now, assume_seconds=self._patience.assume)
         starting = {
             uid: pod
@@ -313,8 +314,9 @@ class InFlight:
         """Pods of the report that do not exist, and those that may not: the watch knows of every pod, and not of them.
 
         Both readings are followed at first, because the watch may be late, and a kubelet collects what a pod held only
-        when it admits the next one. Later a pod that the kubelet lists is believed, and another one is not. One that
-        the watch knows and the kubelet does not list is in doubt until one of them gives in.
+        when it admits the next one. Later a pod that the kubelet lists is believed, and another one is not. A pod that
+        the watch has alive and the kubelet does not list stays in doubt until they agree: a kubelet that has just
+        started lists no pod, and admits the running ones again when its first list comes.
         """
         unknown: frozenset[str] = frozenset()
         if self.watching:
@@ -326,7 +328,8 @@ class InFlight:
         if doubtful:
             heapq.heappush(self._due, (min(due[uid] for uid in doubtful), name))
         ghosts = unknown - doubtful - observation.listed
-        return ghosts, doubtful | observation.unlisted - ghosts
+        contradicted = _contradicted(node, observation) & state.pod_uids
+        return ghosts, doubtful | observation.unlisted - ghosts | contradicted
 
     def _unknow(self, name: str, uid: str) -> None:
         node = self._nodes.get(name)
@@ -363,6 +366,11 @@ class InFlight:
                 reason=reason,
             )
         )
+
+
+def _contradicted(node: _OnNode, observation: Observation) -> frozenset[str]:
+    """Pods that the kubelet does not count and that the API server had on the node, not finished, when last heard."""
+    return observation.left & node.known
 
 
 def holdings(settled: Settled) -> Mapping[str, object]:

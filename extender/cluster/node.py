@@ -21,8 +21,9 @@ class Observation:
     `digest` is the SHA-256 of the body it came in. `observed_at` is Unix seconds by the node's clock, for people only.
     `kubelet` and `state` are None where the report is not enough for any verdict; `hidden` names the managers whose
     state it does not tell. `pod_uids` are the pods that the report knows of; None if it could not list them.
-    `listed` are those of them that the kubelet itself lists, `left` those that it counts no more; of the rest it is not
-    known. `unlisted`: pods that hold something and that a list with the UIDs of all its pods does not have.
+    `listed` are those of them that the kubelet itself lists, `left` those that it does not count: gone, unless the pod
+    watch has them alive. Of the rest it is not known. `unlisted`: pods that hold something and that a list with the
+    UIDs of all its pods does not have.
     `version_from_node`: the kubelet version that the Node object named when the report came, "" if it was not known;
     None where the report itself told it. `kubelet_listens`: whether the kubelet listened on its podresources socket
     when the report was made; `kubelet_seconds`: how long that had been so by then. Both are None where it is not known.

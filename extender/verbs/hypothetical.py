@@ -166,7 +166,7 @@ def _of_report(node: HypotheticalNode, path: str) -> _Base:
         machine=report.kubelet.machine,
         config=report.kubelet.config,
         devices={resource: dict(each) for resource, each in report.state.devices.devices.items()},
-        state=report.state,
+        state=release_pods(report.state, sorted(report.not_counted)),
         hidden=report.hidden,
         facts={"pods": [{"uid": p.uid, "namespace": p.namespace, "name": p.name} for p in report.pods or ()]},
     )

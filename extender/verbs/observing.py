@@ -17,7 +17,7 @@ def observation_of(report: ReadReport, body: bytes) -> Observation:
     """The observation that a report makes; *body* is the JSON it was read from."""
     pods = [(pod.uid, pod) for pod in report.pods or () if pod.uid is not None]
     listed = frozenset(uid for uid, pod in pods if pod.counted or (pod.counted is None and pod.containers))
-    left = frozenset(uid for uid, pod in pods if pod.counted is False)
+    left = report.not_counted
     is_whole = report.pods is not None and len(pods) == len(report.pods) and not report.is_starting
     holders = frozenset() if report.state is None or not is_whole else report.state.pod_uids
     served = report.podresources

@@ -9,7 +9,8 @@ Laws of this file
 - A report that is larger than any sane node's is taken as far as it can be read: the node is then unknown, and
   `problems` says what was too large.
 - A version that the report does not tell is that of the Node object, which the kubelet itself wrote.
-- What pods hold that the kubelet no longer counts is released here, as the kubelet will before its next admission.
+- What pods hold that the kubelet does not count stays in `state`: whether they are gone is decided where the pod watch
+  is known (`cluster.in_flight`).
 """
 
 import hashlib
@@ -21,7 +22,6 @@ from typing import Final
 import orjson
 from pydantic import TypeAdapter
 
-from extender.replay.admission import release_pods
 from extender.replay.budget import Budget, BudgetError
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
@@ -117,6 +117,11 @@ class ReadReport:
     podresources: PodResourcesService | None = None
     is_starting: bool = False
     kubelet_digest: str = ""
+
+    @property
+    def not_counted(self) -> frozenset[str]:
+        """UIDs of the pods that the kubelet surely does not count."""
+        return frozenset(pod.uid for pod in self.pods or () if pod.counted is False and pod.uid is not None)
 
 
 def read_report(
@@ -314,8 +319,7 @@ def _observed_state(
         check_observed(kubelet, state)
     except ObservedStateError as error:
         raise WireError(error.field, error.reason) from None
-    gone = [pod.uid for pod in facts.pods or () if pod.counted is False and pod.uid is not None]
-    return release_pods(state, gone), frozenset(gaps.hidden)
+    return state, frozenset(gaps.hidden)
 
 
 def _cpu_state(document: JsonObject | None, kubelet: Kubelet, empty: CPUState, gaps: _Gaps) -> CPUState:

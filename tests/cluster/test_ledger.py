@@ -203,6 +203,40 @@ def test_a_report_that_counts_a_pod_no_more_ends_its_admission() -> None:
     assert world.fates == [(pod.uid, Fate.LEFT)]
 
 
+@pytest.mark.parametrize("watching", [Watching.LIVE, Watching.SILENT])
+def test_a_running_pod_that_its_kubelet_does_not_list_yet_is_in_doubt_and_not_gone(watching: Watching) -> None:
+    """A kubelet that has started cannot list pods before the API server answers it, however long that takes."""
+    world, pod = World(), _pod()
+    held = world.admits(pod)
+    world.cluster.set_watching(Watching.LIVE, 0)
+    world.cluster.see_pod("n", pod, 0, started=True)
+    world.report(held, 0)
+
+    world.cluster.set_watching(watching, 50)
+    world.report(held, 60, left=frozenset({pod.uid}))
+    assert world.states(61) == {held.key, EMPTY.state.key}
+    assert world.cluster.may_be_gone("n", 61) == {pod.uid}
+
+    world.report(held, 70, listed=frozenset({pod.uid}))
+    assert world.states(71) == {held.key}
+
+    world.report(held, 80, left=frozenset({pod.uid}))
+    world.cluster.see_end("n", pod.uid, 81)
+    assert world.states(81) == {EMPTY.state.key}
+
+
+def test_a_pod_on_its_way_that_a_started_kubelet_does_not_list_yet_stays_on_its_way() -> None:
+    world, pod = World(), _pod()
+    world.cluster.set_watching(Watching.LIVE, 0)
+    world.report(EMPTY.state, 0)
+    world.cluster.see_pod("n", pod, 1, started=False)
+
+    world.report(EMPTY.state, 2, left=frozenset({pod.uid}))
+
+    assert world.states(3) == {world.admits(pod).key}
+    assert world.fates == []
+
+
 def test_where_the_kubelet_chose_at_random_every_state_is_followed() -> None:
     """One device of either NUMA node: which one is anybody's guess."""
     node = sample(devices={GPU: [0, 1]}, topologyManagerPolicy="none")

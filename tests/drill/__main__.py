@@ -56,7 +56,7 @@ def main(
         console.print(_table(plan, outcome, time.perf_counter() - started))
         for line in (*outcome.refusals[:5], *outcome.leaks[:5]):
             console.print(f"  {line}", highlight=False)
-        failed = failed or bool(outcome.leaks) or (gate and bool(outcome.refused))
+        failed = failed or bool(outcome.leaks) or (gate and outcome.refused.total() > outcome.unforeseen)
     sys.exit(failed)
 
 
@@ -106,6 +106,7 @@ def _table(plan: Plan, outcome: Outcome, seconds: float) -> Table:
     rows = {
         "pods admitted by kubelets": str(outcome.admitted),
         "refused after bind": f"{outcome.refused.total()} {dict(outcome.refused) or ''}",
+        "of them by a restart that nobody could know of at bind": str(outcome.unforeseen),
         "nodes with leaked or double-counted room after settling": str(len(outcome.leaks)),
         "pods still in flight after settling": str(outcome.in_flight),
         "pods that fit nowhere and were taken back": str(outcome.given_up),

@@ -46,6 +46,8 @@ class Api:
         self.pods: dict[str, Json] = {}
         self.nodes: dict[str, dict[str, str]] = {}
         """The allocatable amounts of each node, as its kubelet publishes them."""
+        self.decided_at: dict[str, float] = {}
+        """When each binding was decided: the request was on its way from then on."""
         self.log: list[Event] = []
         self.by_node: dict[str, list[Watcher]] = {}
         self.everywhere: list[Watcher] = []
@@ -93,6 +95,7 @@ class Api:
         bound_to = pod["spec"].get("nodeName")
         if bound_to:
             return Bound() if bound_to == node else Unbound(f"the pod is on node {bound_to}", "conflict")
+        self.decided_at.setdefault(uid, self.timeline.now)
         self.write("MODIFIED", {**pod, "spec": {**pod["spec"], "nodeName": node}})
         return Bound()
 
@@ -117,6 +120,7 @@ class Binds:
 
     async def bind(self, _namespace: str, _name: str, uid: str, node_name: str) -> BindOutcome:
         api, timeline = self.api, self.api.timeline
+        api.decided_at[uid] = timeline.now
         await timeline.sleep(timeline.between(0.002, 0.04))
         if not api.up:
             return Unbound("connection refused")

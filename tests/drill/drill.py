@@ -39,10 +39,14 @@ class Plan:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """`refused`: by reason, after bind. `leaks`: nodes whose room the extender has wrong once all is settled."""
+    """`refused`: by reason, after bind; `unforeseen` of them met a restart that nobody could know of.
+
+    `leaks`: nodes whose room the extender has wrong once all is settled.
+    """
 
     admitted: int
     refused: Counter[str]
+    unforeseen: int
     refusals: list[str]
     given_up: int
     leaks: list[str]
@@ -63,7 +67,7 @@ class Drill:
         self.timeline = Timeline(plan.seed)
         self.api = Api(self.timeline)
         self.extender = SimExtender(self.api)
-        self.tally = Tally()
+        self.tally = Tally(believed=self._believed)
         self.kubelets = [Kubelet(i, self.api, self.tally, plan.mean_life) for i in range(plan.nodes)]
         self.exporters = [Exporter(kubelet, self.extender) for kubelet in self.kubelets]
         self.scheduler = Scheduler(self.api, self.extender, self.kubelets, gate=plan.gate)
@@ -157,6 +161,15 @@ class Drill:
         self.timeline.after(self.timeline.between(0.1, 4.0), lambda: self.api.set_up(True))
         self.timeline.after(self.timeline.between(60, 200), self._outage)
 
+    def _believed(self, node_name: str) -> str:
+        service = self.extender.service
+        record = None if service is None else service.cluster.get(node_name)
+        if service is None or record is None:
+            return "extender knows nothing"
+        seen, now = record.observation, self.timeline.now
+        starting = "starting" if node_name in service.cluster.starting(now) else "running"
+        return f"extender: {starting} by report {seen.sequence} of {seen.observed_at:.2f}, {len(record.states)} states"
+
     def _count_audit(self) -> None:
         if self.extender.service is not None:
             for kind, count in self.extender.service.audit.counts.items():
@@ -169,6 +182,7 @@ class Drill:
         return Outcome(
             admitted=self.tally.admitted,
             refused=self.tally.refused,
+            unforeseen=self.tally.unforeseen,
             refusals=self.tally.refusals,
             given_up=self.given_up,
             leaks=[wrong for kubelet in self.kubelets if (wrong := self._difference(kubelet))],

@@ -28,11 +28,38 @@ class Extender(Protocol):
 
 @dataclass
 class Tally:
-    """What kubelets did."""
+    """What kubelets did. `unforeseen`: those refused that met a restart which nobody could know of at their binding."""
 
     admitted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+    unforeseen: int = 0
     refusals: list[str] = field(default_factory=list)
+    believed: Callable[[str], str] = lambda _node_name: ""
+    """What the extender believes of a node at present, in words: told with each refusal."""
+
+
+@dataclass
+class Restart:
+    """The last restart of a kubelet, in virtual seconds; 0: not yet.
+
+    `told`: when the extender got the first report made after the stop. `stale`: ended pods that held room meanwhile.
+    """
+
+    stopped: float = 0.0
+    told: float = 0.0
+    started: float = 0.0
+    first_list: float = 0.0
+    stale: int = 0
+
+    def is_unforeseen(self, decided: float) -> bool:
+        """Whether a pod met this restart and nobody could know of it when its binding was decided."""
+        return self.first_list > decided and (self.told == 0.0 or decided < self.told)
+
+    def __str__(self) -> str:
+        if not self.stopped:
+            return "kubelet never stopped"
+        down = f"stopped {self.stopped:.2f} (extender told {self.told:.2f}), started {self.started:.2f}"
+        return f"kubelet {down}, first list {self.first_list:.2f} with {self.stale} stale"
 
 
 class Kubelet:
@@ -62,6 +89,7 @@ class Kubelet:
         self.boots = 1
         self.down = False
         self.listens, self.listens_since = True, self.timeline.now
+        self.restart = Restart()
         self._sources_are_ready = True
         self._seen: dict[str, Pod] = {}
         self._postponed: list[Callable[[], None]] = []
@@ -76,6 +104,7 @@ class Kubelet:
         if self.down:
             return
         self.down = True
+        self.restart = Restart(stopped=self.timeline.now)
         self._serve(listens=False)
         self._watcher.closed = True
         self.api.by_node[self.name] = []
@@ -90,6 +119,7 @@ class Kubelet:
 
     def _start_up(self) -> None:
         self._sources_are_ready = False
+        self.restart.started = self.timeline.now
         self._serve(listens=True)
         self.timeline.after(self.timeline.between(0.1, 2.0), self._come_back)
 
@@ -112,6 +142,7 @@ class Kubelet:
         self._take(events)
         stale = self._holders() - self.naive.active.keys()
         self.naive.active.update({uid: self._seen[uid] for uid in stale})
+        self.restart.first_list, self.restart.stale = self.timeline.now, len(stale)
         self._take([("ADDED", pod) for pod in mine])
         for uid in stale:
             del self.naive.active[uid]
@@ -172,7 +203,8 @@ class Kubelet:
         if not verdict["admit"]:
             reason = verdict["reason"]
             self.tally.refused[reason] += 1
-            self.tally.refusals.append(f"t={self.timeline.now:.3f} {self.name} {uid} {reason}: {verdict['message']}")
+            self.tally.unforeseen += self.restart.is_unforeseen(self.api.decided_at.get(uid, 0.0))
+            self.tally.refusals.append(self._story(uid, f"{reason}: {verdict['message']}"))
             status = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {verdict['message']}"}
             self._publish(uid, startTime="2026-01-01T00:00:00Z", **status)
             return
@@ -182,6 +214,11 @@ class Kubelet:
         self.timeline.after(self.timeline.between(0.05, 1.0), lambda: self._start(uid))
         life = self.timeline.random.expovariate(1 / self.mean_life)
         self.timeline.after(1.0 + life, lambda: self._end(uid))
+
+    def _story(self, uid: str, why: str) -> str:
+        """What led to a refusal, in one line."""
+        believed, decided = self.tally.believed(self.name), self.api.decided_at.get(uid, 0.0)
+        return f"{self.timeline.now:.2f} {self.name} {uid} bound {decided:.2f}, {self.restart}; {believed}; {why}"
 
     def _fits(self, uid: str, pod: Json) -> Json:
         """The kubelet's predicate: the requests of all pods that it still counts, against its allocatable.
@@ -332,6 +369,8 @@ class Exporter:
         assert status in (200, 409), said
         if status == 200:
             self.held = (boot, sequence, hashlib.sha256(body).hexdigest())
+            if not kubelet.restart.told and document["observed_at"] >= kubelet.restart.stopped:
+                kubelet.restart.told = self.timeline.now
 
     async def beat(self) -> None:
         self.timeline.after(HEARTBEAT_SECONDS * self.timeline.between(0.9, 1.1), self.beat)

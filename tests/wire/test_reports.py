@@ -180,7 +180,8 @@ def test_without_devices_only_pods_that_want_some_are_unknown() -> None:
     assert _read({**report_of(NODE), "devices": None}).hidden == {Provider.DEVICE}
 
 
-def test_what_pods_hold_that_are_gone_is_released() -> None:
+def test_what_pods_hold_that_the_kubelet_does_not_count_is_kept_and_named() -> None:
+    """Whether they are gone is decided where the pod watch is known."""
     document = report_of(NODE)
     document["pods"][0]["counted"] = False
     document["pods"][1]["counted"] = None
@@ -188,12 +189,12 @@ def test_what_pods_hold_that_are_gone_is_released() -> None:
     report = _read(document)
 
     assert report.state is not None
-    assert report.state.pod_uids == {UIDS[1]}
-    assert report.state.devices.held[GPU] == NODE.state.devices.entries[UIDS[1]]["app"][GPU]
+    assert report.state.pod_uids == frozenset(UIDS)
+    assert report.not_counted == {UIDS[0]}
 
 
-@pytest.mark.parametrize(("seconds", "released"), [(0.0, False), (9.5, False), (10.5, True)])
-def test_a_starting_kubelet_lists_no_pods_yet_and_nothing_is_released(seconds: float, released: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(("seconds", "believed"), [(0.0, False), (9.5, False), (10.5, True)])
+def test_a_starting_kubelet_lists_no_pods_yet_and_none_is_gone(seconds: float, believed: bool) -> None:  # noqa: FBT001
     document = report_of(NODE)
     for pod in document["pods"]:
         pod["counted"] = False
@@ -202,9 +203,7 @@ def test_a_starting_kubelet_lists_no_pods_yet_and_nothing_is_released(seconds: f
     report = _read(document)
     observation = observation_of(report, b"")
 
-    assert report.state is not None
-    assert report.state.pod_uids == (frozenset() if released else frozenset(UIDS))
-    assert bool(observation.left) is released
+    assert report.not_counted == observation.left == (frozenset(UIDS) if believed else frozenset())
     assert observation.unlisted == frozenset()
 
 
