@@ -90,7 +90,8 @@ class _Question:
 class _OnNode:
     """`question`: what follows now; `following` is the result for `answered`, which may be an earlier question.
 
-    `steps` and `over` belong to the state of `question`: whether each admission is over, by UID.
+    `steps` and `over` belong to the state of `question`: whether each admission is over, by UID. `not_listed`: pods
+    that the pod watch has alive, that hold something, and that the kubelet does not list.
     """
 
     ledger: Ledger = EMPTY
@@ -105,6 +106,7 @@ class _OnNode:
     unknown_since: dict[str, float] = field(default_factory=dict)
     ghosts: frozenset[str] = frozenset()
     doubtful: frozenset[str] = frozenset()
+    not_listed: frozenset[str] = frozenset()
 
 
 class InFlight:
@@ -181,6 +183,14 @@ class InFlight:
         node = self._nodes.get(name)
         return frozenset() if node is None else node.ledger.may_be_gone(now) | node.doubtful
 
+    def lacks_pods(self, name: str, started_at: float) -> bool:
+        """Whether the reports lack pods that a kubelet started at this time finds in its first list, and admits."""
+        node = self._nodes.get(name)
+        if node is None:
+            return False
+        not_listed = node.not_listed - node.ledger.leaving - node.ledger.left.keys()
+        return bool(not_listed) or any(admit.firm and admit.since < started_at for admit in node.ledger.admits)
+
     def forget(self, name: str, uid: str) -> bool:
         """Our binding failed."""
         return self._change(name, lambda ledger: ledgers.forget(ledger, uid))
@@ -195,9 +205,15 @@ class InFlight:
         return self._change(name, lambda ledger: ledgers.see(ledger, pod, now, started=started, ordered=ordered))
 
     def refuse(self, name: str, uid: str, reason: str, now: float) -> bool:
-        """The watch shows that the kubelet refused the pod."""
+        """The watch shows that the kubelet refused the pod.
+
+        One that had started was admitted, and refused when its kubelet started again: that says nothing of what was
+        predicted of its admission.
+        """
         self._unknow(name, uid)
-        self._settle(name, uid, Fate.REFUSED, reason=reason)
+        admit = self.ledger(name).find(uid)
+        was_admitted = admit is not None and admit.started_at is not None
+        self._settle(name, uid, Fate.LEFT if was_admitted else Fate.REFUSED, reason=reason)
         return self._change(name, lambda ledger: ledgers.refuse(ledger, uid, now))
 
     def ask_to_leave(self, name: str, uid: str) -> bool:
@@ -234,6 +250,8 @@ class InFlight:
             steps, node.over = Steps(), {}
         self._reconcile(name, node, observation, kubelet, state, heard_at, now, steps)
         node.ghosts, node.doubtful = self._unknown(name, node, observation, state, now)
+        lists_pods = observation.pod_uids is not None
+        node.not_listed = (state.pod_uids & node.known) - observation.listed if lists_pods else frozenset()
         node.kubelet, node.steps = kubelet, steps
         node.question = _Question(
             kubelet=kubelet, state=state, ledger=node.ledger, now=now, ghosts=node.ghosts, doubtful=node.doubtful

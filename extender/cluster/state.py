@@ -305,7 +305,7 @@ class ClusterState:
 
     def starting(self, now: float) -> Collection[str]:
         """Nodes whose kubelets are stopped or have just started; see `restarts`."""
-        return self._restarts.names(now)
+        return self._restarts.names(now, self._in_flight.lacks_pods)
 
     def set_existing(self, names: Iterable[str]) -> None:
         """Every node that the API server has."""

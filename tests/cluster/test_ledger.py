@@ -237,6 +237,52 @@ def test_a_pod_on_its_way_that_a_started_kubelet_does_not_list_yet_stays_on_its_
     assert world.fates == []
 
 
+def test_a_running_pod_that_a_starting_kubelet_refuses_holds_nothing_though_the_report_still_shows_it() -> None:
+    """Kubelets up to 1.36 with full-pcpus-only refuse running pods after a restart if few cores are free."""
+    world, pod = World(), _pod()
+    world.cluster.set_watching(Watching.LIVE, 0)
+    held = world.admits(pod)
+    world.report(held, 0)
+    world.cluster.see_pod("n", pod, 0, started=True)
+
+    world.cluster.see_refusal("n", pod.uid, "SMTAlignmentError", 10)
+    assert world.states(10) == {EMPTY.state.key}
+
+    world.report(held, 11, left=frozenset({pod.uid}))
+    assert world.states(11) == {EMPTY.state.key}
+
+
+def test_the_refusal_of_a_pod_that_had_started_says_nothing_of_its_admission() -> None:
+    world, pod = World(), _pod()
+    world.report(EMPTY.state, 0)
+    world.cluster.see_pod("n", pod, 1, started=True)
+
+    world.cluster.see_refusal("n", pod.uid, "SMTAlignmentError", 2)
+
+    assert world.fates == [(pod.uid, Fate.LEFT)]
+
+
+def test_a_started_kubelet_counts_as_starting_until_its_reports_have_the_pods_of_its_first_list() -> None:
+    """At most for as long as a stopped one counts."""
+    world, runs, coming = World(), _pod("runs"), _pod("coming")
+    world.cluster.set_watching(Watching.LIVE, 0)
+    held = world.admits(runs)
+    world.cluster.see_pod("n", runs, 0, started=True)
+    world.report(held, 0, pod_uids=frozenset({runs.uid}), listed=frozenset({runs.uid}))
+    world.cluster.see_pod("n", coming, 90, started=False)
+    just_started = {"kubelet_listens": True, "kubelet_seconds": 1.0}
+
+    world.report(held, 101, pod_uids=frozenset({runs.uid}), **just_started)
+    assert [bool(world.cluster.starting(now)) for now in (102, 111, 149, 151)] == [True, True, True, False]
+
+    world.report(held, 101, pod_uids=frozenset({runs.uid}), listed=frozenset({runs.uid}), **just_started)
+    assert [bool(world.cluster.starting(now)) for now in (102, 111)] == [True, True]
+
+    both = frozenset({runs.uid, coming.uid})
+    world.report(world.admits(coming), 101, pod_uids=both, listed=both, **just_started)
+    assert [bool(world.cluster.starting(now)) for now in (102, 111)] == [True, False]
+
+
 def test_where_the_kubelet_chose_at_random_every_state_is_followed() -> None:
     """One device of either NUMA node: which one is anybody's guess."""
     node = sample(devices={GPU: [0, 1]}, topologyManagerPolicy="none")
