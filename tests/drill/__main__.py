@@ -5,6 +5,7 @@ import gc
 import logging
 import sys
 import time
+from collections import Counter
 from typing import Any
 
 import click
@@ -101,12 +102,17 @@ class _Lines:
             self._console.print(f"  {done} of {self._total} pods, {elapsed:.0f} s", highlight=False)
 
 
+def _by_reason(refused: Counter[str]) -> str:
+    return f"{refused.total()} {dict(refused) or ''}"
+
+
 def _table(plan: Plan, outcome: Outcome, seconds: float) -> Table:
     table = Table(title=f"{'with' if plan.gate else 'without'} the bind gate, seed {plan.seed}", show_header=False)
     rows = {
         "pods admitted by kubelets": str(outcome.admitted),
-        "refused after bind": f"{outcome.refused.total()} {dict(outcome.refused) or ''}",
+        "refused after bind": _by_reason(outcome.refused),
         "of them by a restart that nobody could know of at bind": str(outcome.unforeseen),
+        "running pods refused by restarted kubelets": _by_reason(outcome.refused_again),
         "nodes with leaked or double-counted room after settling": str(len(outcome.leaks)),
         "pods still in flight after settling": str(outcome.in_flight),
         "pods that fit nowhere and were taken back": str(outcome.given_up),

@@ -10,8 +10,9 @@ from extender.wire.reports import read_report
 from tests.drill import machines
 from tests.drill.api import Api
 from tests.drill.extender import SimExtender
-from tests.drill.node import Exporter, Kubelet, Tally
+from tests.drill.node import Exporter, Kubelet
 from tests.drill.scheduler import Scheduler
+from tests.drill.tally import Tally
 from tests.drill.timeline import Timeline
 from tests.drill.workload import make_pod
 
@@ -41,12 +42,14 @@ class Plan:
 class Outcome:
     """`refused`: by reason, after bind; `unforeseen` of them met a restart that nobody could know of.
 
+    `refused_again`: running pods that restarted kubelets refused, by reason.
     `leaks`: nodes whose room the extender has wrong once all is settled.
     """
 
     admitted: int
     refused: Counter[str]
     unforeseen: int
+    refused_again: Counter[str]
     refusals: list[str]
     given_up: int
     leaks: list[str]
@@ -183,6 +186,7 @@ class Drill:
             admitted=self.tally.admitted,
             refused=self.tally.refused,
             unforeseen=self.tally.unforeseen,
+            refused_again=self.tally.refused_again,
             refusals=self.tally.refusals,
             given_up=self.given_up,
             leaks=[wrong for kubelet in self.kubelets if (wrong := self._difference(kubelet))],

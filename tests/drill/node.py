@@ -3,7 +3,6 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
@@ -11,6 +10,7 @@ import orjson
 
 from tests.drill import machines
 from tests.drill.api import Api, Event, Watcher
+from tests.drill.tally import Restart, Tally
 from tests.drill.workload import requested
 from tests.oracle.kubelet import NaiveKubelet
 from tests.oracle.pods import Pod
@@ -26,49 +26,14 @@ class Extender(Protocol):
         """Status and body; None: no answer."""
 
 
-@dataclass
-class Tally:
-    """What kubelets did. `unforeseen`: those refused that met a restart which nobody could know of at their binding."""
-
-    admitted: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    unforeseen: int = 0
-    refusals: list[str] = field(default_factory=list)
-    believed: Callable[[str], str] = lambda _node_name: ""
-    """What the extender believes of a node at present, in words: told with each refusal."""
-
-
-@dataclass
-class Restart:
-    """The last restart of a kubelet, in virtual seconds; 0: not yet.
-
-    `told`: when the extender got the first report made after the stop. `stale`: ended pods that held room meanwhile.
-    """
-
-    stopped: float = 0.0
-    told: float = 0.0
-    started: float = 0.0
-    first_list: float = 0.0
-    stale: int = 0
-
-    def is_unforeseen(self, decided: float) -> bool:
-        """Whether a pod met this restart and nobody could know of it when its binding was decided."""
-        return self.first_list > decided and (self.told == 0.0 or decided < self.told)
-
-    def __str__(self) -> str:
-        if not self.stopped:
-            return "kubelet never stopped"
-        down = f"stopped {self.stopped:.2f} (extender told {self.told:.2f}), started {self.started:.2f}"
-        return f"kubelet {down}, first list {self.first_list:.2f} with {self.stale} stale"
-
-
 class Kubelet:
     """Admits, starts, ends pods; its status updates and its view of the API are late.
 
     While it is down, or the node boots, containers run on and nobody follows them. When it starts it serves
     podresources before it knows any pod: nothing is listed. A little later it has its first list: it counts no more
-    the pods that the API server has as finished, and admits those that are new to it in the order of their creation.
-    Until that is done its pod sources are not ready, and its managers release nothing that ended pods hold.
+    the pods that the API server has as finished, and admits all others in the order of their creation, those that run
+    on top of what the state files have of them. It can refuse a running pod so; that pod ends. Until the list is done
+    its pod sources are not ready, and its managers release nothing that ended pods hold.
     """
 
     def __init__(self, number: int, api: Api, tally: Tally, mean_life: float) -> None:
@@ -140,10 +105,15 @@ class Kubelet:
             if pod["status"]["phase"] in ("Succeeded", "Failed"):
                 self._torn_down(pod["metadata"]["uid"])
         self._take(events)
-        stale = self._holders() - self.naive.active.keys()
-        self.naive.active.update({uid: self._seen[uid] for uid in stale})
+        running = frozenset(self.naive.active)
+        stale = self._keep_stale(set())
         self.restart.first_list, self.restart.stale = self.timeline.now, len(stale)
-        self._take([("ADDED", pod) for pod in mine])
+        self._forget_what_is_only_in_memory()
+        for pod in mine:
+            if pod["metadata"]["uid"] in running:
+                self._admit_again(pod["metadata"]["uid"], pod)
+            self._take([("ADDED", pod)])
+            self._keep_stale(stale)
         for uid in stale:
             del self.naive.active[uid]
         self._sources_are_ready = True
@@ -152,6 +122,36 @@ class Kubelet:
         for action in postponed:
             action()
         self._changed()
+
+    def _keep_stale(self, stale: set[str]) -> set[str]:
+        """Keep what ended and refused pods hold from being collected, and add them to *stale*."""
+        found = self._holders() - self.naive.active.keys()
+        self.naive.active.update({uid: self._seen[uid] for uid in found})
+        stale |= found
+        return stale
+
+    def _forget_what_is_only_in_memory(self) -> None:
+        """What a kubelet process knows beside its state files."""
+        self.naive.cpus.reuse.clear()
+        self.naive.memory.reuse.clear()
+        self.naive.devices.reuse.clear()
+        self._requests.clear()
+
+    def _admit_again(self, uid: str, pod: Json) -> None:
+        """The first list has a pod that runs already. One whose deletion was asked for is not admitted again."""
+        if "deletionTimestamp" in pod["metadata"]:
+            self._requests[uid] = requested(pod)
+            return
+        verdict = self.naive.admit(pod)
+        if verdict["admit"]:
+            verdict = self._fits(uid, pod)
+        if not verdict["admit"]:
+            self.tally.refused_again[verdict["reason"]] += 1
+            self._reject(uid, verdict)
+
+    def _reject(self, uid: str, verdict: Json) -> None:
+        status = {"phase": "Failed", "reason": verdict["reason"], "message": f"Pod was rejected: {verdict['message']}"}
+        self._publish(uid, startTime="2026-01-01T00:00:00Z", **status)
 
     def _is_down(self, action: Callable[[], None]) -> bool:
         """Whether the kubelet cannot do it now; then it does when it is back."""
@@ -205,8 +205,7 @@ class Kubelet:
             self.tally.refused[reason] += 1
             self.tally.unforeseen += self.restart.is_unforeseen(self.api.decided_at.get(uid, 0.0))
             self.tally.refusals.append(self._story(uid, f"{reason}: {verdict['message']}"))
-            status = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {verdict['message']}"}
-            self._publish(uid, startTime="2026-01-01T00:00:00Z", **status)
+            self._reject(uid, verdict)
             return
         self.tally.admitted += 1
         self._changed()

@@ -7,8 +7,9 @@ from typing import Any
 
 from tests.drill.api import Api
 from tests.drill.extender import SimExtender
-from tests.drill.node import Exporter, Kubelet, Tally
+from tests.drill.node import Exporter, Kubelet
 from tests.drill.scheduler import Scheduler
+from tests.drill.tally import Tally
 from tests.drill.timeline import Timeline
 from tests.drill.workload import make_pod
 

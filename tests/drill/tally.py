@@ -1,0 +1,45 @@
+"""What kubelets of a drill did, and the story of a refusal in one line."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Tally:
+    """What kubelets did. `unforeseen`: those refused that met a restart which nobody could know of at their binding.
+
+    `refused_again`: running pods that their kubelet refused when it had started again.
+    """
+
+    admitted: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    unforeseen: int = 0
+    refused_again: Counter[str] = field(default_factory=Counter)
+    refusals: list[str] = field(default_factory=list)
+    believed: Callable[[str], str] = lambda _node_name: ""
+    """What the extender believes of a node at present, in words: told with each refusal."""
+
+
+@dataclass
+class Restart:
+    """The last restart of a kubelet, in virtual seconds; 0: not yet.
+
+    `told`: when the extender got the first report made after the stop. `stale`: ended pods that held room meanwhile.
+    """
+
+    stopped: float = 0.0
+    told: float = 0.0
+    started: float = 0.0
+    first_list: float = 0.0
+    stale: int = 0
+
+    def is_unforeseen(self, decided: float) -> bool:
+        """Whether a pod met this restart and nobody could know of it when its binding was decided."""
+        return self.first_list > decided and (self.told == 0.0 or decided < self.told)
+
+    def __str__(self) -> str:
+        if not self.stopped:
+            return "kubelet never stopped"
+        down = f"stopped {self.stopped:.2f} (extender told {self.told:.2f}), started {self.started:.2f}"
+        return f"kubelet {down}, first list {self.first_list:.2f} with {self.stale} stale"
