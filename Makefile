@@ -3,8 +3,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# `make images`: where to push, the tag of both images, and the program that builds (the first that is installed).
+REGISTRY ?=
+TAG    ?= 0.1.0
+ENGINE ?= $(firstword $(foreach name,docker podman buildah,$(if $(shell command -v $(name) 2>/dev/null),$(name))))
 
-.PHONY: help setup demo test browser check faults bench drill live format clean
+.PHONY: help setup demo test browser images check faults bench drill live format clean
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -45,6 +49,17 @@ drill: setup     ## 100,000 pods on 500 simulated nodes, all parts restarted, wi
 
 live: setup      ## scenes on real etcd, kube-apiserver and kube-scheduler, where they are (docs/live.md); LIVE='--scene mixed --seed 3'
 	$(BIN)/python -m tests.live $(LIVE)
+
+images:          ## build both container images and push them: make images REGISTRY=registry.example.org/team [TAG=0.1.0] [ENGINE=podman]
+	@[ -n "$(REGISTRY)" ] || { echo "name the registry to push to: make images REGISTRY=registry.example.org/team"; exit 1; }
+	@[ -n "$(ENGINE)" ] || { echo "make images needs docker, podman or buildah, and none of them is on PATH"; exit 1; }
+	@for image in extender node-exporter; do \
+	  name="$(REGISTRY)/numa-$$image:$(TAG)"; \
+	  "$(ENGINE)" build -f "manifests/images/$$image.Containerfile" \
+	    --build-arg "SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0)" -t "$$name" . && "$(ENGINE)" push "$$name" || exit 1; \
+	done; \
+	echo "pushed; in your overlay's images:"; for image in extender node-exporter; do \
+	  echo "  - {name: numa-$$image, newName: $(REGISTRY)/numa-$$image, newTag: \"$(TAG)\"}"; done
 
 format: setup    ## let ruff lay out and mend what it can
 	$(BIN)/ruff format .

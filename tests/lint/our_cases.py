@@ -50,6 +50,11 @@ OURS = {
         case(deployment({"args": ["serve", "--log-level=loud"]}), deployment({"args": ["serve", "--log-level=info"]})),
         case(daemonset(args=["run", "--push"]), daemonset(args=["run", "--root", "/host"])),
         case(daemonset(env=exporter_env(NUMA_PUSH_URL=GONE)), daemonset(args=["run", "--dry-run"])),
+        case(
+            daemonset(env=exporter_env(NUMA_PUSH_URL=GONE, NUMA_NRT="no")),
+            daemonset(env=exporter_env(NUMA_PUSH_URL=GONE, NUMA_NRT="true")),
+        ),
+        case(daemonset(env=exporter_env(NUMA_NRT="true")), daemonset(env=exporter_env(NUMA_NRT="false"))),
     ],
     "probe-unreachable": [
         case(probe(port=9600), probe()),

@@ -6,6 +6,7 @@
 import copy
 import hashlib
 import json
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -18,16 +19,18 @@ MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
 TARGETS: Final = (
     "overlays/second-scheduler",
     "overlays/control-plane",
+    "overlays/control-plane-ha",
     "overlays/standalone",
     "overlays/replicas",
     "crd",
 )
-STATIC_POD: Final = "overlays/control-plane/static-pod.yaml"
+STATIC_POD: Final = "overlays/control-plane/static-pod/pod.yaml"
+STATIC_PODS: Final = ("overlays/control-plane/static-pod", "overlays/control-plane-ha/static-pod")
 COMPONENTS: Final = tuple(sorted(path.parent.name for path in MANIFESTS.glob("components/*/kustomization.yaml")))
 INCLUDED: Final = frozenset({"api-access", "kubelet-ca"})
 """Components that every recipe has already."""
-COMPLETE: Final = frozenset({"crd", "overlays/replicas"})
-"""Targets that take no further components in tests: one has no pods, the other has most of them itself."""
+COMPLETE: Final = frozenset({"crd", "overlays/replicas", "overlays/control-plane-ha"})
+"""Targets that take no further components in tests: one has no pods, the others have some of them themselves."""
 _KNOWN: Final = frozenset({
     "apiVersion", "kind", "resources", "components", "patches", "images", "configMapGenerator",
 })  # fmt: skip
@@ -64,18 +67,22 @@ def everything() -> tuple[Json, ...]:
     for target in TARGETS:
         on_top = [c for c in COMPONENTS if c not in INCLUDED and target not in COMPLETE]
         found += rendered(target, *on_top)
-    return (*found, *documents(MANIFESTS / STATIC_POD))
+    return (*found, *(o for target in STATIC_PODS for o in rendered(target)))
+
+
+def pods_of(objects: Iterable[Json]) -> list[tuple[str, Json]]:
+    """Kind and pod spec of each workload."""
+    return [
+        (o["kind"], o["spec"] if o["kind"] == "Pod" else o["spec"]["template"]["spec"])
+        for o in objects
+        if o["kind"] in ("Deployment", "DaemonSet", "Pod")
+    ]
 
 
 def pod_specs() -> list[tuple[str, Json]]:
     """Every pod's spec, by kind and name."""
-    pods = [
-        (f"{target} {o['kind']}", o["spec"]["template"]["spec"])
-        for target in TARGETS
-        for o in rendered(target)
-        if o["kind"] in ("Deployment", "DaemonSet")
-    ]
-    return [*pods, ("static pod", documents(MANIFESTS / STATIC_POD)[0]["spec"])]
+    pods = [(f"{target} {kind}", pod) for target in TARGETS for kind, pod in pods_of(rendered(target))]
+    return [*pods, *(("static pod", rendered(target)[0]["spec"]) for target in STATIC_PODS)]
 
 
 def containers(pod: Json) -> list[Json]:
@@ -104,11 +111,29 @@ def _build(directory: Path, below: list[Json]) -> list[Json]:
 def _patch(directory: Path, patch: Json, objects: list[Json]) -> None:
     text = patch["patch"] if "patch" in patch else (directory / patch["path"]).read_text()
     operations, target = yaml.safe_load(text), patch["target"]
-    assert isinstance(operations, list), "JSON patches only"
     hits = [i for i, o in enumerate(objects) if (o["kind"], o["metadata"]["name"]) == (target["kind"], target["name"])]
     assert hits, f"no {target} to patch"
     for i in hits:
-        objects[i] = jsonpatch.apply_patch(objects[i], operations)
+        if isinstance(operations, list):
+            objects[i] = jsonpatch.apply_patch(objects[i], operations)
+        else:
+            _delete_entries(objects[i], operations)
+
+
+def _delete_entries(target: Json, patch: Json) -> None:
+    """The only strategic merge patch that we use: `$patch: delete` on entries of lists that are known by their name."""
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            _delete_entries(target[key], value)
+        elif isinstance(value, list):
+            for entry in value:
+                if entry.get("$patch") == "delete":
+                    target[key] = [o for o in target[key] if o["name"] != entry["name"]]
+                else:
+                    (same,) = [o for o in target[key] if o["name"] == entry["name"]]
+                    _delete_entries(same, entry)
+        else:
+            assert target[key] == value, "the renderer has to learn this first"
 
 
 def _retag(image: Json, objects: list[Json]) -> None:

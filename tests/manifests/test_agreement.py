@@ -8,22 +8,23 @@ from typing import Any, Final
 
 import promql_parser
 import pytest
-import yaml
 
 from extender.__main__ import main
 from extender.app import make_app, make_service
-from extender.cli.lint_knowledge import check_arguments, check_settings, make_context
+from extender.cli.lint_knowledge import check_arguments, check_settings
 from extender.metrics import Metrics
 from extender.settings import Settings
-from extender.verbs.lint import Severity, lint
-from extender.wire.lint_documents import read_documents
+from extender.verbs.lint import Severity
 from node_exporter.__main__ import main as exporter
 from node_exporter.agent import JITTER, Cadence
 from node_exporter.metrics import Metrics as ExporterMetrics
+from tests.manifests.linting import lint_objects
 from tests.manifests.rendering import (
     COMPONENTS,
     MANIFESTS,
     STATIC_POD,
+    STATIC_PODS,
+    TARGETS,
     containers,
     documents,
     named,
@@ -142,14 +143,22 @@ def test_verbs_of_the_schedulers_are_routes(path: Path) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_linter_has_no_error_for_our_own_recipes(overlay: str) -> None:
-    context = make_context(main, kube_minor=36, kubelet_version="v1.36.0")
-    texts = [yaml.safe_dump(o) for o in rendered(f"overlays/{overlay}", "prometheus")]
-    texts.append((MANIFESTS / "overlays" / overlay / "scheduler-config.yaml").read_text())
-    located = [d for i, text in enumerate(texts) for d in read_documents(text.encode(), f"{i}")]
-    findings = lint(located, context)
+    configuration = (MANIFESTS / "overlays" / overlay / "scheduler-config.yaml").read_text()
+    findings = lint_objects(rendered(f"overlays/{overlay}", "prometheus"), configuration)
     assert [f for f in findings if f.severity is Severity.ERROR] == []
     unsaid = {f.rule for f in findings} - {"ca-read-once", "binder-of-some-pods"}
     assert not unsaid, "argue it in the manifest, and name it here"
+
+
+@pytest.mark.parametrize("target", [*TARGETS, *STATIC_PODS])
+def test_the_linter_has_no_finding_for_what_our_recipes_make(target: str) -> None:
+    assert lint_objects(rendered(target)) == []
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_the_linter_has_no_finding_for_our_components(component: str) -> None:
+    if component != "kubelet-ca":
+        assert lint_objects(rendered("overlays/standalone", component)) == []
 
 
 def test_the_extender_is_warm_before_its_scheduler_starts() -> None:

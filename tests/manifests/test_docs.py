@@ -7,18 +7,21 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
 from extender.__main__ import main
 from extender.cli.lint_knowledge import check_arguments, check_settings
 from extender.settings import Settings
-from tests.manifests.rendering import COMPONENTS, MANIFESTS, containers, documents, named, rendered
+from tests.manifests.linting import lint_objects
+from tests.manifests.rendering import COMPONENTS, MANIFESTS, Json, containers, documents, named, pods_of, rendered
 
 ROOT: Final = MANIFESTS.parent
 INSTALL: Final = (ROOT / "docs/install.md").read_text()
 RUNBOOKS: Final = (ROOT / "docs/runbooks.md").read_text()
 LINT: Final = (ROOT / "docs/lint.md").read_text()
+RECIPES: Final = sorted(path.name for path in (MANIFESTS / "overlays").iterdir())
 COMMENTS: Final = [line for path in MANIFESTS.rglob("*") if path.is_file() for line in path.read_text().splitlines()]
 
 
@@ -69,7 +72,6 @@ def test_objects_that_commands_name_exist() -> None:
             named(objects, {"daemonset": "DaemonSet", "deployment": "Deployment"}[kind], name, namespace[1])
         for name, _image in re.findall(r"([\w-]+)=(numa-[\w-]+:)", text):
             assert name in containers
-        assert "apply -f" not in text
 
 
 @pytest.mark.parametrize("page", [INSTALL, LINT])
@@ -84,25 +86,94 @@ def test_our_own_commands_are_taken(page: str) -> None:
         assert check_arguments(main, "numa-extender", words) is None
 
 
-def test_every_recipe_can_be_installed_and_removed() -> None:
+def test_every_command_after_the_overlay_uses_it() -> None:
+    """An overlay of ours, applied as it is, has images that no registry holds."""
+    for words in _commands(INSTALL):
+        if words[0] == "kubectl" and "-k" in words:
+            assert words[words.index("-k") + 1] in ("numa", "manifests/crd")
+    for overlay in RECIPES:
+        assert f"`manifests/overlays/{overlay}`" in INSTALL
     commands = [" ".join(words) for words in _commands(INSTALL)]
-    for overlay in sorted(path.name for path in (MANIFESTS / "overlays").iterdir()):
-        assert f"kubectl apply -k manifests/overlays/{overlay}" in commands
-        assert f"kubectl delete -k manifests/overlays/{overlay}" in commands
+    assert "kubectl apply -k numa" in commands
+    assert "kubectl delete -k numa" in commands
 
 
-def test_the_overlay_of_ones_own_builds(tmp_path: Path) -> None:
+def test_no_command_of_a_first_install_fails_because_nothing_is_there_yet() -> None:
+    first = INSTALL[: INSTALL.index("## Upgrade")]
+    assert "kubectl diff" not in first
+    for section in re.split(r"^### ", first[first.index("## Install") :], flags=re.MULTILINE):
+        commands = [" ".join(words) for words in _commands(section)]
+        makes = [i for i, text in enumerate(commands) if "apply -k numa" in text]
+        needs = [i for i, text in enumerate(commands) if text.startswith("kubectl -n")]
+        assert not makes or not needs or makes[0] < needs[0], "the namespaces come with the overlay"
+
+
+def _overlay_blocks() -> list[Json]:
+    blocks = [yaml.safe_load(b) for b in re.findall(r"```yaml\n(.*?)```", INSTALL, re.DOTALL)]
+    return [b for b in blocks if any(isinstance(b.get(key), list) for key in ("resources", "components"))]
+
+
+def _own(tmp_path: Path, recipe: str) -> Path:
+    """The directory above `numa`, as the page says to make it for a recipe."""
+    main, _, static = _overlay_blocks()
     shutil.copytree(MANIFESTS, tmp_path / "manifests")
-    (tmp_path / "numa").mkdir()
-    (text,) = [b for b in re.findall(r"```yaml\n(.*?)```", INSTALL, re.DOTALL) if "Kustomization" in b]
-    own = yaml.safe_load(text)
-    (tmp_path / "numa/kustomization.yaml").write_text(text)
-    objects = rendered(str(tmp_path / "numa"))
-    pod = named(objects, "Deployment", "numa-extender")["spec"]["template"]["spec"]
-    assert all(container["image"].startswith("images.example.org/") for container in containers(pod))
-    audiences = next(e["value"] for e in pod["initContainers"][0]["env"] if e["name"].endswith("READ_AUDIENCES"))
-    assert not check_settings({"NUMA_EXTENDER_READ_AUDIENCES": audiences})
-    assert own["images"]
+    (tmp_path / "numa/static-pod").mkdir(parents=True)
+    main["resources"] = [f"../manifests/overlays/{recipe}"]
+    if recipe != "second-scheduler":
+        main["images"] = [image for image in main["images"] if image["name"] != "registry.k8s.io/kube-scheduler"]
+    (tmp_path / "numa/kustomization.yaml").write_text(yaml.safe_dump(main))
+    static["resources"] = [name.replace("control-plane/", f"{recipe}/") for name in static["resources"]]
+    (tmp_path / "numa/static-pod/kustomization.yaml").write_text(yaml.safe_dump(static))
+    return tmp_path
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_overlay_of_ones_own_builds_for_every_recipe_without_a_finding(recipe: str, tmp_path: Path) -> None:
+    own = _own(tmp_path, recipe)
+    objects = rendered(str(own / "numa"))
+    if recipe.startswith("control-plane"):
+        objects += rendered(str(own / "numa/static-pod"))
+    for _, pod in pods_of(objects):
+        for container in containers(pod):
+            assert container["image"].startswith(("registry.example.org/team/numa-", "registry.k8s.io/kube-scheduler:"))
+            names = {e["name"] for e in container["env"]} if "env" in container else set()
+            assert "KUBELET_CA_FILE" not in names, "components/kubelet-pin replaces components/kubelet-ca"
+    assert "KUBELET_PIN_FILE" in str(objects)
+    assert lint_objects(objects) == []
+
+
+def test_both_proofs_of_the_kubelet_together_are_named_plainly() -> None:
+    (finding,) = lint_objects(rendered("overlays/standalone", "kubelet-pin", "kubelet-ca"))
+    assert finding.rule == "kubelet-unproven"
+    assert "components/kubelet-ca" in finding.why
+    assert "components/kubelet-pin" in finding.why
+
+
+def test_the_audience_for_prometheus_is_a_setting() -> None:
+    _, prometheus, _ = _overlay_blocks()
+    (patch,) = prometheus["patches"]
+    value = yaml.safe_load(patch["patch"])[0]["value"]
+    assert not check_settings({value["name"]: value["value"]})
+
+
+def test_the_token_for_people_is_made_for_an_account_that_exists_and_for_our_audience() -> None:
+    objects = rendered("overlays/standalone", "people")
+    (words,) = [words for words in _commands(INSTALL) if words[:5:4] == ["kubectl", "token"]]
+    named(objects, "ServiceAccount", words[5], words[2])
+    assert f"--audience={Settings.model_fields['token_audience'].default}" in words
+    binding = named(objects, "ClusterRoleBinding", "numa-readers")
+    assert binding["subjects"][0]["name"] == words[5]
+
+
+def test_the_gateway_leads_to_the_service_and_its_certificate() -> None:
+    route, policy, network = documents(ROOT / "docs/examples/gateway.yaml")
+    service = named(rendered("overlays/standalone"), "Service", "numa-extender")
+    (backend,) = route["spec"]["rules"][0]["backendRefs"]
+    assert (backend["name"], backend["port"]) == ("numa-extender", service["spec"]["ports"][0]["port"])
+    assert policy["spec"]["targetRefs"][0]["name"] == service["metadata"]["name"]
+    assert policy["spec"]["validation"]["hostname"] == "numa-extender.numa-extender.svc"
+    kubernetes_validate.validate(network, "1.36", strict=True)
+    assert network["spec"]["podSelector"]["matchLabels"].items() <= service["spec"]["selector"].items()
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
@@ -124,7 +195,7 @@ def test_secrets_and_config_maps_that_pods_want_are_made() -> None:
         for name in words
         if name.startswith("numa-extender-")
     }
-    for overlay in sorted(path.name for path in (MANIFESTS / "overlays").iterdir()):
+    for overlay in RECIPES:
         objects = rendered(f"overlays/{overlay}")
         generated = {o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"}
         for o in objects:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.manifests.rendering import COMPONENTS, INCLUDED, MANIFESTS, TARGETS, rendered
+from tests.manifests.rendering import COMPONENTS, INCLUDED, MANIFESTS, STATIC_PODS, TARGETS, rendered
 
 KUSTOMIZE = next(
     (words for words in (("kustomize", "build"), ("kubectl", "kustomize")) if shutil.which(words[0])), None
@@ -28,7 +28,7 @@ def _sorted(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @needs_kustomize
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [*TARGETS, *STATIC_PODS])
 def test_targets(target: str) -> None:
     assert _kustomized(MANIFESTS / target) == _sorted(rendered(target))
 

@@ -72,7 +72,7 @@ def test_secrets_of_pods_and_keys_of_the_kubelet_are_hidden_from_the_exporter(co
 
 
 def test_namespaces_enforce_what_their_pods_need() -> None:
-    for target in TARGETS[:3]:
+    for target in TARGETS[:4]:
         objects = rendered(target)
         assert _levels(objects, EXPORTER)["enforce"] == "privileged"
         expected = "privileged" if "control-plane" in target else "restricted"
@@ -108,6 +108,7 @@ SUBJECTS: Final = {
     ("ServiceAccount", EXTENDER),
     ("ServiceAccount", EXPORTER),
     ("ServiceAccount", "numa-extender-metrics"),
+    ("ServiceAccount", "numa-reader"),
     ("User", EXTENDER),
 }
 
@@ -188,6 +189,7 @@ def test_tokens_are_mounted_only_where_they_are_used() -> None:
         "overlays/second-scheduler Deployment": True,
         "overlays/second-scheduler DaemonSet": True,
         "overlays/control-plane DaemonSet": True,
+        "overlays/control-plane-ha DaemonSet": True,
         "overlays/standalone Deployment": True,
         "overlays/replicas Deployment": True,
         "overlays/replicas DaemonSet": True,
@@ -196,7 +198,7 @@ def test_tokens_are_mounted_only_where_they_are_used() -> None:
     }
 
 
-@pytest.mark.parametrize("target", TARGETS[:3])
+@pytest.mark.parametrize("target", TARGETS[:4])
 def test_every_namespace_denies_what_is_not_named(target: str) -> None:
     objects = rendered(target)
     namespaces = {o["metadata"].get("namespace") for o in objects if o["kind"] in ("Deployment", "DaemonSet")}

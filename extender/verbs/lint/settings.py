@@ -6,10 +6,10 @@ from typing import Final
 from extender.verbs.lint.context import Context
 from extender.verbs.lint.fields import meant
 from extender.verbs.lint.finding import Finding, found
+from extender.verbs.lint.values import is_true
 from extender.wire.lint_documents import Located
 
 PREFIX: Final = "NUMA_EXTENDER_"
-_TRUE: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 SCHEDULER_KEEPS_IDLE_SECONDS: Final = 90
 
 
@@ -26,7 +26,7 @@ def lint_settings(variables: Mapping[str, Located], context: Context) -> Iterato
                 f"write {near}" if near else "remove it; extender/settings.py has them all",
             )
     insecure = ours.get(f"{PREFIX}INSECURE")
-    if insecure is not None and str(insecure.value).lower() in _TRUE:
+    if insecure is not None and is_true(insecure.value):
         yield found(
             "insecure",
             insecure,

@@ -10,6 +10,7 @@ from extender.wire.lint_documents import Located
 
 _DURATION: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h)")
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_TRUE: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 
 def go_seconds(value: object) -> float | None:
@@ -33,6 +34,11 @@ def _part_seconds(part: str) -> float:
 def is_number(text: str) -> bool:
     """Whether a text is a plain number such as 30 or 0.5."""
     return text.replace(".", "", 1).isdecimal()
+
+
+def is_true(value: object) -> bool:
+    """Whether our programs read a variable with this value as true."""
+    return str(value).lower() in _TRUE
 
 
 def split_url(text: str) -> SplitResult | None:

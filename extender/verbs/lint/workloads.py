@@ -7,7 +7,7 @@ from typing import Final
 from extender.verbs.lint.context import Context
 from extender.verbs.lint.finding import Finding, found
 from extender.verbs.lint.settings import lint_settings
-from extender.verbs.lint.values import environment, is_loopback, is_number, split_url, texts
+from extender.verbs.lint.values import environment, is_loopback, is_number, is_true, split_url, texts
 from extender.wire.lint_documents import Located
 
 WORKLOADS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "Pod"})
@@ -82,8 +82,8 @@ def lint_workload(workload: Located, context: Context) -> Iterator[Finding]:
 def _arguments(part: Part, context: Context) -> Iterator[Finding]:
     complaint = context.check_arguments(part.program, part.arguments)
     is_run = part.program == "numa-node-exporter" and part.arguments[:1] == ("run",)
-    if is_run and not part.option("--push", "NUMA_PUSH_URL") and "--dry-run" not in part.arguments:
-        complaint = complaint or "no --push or NUMA_PUSH_URL says where to report to"
+    if is_run and "--dry-run" not in part.arguments:
+        complaint = complaint or _destination_fault(part)
     if complaint is not None:
         yield found(
             "arguments-invalid",
@@ -91,6 +91,18 @@ def _arguments(part: Part, context: Context) -> Iterator[Finding]:
             f"{part.program} {' '.join(part.arguments)}: {complaint}",
             f"see {part.program} --help",
         )
+
+
+def _destination_fault(part: Part) -> str | None:
+    """An exporter sends its reports to exactly one place: an extender, or the API server."""
+    nrt = part.variables.get("NUMA_NRT")
+    writes_objects = "--nrt" in part.arguments or (nrt is not None and is_true(nrt.value))
+    pushes = bool(part.option("--push", "NUMA_PUSH_URL"))
+    if pushes and writes_objects:
+        return "both NUMA_PUSH_URL (--push) and NUMA_NRT (--nrt) are set; set one of them"
+    if not pushes and not writes_objects:
+        return "neither NUMA_PUSH_URL (--push) nor NUMA_NRT (--nrt) says where to report to"
+    return None
 
 
 def _extender(part: Part, context: Context) -> Iterator[Finding]:
@@ -230,12 +242,22 @@ def _kubelet_proof(part: Part) -> Iterator[Finding]:
         part.option("--kubelet-ca-file", "KUBELET_CA_FILE"),
         part.option("--kubelet-pin-file", "KUBELET_PIN_FILE"),
     ]
-    if part.option("--kubelet-url", "KUBELET_URL") and sum(map(bool, proofs)) != 1:
+    if not part.option("--kubelet-url", "KUBELET_URL"):
+        return
+    if all(proofs):
+        yield found(
+            "kubelet-unproven",
+            part.variables.get("KUBELET_PIN_FILE", part.container),
+            "both KUBELET_CA_FILE (components/kubelet-ca) and KUBELET_PIN_FILE (components/kubelet-pin) are set: the "
+            "exporter does not start",
+            "keep one. components/kubelet-pin removes KUBELET_CA_FILE where it is applied after components/kubelet-ca",
+        )
+    elif not any(proofs):
         yield found(
             "kubelet-unproven",
             part.variables.get("KUBELET_URL", part.container),
-            f"{'both' if all(proofs) else 'neither'} of KUBELET_CA_FILE and KUBELET_PIN_FILE set: it does not start",
-            "set one: manifests/components/kubelet-ca or kubelet-pin",
+            "neither KUBELET_CA_FILE nor KUBELET_PIN_FILE is set: the exporter does not start",
+            "add manifests/components/kubelet-ca or manifests/components/kubelet-pin",
         )
 
 
