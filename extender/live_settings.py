@@ -23,7 +23,9 @@ class LiveSettings(BaseSettings):
         "`degraded_nodes`.",
     )
     filter_seconds: float = Field(
-        default=1.5, gt=0, description="Time for one filter call, below the scheduler's `httpTimeout` for us (2 s)."
+        default=1.5,
+        gt=0,
+        description="Time for one filter call, below the scheduler's `httpTimeout` for us (7 s in our recipes).",
     )
     late_nodes: Literal["error", "pass"] = Field(
         default="error",

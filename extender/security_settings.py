@@ -26,7 +26,7 @@ class SecuritySettings(BaseSettings):
     tls_cert_file: Path | None = Field(
         default=None, description="Our certificate and its chain, PEM. With it, `tls_host:tls_port` speaks TLS."
     )
-    tls_key_file: Path | None = Field(default=None, description="Its key, PEM, not encrypted.")
+    tls_key_file: Path | None = Field(default=None, description="The key of our certificate, PEM, not encrypted.")
     tls_client_ca_file: Path | None = Field(
         default=None,
         description="Who signs certificates of schedulers, PEM. None: no client is asked for a certificate.",
@@ -87,7 +87,7 @@ class SecuritySettings(BaseSettings):
         description="Seconds for a request's head, from its first byte, and for a TLS handshake, from `accept`. "
         "Clients take milliseconds; ten seconds leave time for lost packets.",
     )
-    body_seconds: float = Field(default=30.0, gt=0, description="Time for its body.")
+    body_seconds: float = Field(default=30.0, gt=0, description="Time for a request's body.")
     answer_seconds: float = Field(
         default=120.0, gt=0, description="Time for making an answer and for the client to read it."
     )
@@ -101,7 +101,7 @@ class SecuritySettings(BaseSettings):
     tracing: Literal["off", "otlp"] = Field(
         default="off",
         description="`otlp`: a span of each request, sent where `OTEL_EXPORTER_OTLP_ENDPOINT` says. Needs the extra "
-        "`tracing`.",
+        "`tracing`, which the container image has.",
     )
 
     @model_validator(mode="after")

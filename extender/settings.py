@@ -36,7 +36,9 @@ class Settings(SecuritySettings, LiveSettings, DutySettings, QuestionSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore")
 
     port: int = Field(default=9600, ge=0, le=65535, description="TCP port; 0 takes a free one.")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Lines below this level are left out."
+    )
 
     strategy: str = Field(
         default="least-numa", description="How admitting nodes are ranked by prioritize; see docs/strategies.md."
@@ -86,7 +88,7 @@ class Settings(SecuritySettings, LiveSettings, DutySettings, QuestionSettings):
         default=1.0,
         gt=0,
         description="Time for choosing victims, over all candidates of a request; then what is not decided is dropped. "
-        "Below the `httpTimeout` of the scheduler (5 s unless set, 2 s in our recipes).",
+        "Below the `httpTimeout` of the scheduler (5 s unless set, 7 s in our recipes).",
     )
     failed_nodes_resolvable: bool = Field(
         default=False,

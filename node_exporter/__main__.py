@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 import orjson
 
+from node_exporter.logs import set_up_logging
 from node_exporter.node import Node, NodeSettings
 from node_exporter.sequence import next_sequence
 
@@ -143,7 +144,10 @@ def report(
     "--listen", default="127.0.0.1:9473", show_default=True, envvar="NUMA_LISTEN", callback=_listening,
     help='HOST:PORT of /metrics, /livez and /readyz; "" for none, also in the environment.',
 )  # fmt: skip
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Seconds for a reply.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), default=5.0, show_default=True, envvar="NUMA_TIMEOUT",
+    help="Seconds for a reply.",
+)  # fmt: skip
 @click.option("--token-file", type=FILE, envvar="NUMA_TOKEN_FILE", help="Bearer token for the extender.")
 @click.option("--ca-file", type=FILE, envvar="NUMA_CA_FILE", help="CA of the extender's certificate.")
 @click.option("--cert-file", type=FILE, envvar="NUMA_CERT_FILE", help="Client certificate for the extender.")
@@ -161,7 +165,14 @@ def report(
     "--kubelet-pin-file", type=FILE, envvar="KUBELET_PIN_FILE",
     help="The kubelet's own certificate, where no CA signed it (such as /var/lib/kubelet/pki/kubelet.crt).",
 )  # fmt: skip
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True,
+    envvar="NUMA_LOG_LEVEL", help="Lines below this level are left out.",
+)  # fmt: skip
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, envvar="NUMA_LOG_FORMAT",
+    help="key=value for people, or one JSON object a line for collectors, with the keys of the extender's.",
+)  # fmt: skip
 def run(
     *,
     root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
@@ -171,7 +182,7 @@ def run(
     interval: float, once: bool, dry_run: bool, listen: str, timeout: float,
     token_file: Path | None, ca_file: Path | None, cert_file: Path | None, key_file: Path | None,
     kubelet_url: str | None, kubelet_token_file: Path, kubelet_ca_file: Path | None, kubelet_pin_file: Path | None,
-    log_level: str,
+    log_level: str, log_format: Literal["text", "json"],
 ) -> None:  # fmt: skip
     """Report to an extender, or to the API server, at an interval and on change, until SIGTERM.
 
@@ -183,7 +194,7 @@ def run(
 
     if not dry_run and bool(push) == nrt:
         raise click.UsageError("Say where to report to: either --push URL or --nrt; or --dry-run.")
-    service.configure_logging(log_level)
+    set_up_logging(log_level, log_format)
     for name, near in unknown_variables(os.environ):
         LOG.warning("no such option: %s has no effect%s", name, f"; did you mean {near}?" if near else "")
     target: service.Target | ApiServer | None = None

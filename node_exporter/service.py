@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,8 +101,7 @@ def _work(settings: ServiceSettings, node: Node, agent: Agent, sink: Sink, fault
         )
         for watcher in watchers:
             watcher.start()
-        name, root, interval = settings.node.node_name, settings.node.root, settings.cadence.interval
-        LOG.info("started node=%s root=%s interval=%ss", name, root, interval)
+        LOG.info("%s", start_line(settings))
         agent.run()
         for watcher in watchers:
             watcher.stop()
@@ -111,14 +111,19 @@ def _work(settings: ServiceSettings, node: Node, agent: Agent, sink: Sink, fault
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def configure_logging(level: str) -> None:
-    """Lines of key=value on standard error. A log that cannot be written (full disk) ends nothing."""
-    logging.raiseExceptions = False
-    logging.basicConfig(
-        stream=sys.stderr, level=level.upper(), format="%(asctime)s %(levelname)s %(message)s", force=True
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)
+def start_line(settings: ServiceSettings) -> str:
+    """Version, mode and node: the first line of a running exporter. `mode`: push, nrt or dry-run."""
+    target = settings.target
+    mode = "dry-run" if target is None else "push" if isinstance(target, Target) else "nrt"
+    values = {
+        "version": version("numa-extender"),
+        "mode": mode,
+        "node": settings.node.node_name,
+        "to": target.url if target else "-",
+        "root": settings.node.root,
+        "interval": f"{settings.cadence.interval:g}s",
+    }
+    return " ".join(("started", *(f"{key}={value}" for key, value in values.items())))
 
 
 def _sink(settings: ServiceSettings) -> Sink:

@@ -23,6 +23,12 @@ Params = Mapping[str, str | int | list[str]]
 TIMEOUT_SECONDS: Final = 300.0
 NDJSON: Final = "application/x-ndjson"
 _FOREVER: Final = 10.0 * 365 * 86_400
+_SERVER_NAME: Final = "numa_extender.server_name"
+"""In the context of a command: the name that the server's certificate must have."""
+_HOW_TO_PROVE: Final = (
+    "Show, with --token-file, a token made for this extender, of an account with the ClusterRole numa-extender-reader: "
+    "kubectl -n numa-extender create token numa-reader --audience=numa-extender > token"
+)
 
 
 class Asker(Protocol):
@@ -38,8 +44,15 @@ class Asker(Protocol):
         """The JSON lines of a reply, as they come."""
 
 
+def _remember_server_name(context: click.Context, _parameter: click.Parameter, name: str | None) -> None:
+    context.meta[_SERVER_NAME] = name
+
+
 def asking_options(command: F) -> F:
-    """The options that say whom to ask: `server`, `token_file`, `ca_file`, `reports`."""
+    """The options that say whom to ask: `server`, `token_file`, `ca_file`, `reports`.
+
+    `--server-name` is no argument of the command; `asking` finds it in the command's context.
+    """
     for option in reversed(
         (
             click.option(
@@ -66,6 +79,16 @@ def asking_options(command: F) -> F:
                 help="CA certificates that the server's must be signed by.",
             ),
             click.option(
+                "--server-name",
+                envvar="NUMA_EXTENDER_SERVER_NAME",
+                show_envvar=True,
+                metavar="NAME",
+                expose_value=False,
+                callback=_remember_server_name,
+                help="The name in the server's certificate, where it is not the host of the URL: behind a port-forward "
+                "numa-extender.numa-extender.svc.",
+            ),
+            click.option(
                 "--report",
                 "reports",
                 multiple=True,
@@ -89,7 +112,16 @@ def asking(*, server: str, token_file: Path | None, ca_file: Path | None, report
         verify = ssl.create_default_context(cafile=str(ca_file)) if ca_file is not None else True
     except OSError as error:
         raise click.ClickException(f"{ca_file}: {error.strerror or error}") from None
-    with httpx.Client(base_url=server, headers=headers, timeout=TIMEOUT_SECONDS, verify=verify) as client:
+    context = click.get_current_context(silent=True)
+    name = context.meta.get(_SERVER_NAME) if context is not None else None
+
+    def expect_name(request: httpx.Request) -> None:
+        request.extensions = {**request.extensions, "sni_hostname": name}
+
+    hooks = {"request": [expect_name]} if name else {}
+    with httpx.Client(
+        base_url=server, headers=headers, timeout=TIMEOUT_SECONDS, verify=verify, event_hooks=hooks
+    ) as client:
         yield _Remote(client)
 
 
@@ -213,6 +245,8 @@ def _check(reply: httpx.Response) -> None:
         detail = f"{reply.status_code} {reply.reason_phrase}"
     if (wait := reply.headers.get("retry-after")) is not None:
         detail = f"{detail}; try again in {wait} s"
+    if reply.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        detail = f"{detail}\n{_HOW_TO_PROVE}"
     raise click.ClickException(str(detail))
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from importlib.metadata import version
 from typing import Any, Final
 
 import click
@@ -48,7 +49,26 @@ def serve(**flags: str | int | None) -> None:
         raise click.ClickException(f"certificates: {error}") from None
     except TracingError as error:
         raise click.ClickException(str(error)) from None
+    LOG.info("%s", start_line(settings))
     server.run()
+
+
+def start_line(settings: Settings) -> str:
+    """Version, mode and strategy: one line of a starting extender.
+
+    `mode`: `reports` without an API server, `api-server` with one, `lease` where several extenders elect a leader.
+    """
+    mode = "lease" if settings.lease == "on" else "api-server" if settings.watches else "reports"
+    values = {
+        "version": version("numa-extender"),
+        "mode": mode,
+        "strategy": settings.strategy,
+        "topologies": settings.topologies,
+        "http": f"{settings.host}:{settings.port}",
+        "https": f"{settings.tls_host}:{settings.tls_port}" if settings.tls_cert_file else "off",
+        "unknown_nodes": settings.unknown_nodes.value,
+    }
+    return " ".join(("starting", *(f"{key}={value}" for key, value in values.items())))
 
 
 def _variable(location: tuple[int | str, ...]) -> tuple[str, ...]:

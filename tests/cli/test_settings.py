@@ -1,11 +1,14 @@
 """Environment variables of the extender: names, empty values, contradictions."""
 
+import re
 from pathlib import Path
 
+import orjson
 import pytest
 
+from extender.cli.serve import start_line
 from extender.settings import Settings, unknown_variables
-from tests.faults.parts import Extender, until
+from tests.faults.parts import Extender, Process, until
 
 
 @pytest.mark.parametrize(
@@ -49,3 +52,23 @@ def test_a_running_extender_says_so_once_and_works(tmp_path: Path) -> None:
     assert lines[0].endswith(
         "no such setting: NUMA_EXTENDER_STRATEGI has no effect; did you mean NUMA_EXTENDER_STRATEGY?"
     )
+
+
+def test_one_line_at_the_start_names_version_mode_and_strategy(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    settings = {"PORT": "0", "STRATEGY": "balanced", "LOG_FORMAT": "json"}
+    environment = {f"NUMA_EXTENDER_{name}": value for name, value in settings.items()}
+    with Process(("-m", "extender", "serve"), environment, log):
+        until(lambda: '"starting ' in log.read_text())
+    (line,) = [orjson.loads(text) for text in log.read_text().splitlines() if '"starting ' in text]
+
+    assert line["level"] == "info"
+    assert re.match(r"starting version=\d\S* mode=reports strategy=balanced ", line["message"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "mode"),
+    [({}, "reports"), ({"kubernetes": "on"}, "api-server"), ({"kubernetes": "on", "lease": "on"}, "lease")],
+)
+def test_the_mode_says_whom_the_extender_works_with(settings: dict[str, str], mode: str) -> None:
+    assert f" mode={mode} " in start_line(Settings.model_validate(settings))

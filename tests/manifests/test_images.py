@@ -70,10 +70,16 @@ def test_versions_are_pinned() -> None:
     pinned = {
         line.partition("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()
     }
-    wanted = {re.split(r"[\[<>=~; ]", d)[0].lower().replace("_", "-") for d in PROJECT["dependencies"]}
+    needed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["tracing"]]
+    wanted = {re.split(r"[\[<>=~; ]", d)[0].lower().replace("_", "-") for d in needed}
     assert wanted <= pinned
     for text in TEXTS.values():
         assert "PIP_CONSTRAINT=/src/constraints.txt" in text
+
+
+def test_the_extender_s_image_can_trace() -> None:
+    (installed,) = re.findall(r"install --no-compile \\\n +(.*) \\\n", TEXTS["numa-extender"])
+    assert installed.startswith('"numa-extender[tracing] @ file://')
 
 
 def test_the_exporter_s_image_has_what_the_exporter_imports() -> None:

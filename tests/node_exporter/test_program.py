@@ -205,3 +205,22 @@ def _get(port: str, path: str) -> tuple[int, Any]:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+def test_the_log_can_be_json_and_begins_with_version_mode_and_node(root: Path, extender: FakeExtender) -> None:
+    command = [*PROGRAM, "run", "--root", str(root), "--node-name", "n1", "--push", extender.url]
+    environment = {**os.environ, "NUMA_LISTEN": "", "NUMA_LOG_FORMAT": "json", "NUMA_INTERVALL": "3"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr
+        lines = []
+        for text in process.stderr:
+            lines.append(json.loads(text))
+            if lines[-1]["message"].startswith("started "):
+                process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+
+    assert all(line.keys() >= {"time", "level", "logger", "message"} for line in lines)
+    warning = next(line for line in lines if line["level"] == "warning")
+    assert "did you mean NUMA_INTERVAL?" in warning["message"]
+    started = next(line for line in lines if line["message"].startswith("started "))
+    assert re.search(rf"version=\d\S* mode=push node=n1 to={re.escape(extender.url)} ", started["message"])

@@ -23,7 +23,7 @@ def lint_settings(variables: Mapping[str, Located], context: Context) -> Iterato
                 "setting-unknown",
                 value,
                 f"{name} is no setting, and nothing complains about it",
-                f"write {near}" if near else "remove it; extender/settings.py has them all",
+                f"write {near}" if near else "remove it; docs/settings.md lists them all",
             )
     insecure = ours.get(f"{PREFIX}INSECURE")
     if insecure is not None and is_true(insecure.value):

@@ -26,7 +26,7 @@ export async function call(path, options = {}) {
     const document = await response.json().catch(() => null);
     if (response.ok && document !== null) return document;
     const detail = document?.detail ?? `The service answered ${response.status}.`;
-    if (response.status === 401) askForToken(detail);
+    if (response.status === 401 || response.status === 403) askForToken(detail);
     throw new ApiError(detail, response.status, document?.field ?? null);
   }
 }

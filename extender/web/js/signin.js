@@ -16,6 +16,10 @@ export function askForToken(reason) {
   if (!dialog.open) dialog.showModal();
 }
 
+byId("signin-later").addEventListener("click", () => {
+  /** @type {HTMLDialogElement} */ (byId("signin")).close();
+});
+
 const form = /** @type {HTMLFormElement} */ (byId("signin-form"));
 form.addEventListener("submit", (event) => {
   event.preventDefault();

@@ -1,0 +1,153 @@
+"""`docs/settings.md`: every variable of both programs, from the code that reads them.
+
+`python -m extender.cli.settings_page > docs/settings.md`; a test compares the page with the code.
+"""
+
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+import click
+import orjson
+
+from extender.cli.asking import asking_options
+from extender.settings import PREFIX, Settings
+from node_exporter.__main__ import report, run
+
+Row = tuple[str, str, str, str]
+"""Variable, unit, default, why."""
+_UNITS: Final = (
+    ("_seconds", "seconds"),
+    ("_bytes", "bytes"),
+    ("_rate", "requests per second"),
+    ("_port", "TCP port"),
+    ("port", "TCP port"),
+    ("interval", "seconds"),
+    ("timeout", "seconds"),
+    ("nrt_refresh", "seconds"),
+    ("_url", "URL"),
+    ("api_url", "URL"),
+    ("push", "URL"),
+    ("server", "URL"),
+)
+"""By the end of a name."""
+_HEAD: Final = """# Settings
+
+Written by `python -m extender.cli.settings_page`; a test compares it with the code. An empty variable counts as not
+set. A variable that looks like one of these and is none is named in a warning at the start.
+"""
+_EXTENDER: Final = f"""
+## The extender
+
+`numa-extender serve` reads the variables `{PREFIX}…`. Flags (`--host`, `--port`, `--log-level`) win. With
+`{PREFIX}TRACING=otlp`, OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, …)
+say where spans go; the container image has the libraries.
+"""
+_EXPORTER: Final = """
+## The node exporter
+
+`numa-node-exporter run` reads these; each has a flag, which wins. Flags without a variable: `--once`, `--dry-run`.
+"""
+_ASKING: Final = """
+## Commands that ask an extender
+
+`numa-extender nodes`, `map`, `what-if`, `capacity`, `plan`, `explain`; each has a flag, which wins.
+"""
+_TABLE: Final = "\n| variable | unit | default | why |\n|---|---|---|---|\n"
+
+
+def extender_rows() -> Iterator[Row]:
+    """The settings of `numa-extender serve`, as they are declared: neighbours belong together."""
+    for name, field in Settings.model_fields.items():
+        unit = _unit(name, field.annotation)
+        yield f"{PREFIX}{name.upper()}", unit, _default(field.default), field.description or ""
+
+
+def exporter_rows() -> Iterator[Row]:
+    """The options of `numa-node-exporter` that have a variable, by name."""
+    yield from _options([*report.params, *run.params])
+
+
+def asking_rows() -> Iterator[Row]:
+    """The options of the commands that ask an extender, by name."""
+
+    @click.command()
+    @asking_options
+    def command() -> None:
+        """Only its options count."""
+
+    yield from _options(command.params)
+
+
+def page() -> str:
+    """The page."""
+    parts = ((_EXTENDER, extender_rows()), (_EXPORTER, exporter_rows()), (_ASKING, asking_rows()))
+    return _HEAD + "".join(text + _TABLE + _lines(rows) for text, rows in parts)
+
+
+def _lines(rows: Iterable[Row]) -> str:
+    cells = (" | ".join(cell.replace("|", "\\|") for cell in (f"`{row[0]}`", *row[1:])) for row in rows)
+    return "".join(f"| {line} |\n" for line in cells)
+
+
+def _options(params: Iterable[click.Parameter]) -> Iterator[Row]:
+    options = {str(p.envvar): p for p in params if isinstance(p, click.Option) and p.envvar}
+    for variable, option in sorted(options.items()):
+        default = _default(option.default) if isinstance(option.default, str | int | float | Path) else "-"
+        yield variable, _option_unit(option), default, (option.help or "").replace("\n", " ")
+
+
+def _option_unit(option: click.Option) -> str:
+    if isinstance(option.type, click.Choice):
+        return _choices(option.type.choices)
+    if option.is_flag:
+        return "true or false"
+    if isinstance(option.type, click.Path):
+        return "directory" if option.name in ("root", "kubelet_dir") else "file"
+    return _by_name(option.name or "", "text")
+
+
+def _unit(name: str, annotation: Any) -> str:  # noqa: ANN401 - a type
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        (annotation,) = (each for each in inner if each is not type(None))
+        return _unit(name, annotation)
+    if origin is Literal:
+        return _choices(each.value if isinstance(each, Enum) else each for each in inner)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return _choices(each.value for each in annotation)
+    if origin in (tuple, frozenset):
+        return "JSON list"
+    if annotation is bool:
+        return "true or false"
+    if annotation is Path:
+        return "file"
+    return _by_name(name, "count" if annotation is int else "number" if annotation is float else "text")
+
+
+def _by_name(name: str, otherwise: str) -> str:
+    return next((unit for end, unit in _UNITS if name.endswith(end)), otherwise)
+
+
+def _choices(values: Iterable[object]) -> str:
+    return " or ".join(f"`{value}`" for value in values)
+
+
+def _default(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple | frozenset):
+        items = sorted(str(getattr(each, "value", each)) for each in value)
+        return f"`{orjson.dumps(items).decode()}`"
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
