@@ -49,6 +49,13 @@ def node_options(command: F) -> F:
                 metavar="FIELD=VALUE",
                 help="Copies, machines: another KubeletConfiguration, such as topologyManagerPolicy=restricted.",
             ),
+            click.option(
+                "--feature-gate",
+                "gates",
+                multiple=True,
+                metavar="NAME=true|false",
+                help="Copies, machines: a feature gate of the kubelet; the others stay as they are.",
+            ),
             click.option("--kubelet-version", help="Copies, machines: another kubelet."),
         )
     ):
@@ -82,12 +89,13 @@ def nodes_of(
     removed: tuple[str, ...],
     added: tuple[Path, ...],
     settings: tuple[str, ...],
+    gates: tuple[str, ...],
     kubelet_version: str | None,
 ) -> Json:
     """`nodes` and `hypothetical` of a question."""
     changes: Json = {}
-    if settings:
-        changes["kubelet"] = _settings(settings)
+    if settings or gates:
+        changes["kubelet"] = _settings(settings, gates)
     if kubelet_version:
         changes["kubelet_version"] = kubelet_version
     if added:
@@ -102,16 +110,32 @@ def nodes_of(
     return {"nodes": list(nodes), "hypothetical": hypothetical}
 
 
-def _settings(texts: tuple[str, ...]) -> Json:
-    """Of FIELD=VALUE, and of FIELD.KEY=VALUE for a field that is a map."""
+def _settings(texts: tuple[str, ...], gates: tuple[str, ...]) -> Json:
+    """Of FIELD=VALUE, and of FIELD.KEY=VALUE for a field that is a map; *gates* are of NAME=true or NAME=false."""
     fields: Json = {}
     for text in texts:
         name, equals, value = text.partition("=")
         field, dot, key = name.partition(".")
         if not equals or not field:
             raise click.UsageError(f"--set {text}: not of the form FIELD=VALUE")
-        if dot:
+        if field == "featureGates" and dot:
+            fields[field] = {**fields.get(field, {}), key: _gate(f"--set {text}", value)}
+        elif dot:
             fields[field] = {**fields.get(field, {}), key: value}
         else:
             fields[field] = value
+    for text in gates:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--feature-gate {text}: not of the form NAME=true or NAME=false")
+        given = fields.setdefault("featureGates", {})
+        if not isinstance(given, dict):
+            raise click.UsageError("--set featureGates=…: write --feature-gate NAME=true or NAME=false")
+        given[name] = _gate(f"--feature-gate {text}", value)
     return fields
+
+
+def _gate(option: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise click.UsageError(f"{option}: {value!r} is neither true nor false")
+    return value.lower() == "true"

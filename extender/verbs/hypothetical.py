@@ -179,11 +179,13 @@ def _known_fields(node: HypotheticalNode, path: str) -> None:
 
 
 def _changed_config(config: KubeletConfig, node: HypotheticalNode, path: str) -> KubeletConfig:
-    """The configuration with the question's version and fields in place of its own."""
+    """The configuration with the question's version and fields in place of its own; other feature gates stay."""
     _known_fields(node, path)
     version = node.kubelet_version or config.kubelet_version
     said = kubelet_config_from_json(version, node.kubelet, f"{path}.kubelet")
     changes = {field: getattr(said, field) for name in node.kubelet for field in _CONFIG_FIELDS[name]}
+    if "feature_gates" in changes:
+        changes["feature_gates"] = {**config.feature_gates, **said.feature_gates}
     assert changes.keys() <= {each.name for each in fields(KubeletConfig)}
     return replace(config, kubelet_version=version, **changes)
 

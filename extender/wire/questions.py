@@ -54,7 +54,7 @@ class HypotheticalNode(Question):
     name: Annotated[str | None, Field(description="What to call it in the answer; null: named after its base.")] = None
     report: Annotated[Manifest | None, Field(description="A full NodeReport.")] = None
     machine: Annotated[
-        str | None, Field(description="A machine shape by name, see `GET /v1/machines`.", examples=["epyc-nps4"])
+        str | None, Field(description="A machine shape by name, see `GET /v1/machines`.", examples=["epyc-nps4-64"])
     ] = None
     copy_of: Annotated[str | None, Field(description="Name of a live node.", examples=["node-a"])] = None
     kubelet_version: Annotated[
@@ -63,7 +63,8 @@ class HypotheticalNode(Question):
     kubelet: Annotated[
         dict[str, Any],
         Field(
-            description="Fields of KubeletConfiguration that differ from the base's.",
+            description="Fields of KubeletConfiguration that differ from the base's. A map replaces the base's map; "
+            "`featureGates` changes only the gates that it names.",
             examples=[{"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}],
         ),
     ] = {}

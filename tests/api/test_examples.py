@@ -78,6 +78,34 @@ def test_the_document_shows_them(client: TestClient) -> None:
         assert schemas[name]["examples"], name
 
 
+def test_every_example_of_a_request_is_accepted(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    schemas, tried = document["components"]["schemas"], set()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                name = content["schema"].get("$ref", "").rpartition("/")[2]
+                for example in schemas.get(name, {}).get("examples", ()):
+                    reply = client.request(method, path, json=example)
+                    assert reply.status_code == 200, (path, reply.text)
+                    for line in reply.text.splitlines() if path == "/v1/plan" else [reply.text]:
+                        answer = orjson.loads(line)
+                        assert isinstance(answer, list) or not (answer.get("Error") or "problem" in answer), path
+                    tried.add(name)
+    assert tried == {"ExtenderArgs", "ExtenderPreemptionArgs", "WhatIfRequest", "CapacityRequest", "PlanRequest"}
+
+
+def test_every_example_of_a_field_of_a_hypothetical_node_is_accepted(client: TestClient) -> None:
+    fields = client.get("/openapi.json").json()["components"]["schemas"]["HypotheticalNode"]["properties"]
+    shown = [(name, example) for name, field in fields.items() for example in field.get("examples", ())]
+    assert {"machine", "copy_of", "kubelet_version", "kubelet", "devices"} == {name for name, _ in shown}
+    for name, example in shown:
+        base = {} if name in ("machine", "copy_of") else {"machine": fields["machine"]["examples"][0]}
+        question = {"pod": pod_of(1), "nodes": [], "hypothetical": [{**base, name: example}]}
+        reply = client.post("/v1/what-if", json=question)
+        assert reply.status_code == 200, (name, reply.text)
+
+
 PEOPLE = ("/v1/what-if", "/v1/capacity", "/v1/plan", "/v1/machines", "/v1/nodes", "/v1/decisions", "/v1/pods")
 
 

@@ -76,6 +76,39 @@ def test_changes_of_a_copy_come_from_options(run: Run, manifest: str, reports: l
     assert outcome("--set", "cpuManagerPolicyOptions.full-pcpus-only=true", "--kubelet-version", "1.30.0") == "topology"
 
 
+WITH_OPTION = ["--kubelet-version", "v1.32.4", "--set", "cpuManagerPolicyOptions.full-pcpus-only=true"]
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [["--feature-gate", "CPUManagerPolicyOptions=false"], ["--set", "featureGates.CPUManagerPolicyOptions=false"]],
+)
+def test_a_feature_gate_that_is_off_is_the_kubelet_s_start_error(
+    run: Run, manifest: str, reports: list[str], gate: list[str]
+) -> None:
+    machine = ["what-if", "-f", manifest, *reports, "--machine", "dual-64", *WITH_OPTION]
+
+    starts = run(*machine)
+    refused = run(*machine, *gate, code=1)
+
+    assert starts.exit_code == 0, starts.output
+    assert 'require feature gates "CPUManager", "CPUManagerPolicyOptions" enabled' in refused.output
+
+
+def test_gates_that_are_not_named_stay_as_they_are(run: Run, manifest: str, reports: list[str]) -> None:
+    for command in ("what-if", "capacity"):
+        args = [command, "-f", manifest, *reports, "--copy", "node-b"]
+        off = ["--feature-gate", "CPUManagerPolicyOptions=false", "--feature-gate", "TopologyManagerPolicyOptions=true"]
+        assert run(*args, *off).exit_code == 0
+
+
+@pytest.mark.parametrize("text", ["A", "=true", "A=1", "A="])
+def test_a_feature_gate_that_is_neither_true_nor_false_is_named(run: Run, manifest: str, text: str) -> None:
+    result = run("what-if", "-f", manifest, "--machine", "dual-64", "--feature-gate", text, code=2)
+
+    assert f"--feature-gate {text}" in result.output
+
+
 def test_a_manifest_can_come_from_standard_input(run: Run, reports: list[str]) -> None:
     output = run("capacity", "-f", "-", *reports, stdin=json.dumps(pod_of(4))).stdout
 
