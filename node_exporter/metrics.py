@@ -1,9 +1,13 @@
 """The exporter's own metrics, in a registry of their own."""
 
 from collections import Counter as Tally
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
+from node_exporter.certificates import expiry
 from node_exporter.report import NodeReport, Severity
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
@@ -43,6 +47,18 @@ class Metrics:
         self.sequence = Gauge(
             "numa_exporter_report_sequence", "Sequence of the report that the extender holds", registry=self.registry
         )
+
+        self.certificate_expiry = Gauge(
+            "numa_exporter_certificate_expiry_timestamp_seconds",
+            "When the certificate ends, Unix time, by file: client, extender_ca, kubelet, kubelet_ca; 0 if unreadable",
+            ("certificate",), registry=self.registry,
+        )  # fmt: skip
+
+    def watch_certificates(self, files: Mapping[str, Path | None]) -> None:
+        """Show the ends of these PEM files, by name. They are read whenever somebody asks for the metrics."""
+        for name, path in files.items():
+            if path is not None:
+                self.certificate_expiry.labels(name).set_function(partial(expiry, path))
 
     def count_problems(self, report: NodeReport) -> None:
         """Set the problem gauges to those of this report, and the others to none."""

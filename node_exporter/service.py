@@ -73,6 +73,7 @@ def run_until_signal(settings: ServiceSettings) -> None:
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     node, metrics, sink = Node(settings.node), Metrics(), _sink(settings)
+    metrics.watch_certificates(_certificates(settings))
     agent = Agent(node.look, sink, metrics, settings.cadence, lambda: node.seconds_to_next_look)
     ops = _start_ops(settings, agent, metrics)
     faults: list[BaseException] = []
@@ -124,6 +125,17 @@ def start_line(settings: ServiceSettings) -> str:
         "interval": f"{settings.cadence.interval:g}s",
     }
     return " ".join(("started", *(f"{key}={value}" for key, value in values.items())))
+
+
+def _certificates(settings: ServiceSettings) -> dict[str, Path | None]:
+    """The files of certificates that this exporter relies on, by what they are."""
+    target, kubelet = settings.target, settings.node.kubelet_api
+    files: dict[str, Path | None] = {}
+    if isinstance(target, Target):
+        files |= {"client": target.cert_file, "extender_ca": target.ca_file}
+    if kubelet is not None:
+        files |= {"kubelet": kubelet.pin_file, "kubelet_ca": kubelet.ca_file}
+    return files
 
 
 def _sink(settings: ServiceSettings) -> Sink:
