@@ -70,6 +70,7 @@ def capacity_router(service: Service, questions: Questions) -> APIRouter:
 
 
 _PLAN_EXAMPLE: Final = (
-    '{"pod":0,"entry":0,"name":"solver-0","node":"node-a","score":10,"certainty":"exact","containers":{},'
-    '"reasons":{}}\n{"summary":{"pods":1,"placed":1,"unplaced":0,"per_node":{"node-a":1}}}\n'
+    '{"pod":0,"entry":0,"name":"solver-0","node":"node-a","score":10,"certainty":"exact",'
+    '"alignment":"aligned","alignment_certain":true,"numa":[0],"containers":{},"reasons":{}}\n'
+    '{"summary":{"pods":1,"placed":1,"unplaced":0,"aligned":1,"split":0,"not_managed":0,"per_node":{"node-a":1}}}\n'
 )

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from extender.api.models import Answer, ContainerPlacement
+from extender.api.models import AlignedNUMA, AlignmentCertain, AlignmentName, Answer, ContainerPlacement
 from extender.replay.verdict import Certainty
 
 
@@ -27,6 +27,9 @@ class NodeCapacity(Answer):
     hypothetical: Annotated[bool, Field(description="Whether it was made up for the question.")]
     copies: Annotated[int, Field(description="Pods in all that are certain to fit, one after another.")]
     per_pod: Annotated[list[int], Field(description="The same by entry of `pods`.")]
+    aligned: Annotated[int, Field(description="Of these, pods on one NUMA node.")]
+    split: Annotated[int, Field(description="Of these, pods over several NUMA nodes.")]
+    not_managed: Annotated[int, Field(description="Of these, pods that no manager places on NUMA nodes.")]
     certainty: Annotated[Certainty, Field(description="How sure the count is.")]
     totals_known: Annotated[
         bool,
@@ -51,6 +54,9 @@ class CapacitySummary(Answer):
 
     copies: Annotated[int, Field(description="Pods in all.")]
     per_pod: Annotated[list[int], Field(description="The same by entry of `pods`.")]
+    aligned: Annotated[int, Field(description="Of these, pods on one NUMA node.")]
+    split: Annotated[int, Field(description="Of these, pods over several NUMA nodes.")]
+    not_managed: Annotated[int, Field(description="Of these, pods that no manager places on NUMA nodes.")]
     nodes: Annotated[int, Field(description="Nodes asked.")]
     full_nodes: Annotated[int, Field(description="Nodes that take none.")]
     unknown_nodes: Annotated[int, Field(description="Nodes of which too little is known; they count as 0.")]
@@ -75,6 +81,9 @@ class PlannedPod(Answer):
     node: Annotated[str | None, Field(description="Null: no node takes it.")]
     score: Annotated[int | None, Field(description="0 to 10 among the nodes that pass; null: no node.")]
     certainty: Annotated[Certainty | None, Field(description="How sure the placement is; null: no node.")]
+    alignment: Annotated[AlignmentName | None, Field(description="What it gets; null: no node, or not known.")]
+    alignment_certain: AlignmentCertain
+    numa: AlignedNUMA
     containers: Annotated[dict[str, ContainerPlacement], Field(description="Empty: no node.")]
     reasons: Annotated[
         dict[str, int],
@@ -90,6 +99,9 @@ class PlanSummary(Answer):
 
     pods: Annotated[int, Field(description="Pods of the plan.")]
     placed: Annotated[int, Field(description="Those that found a node.")]
+    aligned: Annotated[int, Field(description="Of these, pods on one NUMA node.")]
+    split: Annotated[int, Field(description="Of these, pods over several NUMA nodes.")]
+    not_managed: Annotated[int, Field(description="Of these, pods that no manager places on NUMA nodes.")]
     unplaced: Annotated[int, Field(description="Those that found none.")]
     per_node: Annotated[dict[str, int], Field(description="Pods placed by node; nodes without any are left out.")]
 

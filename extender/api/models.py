@@ -22,6 +22,29 @@ CPUList = Annotated[str, Field(description="CPU ids as a Linux list, such as `0-
 NUMAIds = Annotated[list[int], Field(description="NUMA node ids, ascending.", examples=[[0, 1]])]
 
 
+AlignmentName = Annotated[
+    Literal["aligned", "split", "not-managed"],
+    Field(
+        description="Where the exclusive CPUs, the pinned memory and the devices are. `aligned`: on one NUMA node, for "
+        "each container or, under scope `pod`, for the pod as a whole. `split`: admitted, but over several NUMA nodes. "
+        "`not-managed`: admitted, and no manager of the kubelet places anything of it on NUMA nodes."
+    ),
+]
+AlignmentCertain = Annotated[
+    bool,
+    Field(
+        description="False: another outcome is possible, because the kubelet picks devices at random or because pods "
+        "come and go. `alignment` is then `split` if any outcome is."
+    ),
+]
+AlignedNUMA = Annotated[
+    list[int],
+    Field(
+        description="NUMA nodes of the CPUs, memory and devices; empty: none. Not the kubelet's hint.", examples=[[0]]
+    ),
+]
+
+
 class MemoryBlock(Answer):
     """Memory pinned for one container."""
 
@@ -35,11 +58,21 @@ class ContainerPlacement(Answer):
 
     cpus: Annotated[str, Field(description="Exclusive CPUs as a Linux list; empty: it runs in the shared pool.")]
     affinity: Annotated[
-        list[int] | None, Field(description="NUMA nodes that the Topology Manager chose; null: any.", examples=[[1]])
+        list[int] | None,
+        Field(
+            description="The hint that the Topology Manager stored; null: any. Where the container lands is `numa`.",
+            examples=[[1]],
+        ),
     ]
     preferred: Annotated[bool, Field(description="Whether it got as few NUMA nodes as the hardware makes possible.")]
     memory: Annotated[list[MemoryBlock], Field(description="Pinned to NUMA nodes; empty: not.")]
     devices: Annotated[dict[str, list[str]], Field(description="Device ids by resource.")]
+    alignment: AlignmentName
+    numa: AlignedNUMA
+    random: Annotated[
+        list[str],
+        Field(description="Resources of which the kubelet picks at random: the ids are one of several possible picks."),
+    ]
 
 
 class RefusedBy(Answer):
@@ -70,6 +103,16 @@ class Verdict(Answer):
         Field(
             description="`exact`; `possible`: the kubelet's random choice among devices decides; `assumed`: the "
             "kubelet is newer than the newest known."
+        ),
+    ]
+    alignment: Annotated[AlignmentName | None, Field(description="Null: refused.")]
+    alignment_certain: AlignmentCertain
+    numa: AlignedNUMA
+    pod_cpus: Annotated[
+        str,
+        Field(
+            description="Exclusive CPUs of a pod with pod-level resources as a whole, as a Linux list; its containers "
+            "share them. Empty: it has none."
         ),
     ]
     caveats: Annotated[list[str], Field(description="What the verdict takes for granted.")]

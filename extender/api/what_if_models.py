@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from extender.api.models import Answer, NUMAIds, Verdict
+from extender.api.models import AlignedNUMA, AlignmentCertain, AlignmentName, Answer, NUMAIds, Verdict
 from extender.replay.verdict import Certainty
 
 
@@ -147,7 +147,8 @@ class NodeAnswer(Answer):
     outcome: Annotated[
         Literal["fits", "topology", "scheduler", "unknown"],
         Field(
-            description="`topology`: the kubelet's managers refuse, or may. `scheduler`: they admit, but "
+            description="`fits`: admitted, and `alignment` says how. "
+            "`topology`: the kubelet's managers refuse, or may. `scheduler`: they admit, but "
             "kube-scheduler would not offer the node. `unknown`: too little is known of the node."
         ),
     ]
@@ -155,8 +156,15 @@ class NodeAnswer(Answer):
     why: Annotated[str, Field(description="The reason that the scheduler shows; empty if the node passes.")]
     certainty: Annotated[Certainty, Field(description="How sure the answer is.")]
     score: Annotated[
-        int | None, Field(description="What prioritize gives, 0 to 10, among the nodes asked; null: does not pass.")
+        int | None,
+        Field(
+            description="What prioritize gives, 0 to 10, relative to the other nodes of the question: it does not say "
+            "how good a node is. Null: does not pass."
+        ),
     ]
+    alignment: Annotated[AlignmentName | None, Field(description="What the pod gets; null unless `outcome` is `fits`.")]
+    alignment_certain: AlignmentCertain
+    numa: AlignedNUMA
     verdict: Annotated[Verdict | None, Field(description="Null: the node is not known.")]
     scheduler: Annotated[Scheduler, Field(description="What kube-scheduler would say before it asks an extender.")]
     explanation: Annotated[Explanation | None, Field(description="If `explain`; see `explanations_left_out`.")] = None
@@ -166,7 +174,10 @@ class WhatIfSummary(Answer):
     """The answers, counted by `outcome`."""
 
     nodes: Annotated[int, Field(description="All nodes asked.")]
-    fits: Annotated[int, Field(description="Nodes that take the pod.")]
+    fits: Annotated[int, Field(description="Nodes that admit the pod.")]
+    aligned: Annotated[int, Field(description="Of these, nodes with `alignment` `aligned`.")]
+    split: Annotated[int, Field(description="Of these, nodes with `alignment` `split`.")]
+    not_managed: Annotated[int, Field(description="Of these, nodes with `alignment` `not-managed`.")]
     topology: Annotated[int, Field(description="Nodes whose managers refuse, or may.")]
     scheduler: Annotated[int, Field(description="Nodes that kube-scheduler would not offer.")]
     unknown: Annotated[int, Field(description="Nodes of which too little is known.")]

@@ -10,12 +10,21 @@ from rich.text import Text
 
 Json = Mapping[str, Any]
 _MARKS: Final = {
-    "fits": ("✓ fits", "green"),
+    "aligned": ("✓ aligned", "green"),
+    "split": ("◐ split", "yellow"),
+    "not-managed": ("· not managed", ""),
     "topology": ("✗ refused", "red"),
     "scheduler": ("✗ not offered", "yellow"),
     "unknown": ("? unknown", "yellow"),
 }
-_COUNTED: Final = {"fits": "fit", "topology": "refused", "scheduler": "not offered", "unknown": "unknown"}
+_COUNTED: Final = {
+    "aligned": "aligned",
+    "split": "split",
+    "not_managed": "not managed",
+    "topology": "refused",
+    "scheduler": "not offered",
+    "unknown": "unknown",
+}
 _UNITS: Final = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 
 
@@ -30,14 +39,13 @@ def pod_line(reply: Json) -> Text:
 
 
 def what_if_table(reply: Json) -> RenderableType:
-    """One row a node: outcome, certainty, score, and where it lands or why not."""
-    table = _table("node", "outcome", "score", "placement, or why not")
+    """One row a node: outcome, certainty, and where it lands or why not."""
+    table = _table("node", "outcome", "placement, or why not")
     for answer in reply["nodes"]:
-        mark, style = _MARKS[answer["outcome"]]
+        mark, style = _MARKS[answer["alignment"] or answer["outcome"]]
         if answer["certainty"] != "exact" and answer["outcome"] != "unknown":
             mark = f"{mark} ({answer['certainty']})"
-        score = "" if answer["score"] is None else str(answer["score"])
-        table.add_row(Text(answer["node"]), Text(mark, style), score, Text("\n".join(_answer_lines(answer))))
+        table.add_row(Text(answer["node"]), Text(mark, style), Text("\n".join(_answer_lines(answer))))
     summary = reply["summary"]
     counted = ", ".join(f"{summary[outcome]} {word}" for outcome, word in _COUNTED.items() if summary[outcome])
     return Group(table, Text(f"of {summary['nodes']} nodes: {counted}") if summary["nodes"] else Text("no nodes"))
@@ -56,17 +64,31 @@ def _answer_lines(answer: Json) -> Iterator[str]:
     elif not verdict["containers"]:
         yield answer["why"]
     else:
-        yield from (f"{name}: {placement_line(placement)}" for name, placement in verdict["containers"].items())
+        yield from placement_lines(answer["verdict"])
+
+
+def placement_lines(verdict: Json) -> Iterator[str]:
+    """Where an admitted pod lands: a sentence if it is split, the CPUs of the pod as a whole, then each container."""
+    if verdict["alignment"] == "split":
+        may = "is" if verdict["alignment_certain"] else "can be"
+        yield f"the pod {may} split over NUMA {_ids(verdict['numa'])}"
+    elif not verdict["alignment_certain"]:
+        yield "the kubelet has several choices; in some of them the placement is another one"
+    if verdict["pod_cpus"]:
+        yield f"pod: CPUs {verdict['pod_cpus']} as a whole, shared out to its containers"
+    yield from (f"{name}: {placement_line(placement)}" for name, placement in verdict["containers"].items())
 
 
 def placement_line(placement: Json) -> str:
     """Where one container lands: NUMA nodes, CPUs, memory, devices."""
     parts = []
-    if placement["affinity"] is not None:
-        parts.append(f"NUMA {_ids(placement['affinity'])}")
+    if placement["numa"]:
+        parts.append(f"NUMA {_ids(placement['numa'])}")
     parts.append(f"CPUs {placement['cpus']}" if placement["cpus"] else "shared CPUs")
     parts += [f"{amount(b['size'])} {b['type']} on NUMA {_ids(b['numa'])}" for b in placement["memory"]]
-    parts += [f"{', '.join(ids)}" for ids in placement["devices"].values() if ids]
+    for resource, ids in placement["devices"].items():
+        if ids:
+            parts.append(f"{', '.join(ids)}{' (one of several picks)' if resource in placement['random'] else ''}")
     return "; ".join(parts)
 
 
@@ -83,10 +105,19 @@ def steps_text(answer: Json) -> RenderableType:
     if story["first_fault"]:
         text.append(f"  → {story['first_fault']}\n", style="red")
     for each in story["nearest"]:
-        text.append(f"  would fit: {each['change']}\n", style="green")
+        verdict = each["verdict"]
+        style = "green" if verdict["alignment"] == "aligned" else ""
+        text.append(f"  would be {_as_what(verdict)}: {each['change']}\n", style=style)
     if story["first_fault"] and not story["nearest"]:
-        text.append(f"  nothing near was found to fit, of {story['replays']} requests tried\n", style="")
+        text.append(f"  nothing near was found to be admitted, of {story['replays']} requests tried\n", style="")
     return text
+
+
+def _as_what(verdict: Json) -> str:
+    """What an admitted pod gets, in a few words."""
+    if verdict["alignment"] == "split":
+        return f"admitted, split over NUMA {_ids(verdict['numa'])}"
+    return "admitted, not managed" if verdict["alignment"] == "not-managed" else "aligned"
 
 
 def _step(step: Json) -> str:
@@ -109,13 +140,15 @@ def _step(step: Json) -> str:
 
 
 def capacity_table(reply: Json) -> RenderableType:
-    """One row a node: copies, and what ends it; then the totals."""
-    table = _table("node", "copies", "then")
+    """One row a node: copies, how many of them are aligned, and what ends it; then the totals."""
+    table = _table("node", "copies", "aligned", "then")
     for node in reply["nodes"]:
         copies = str(node["copies"]) + ("" if len(node["per_pod"]) == 1 else f" {tuple(node['per_pod'])}")
-        table.add_row(Text(node["node"]), copies, Text(node["limited_by"]["detail"]))
+        table.add_row(Text(node["node"]), copies, str(node["aligned"]), Text(node["limited_by"]["detail"]))
     summary = reply["summary"]
-    lines = [f"{summary['copies']} pods fit on {summary['nodes']} nodes ({summary['replays']} admissions replayed)"]
+    kinds = ", ".join(f"{summary[key]} {_COUNTED[key]}" for key in ("aligned", "split", "not_managed"))
+    admitted = f"{summary['copies']} pods are admitted on {summary['nodes']} nodes"
+    lines = [f"{admitted}: {kinds} ({summary['replays']} admissions replayed)"]
     lines += [f"  then on {each['nodes']}: {each['why']}" for each in summary["runs_out"]]
     return Group(table, Text("\n".join(lines)))
 
@@ -158,9 +191,14 @@ def decision_text(decision: Json) -> RenderableType:
     node = decision.get("node")
     if node is not None:
         verdict = node["verdict"] or {"message": "nothing was known of the node", "reason": ""}
-        said = f"{verdict['reason']}: {verdict['message']}" if verdict["reason"] else "admitted"
+        said = f"{verdict['reason']}: {verdict['message']}" if verdict["reason"] else _said(verdict)
         text.append(f"{node['node']}: {node['reason'] or 'passed'} ({said})\n", style="")
     return text
+
+
+def _said(verdict: Json) -> str:
+    """Of a verdict that is no refusal."""
+    return verdict["message"] or f"admitted, {_as_what(verdict).removeprefix('admitted, ')}"
 
 
 def amount(size: int) -> str:

@@ -16,7 +16,7 @@ def render(story: Story, width: int) -> RenderableType:
     table.add_column("node", width=26)
     table.add_column("free in total", width=14)
     table.add_column("the kubelet would say", ratio=1)
-    table.add_column("our answer", width=10)
+    table.add_column("our answer", width=11)
     for i, row in enumerate(story.rows):
         if i:
             table.add_row()
@@ -74,7 +74,8 @@ def _placement(row: Row, placement: dict[str, Any]) -> str:
 def _answer(row: Row) -> Text:
     if row.score is None:
         return Text("refused", "red")
-    return Text.assemble((f"{'█' * row.score}{'░' * (10 - row.score)}\n", "green"), f"score {row.score}")
+    alignment = row.answer["verdict"]["alignment"]
+    return Text(alignment.replace("-", " "), "green" if alignment == "aligned" else "yellow")
 
 
 def _moral(story: Story) -> Text:

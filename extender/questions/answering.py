@@ -11,6 +11,7 @@ from extender.questions.question import Asked, Kind, PastCall
 from extender.questions.snapshot import Snapshot
 from extender.questions.what_if import what_if_document
 from extender.replay.admission import admit
+from extender.replay.alignment import alignment_of_outcomes
 from extender.replay.pod import resolve
 from extender.verbs.judge import Judge
 from extender.verbs.memo import NOBODY
@@ -48,7 +49,9 @@ def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
 def _past_verdict(past: PastCall) -> Json:
     """What the kubelet answered, as a `Verdict` of the API."""
     request = resolve(replace(past.pod, uid=NOBODY), past.kubelet.rules)
-    return explained_to_json(admit(past.kubelet, past.state, request).verdict)
+    outcome = admit(past.kubelet, past.state, request)
+    alignment = alignment_of_outcomes(past.kubelet, (outcome, *outcome.alternatives))
+    return explained_to_json(outcome.verdict, alignment)
 
 
 def _whole(document: Json) -> Iterator[bytes]:

@@ -6,10 +6,12 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
+from extender.questions.alignments import alignment_counts
 from extender.questions.question import Asked
 from extender.questions.reading import is_manifest, live_subjects, made_subjects, parse_question
 from extender.questions.requests import MAX_PLANNED_PODS, CapacityRequest, PlanRequest
 from extender.questions.snapshot import Snapshot
+from extender.replay.alignment import Alignment
 from extender.replay.verdict import Certainty
 from extender.verbs.capacity import Capacity, Room
 from extender.verbs.judge import Judge
@@ -17,7 +19,7 @@ from extender.verbs.plan import Placed, Plan
 from extender.verbs.subjects import Subject
 from extender.wire.documents import read_document
 from extender.wire.errors import WireError
-from extender.wire.verdicts import placements_to_json
+from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json
 from extender.wire.workloads import Workload, workload_from_json
 
 _CAPACITY: Final = TypeAdapter(CapacityRequest)
@@ -80,6 +82,7 @@ def _room(capacity: Capacity, room: Room) -> Json:
         "hypothetical": room.subject.hypothetical,
         "copies": room.copies,
         "per_pod": capacity.per_pod(room.copies),
+        **alignment_counts(room.alignments),
         "certainty": room.certainty.value,
         "totals_known": room.totals_known,
         "limited_by": room.limit,
@@ -91,6 +94,7 @@ def _summary(capacity: Capacity, rooms: Sequence[Room]) -> Json:
     ends = Counter((room.limit.why, room.limit.resource) for room in rooms)
     return {
         "copies": sum(room.copies for room in rooms),
+        **alignment_counts(sum((Counter(room.alignments) for room in rooms), Counter())),
         "per_pod": [sum(each) for each in zip(*per_node, strict=True)] or capacity.per_pod(0),
         "nodes": len(rooms),
         "full_nodes": sum(not room.copies and room.certainty is not Certainty.UNKNOWN for room in rooms),
@@ -126,14 +130,23 @@ def _check_size(entries: Sequence[tuple[Workload, int]], nodes: int) -> None:
 def plan_lines(plan: Plan, entries: Sequence[tuple[Workload, int]]) -> Iterator[Json]:
     """One document a pod, then one with the summary."""
     per_node: Counter[str] = Counter()
+    alignments: Counter[Alignment] = Counter()
     pods = 0
     for placed in plan.run(entries):
         if placed.node is not None:
             per_node[placed.node] += 1
+        if placed.alignment is not None:
+            alignments[placed.alignment.alignment] += 1
         yield _placed(pods, placed)
         pods += 1
     placed_pods = per_node.total()
-    summary = {"pods": pods, "placed": placed_pods, "unplaced": pods - placed_pods, "per_node": dict(per_node)}
+    summary = {
+        "pods": pods,
+        "placed": placed_pods,
+        "unplaced": pods - placed_pods,
+        **alignment_counts(alignments),
+        "per_node": dict(per_node),
+    }
     yield {"summary": summary}
 
 
@@ -145,6 +158,9 @@ def _placed(number: int, placed: Placed) -> Json:
         "node": placed.node,
         "score": placed.score,
         "certainty": placed.certainty,
-        "containers": {} if placed.admitted is None else placements_to_json(placed.admitted.placements),
+        **alignment_to_json(placed.alignment),
+        "containers": {}
+        if placed.admitted is None
+        else aligned_placements_to_json(placed.admitted.placements, placed.alignment),
         "reasons": placed.reasons,
     }

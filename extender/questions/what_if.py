@@ -6,6 +6,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
+from extender.questions.alignments import alignment_counts
 from extender.questions.pod_summary import pod_summary
 from extender.questions.question import Asked
 from extender.questions.reading import is_manifest, live_subjects, made_subjects, parse_question
@@ -16,7 +17,7 @@ from extender.verbs.explain import Story, explain, story_to_json
 from extender.verbs.judge import Judge
 from extender.verbs.what_if import Answer, what_if
 from extender.wire.documents import read_document
-from extender.wire.verdicts import explained_to_json
+from extender.wire.verdicts import alignment_to_json, explained_to_json
 from extender.wire.workloads import Workload, workload_from_json
 
 MAX_EXPLAINED: Final = 24
@@ -46,10 +47,16 @@ def _reply(workload: Workload, answers: Sequence[Answer], *, is_explained: bool)
     if is_explained:
         stories, left_out = _stories(workload.pod, answers)
     outcomes = Counter(answer.outcome for answer in answers)
+    alignments = Counter(a.alignment.alignment for a in answers if a.alignment is not None)
     reasons = Counter(a.judgement.refusal.text for a in answers if a.judgement.refusal is not None)
     return {
         "pod": pod_summary(workload),
-        "summary": {"nodes": len(answers), **{o: outcomes[o] for o in _OUTCOMES}, "reasons": dict(reasons)},
+        "summary": {
+            "nodes": len(answers),
+            **{outcome: outcomes[outcome] for outcome in _OUTCOMES},
+            **alignment_counts(alignments),
+            "reasons": dict(reasons),
+        },
         "nodes": [_answer(answer, stories.get(answer.subject.name)) for answer in answers],
         "explanations_left_out": left_out,
     }
@@ -80,7 +87,8 @@ def _answer(answer: Answer, story: Story | None) -> Json:
         "why": "" if refusal is None else refusal.text,
         "certainty": answer.certainty.value,
         "score": answer.score,
-        "verdict": None if answer.verdict is None else explained_to_json(answer.verdict),
+        **alignment_to_json(answer.alignment),
+        "verdict": None if answer.verdict is None else explained_to_json(answer.verdict, answer.admitted_as),
         "scheduler": answer.scheduler,
         "explanation": None if story is None else _explanation(story),
     }
@@ -95,7 +103,7 @@ def _explanation(story: Story) -> Json:
             "resource": each.resource,
             "wanted": each.wanted,
             "instead": each.instead,
-            "verdict": explained_to_json(each.verdict),
+            "verdict": explained_to_json(each.fit.verdict, each.fit.alignment),
         }
         for each in story.nearest.suggestions
     ]

@@ -7,11 +7,13 @@ Laws
 - The node's totals, selectors and taints limit it as well, by arithmetic: kube-scheduler looks at them first.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from extender.replay.admission import admit, is_indifferent, start_pod
+from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
@@ -41,21 +43,30 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What one node takes. `totals_known`: whether what its other pods request is known."""
+    """What one node takes. `totals_known`: whether what its other pods request is known.
+
+    `alignments`: the copies by what they get; empty where nothing was replayed.
+    """
 
     subject: Subject
     copies: int
     certainty: Certainty
     limit: Limit
     totals_known: bool
+    alignments: Mapping[Alignment, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What still follows from a state: so many copies, and then the limit."""
+    """What still follows from a state: so many copies, and then the limit.
+
+    `first` is what the first copy gets, and `then` what follows it; None where no copy was replayed.
+    """
 
     copies: int
     limit: Limit
+    first: Alignment | None = None
+    then: "_Rest | None" = None
 
 
 ENOUGH: Final = Limit("max_copies", "counting stopped at max_copies", "more may fit")
@@ -72,6 +83,8 @@ class Capacity:
         self._shapes: Final = [PodShape(workload.copy(0)) for workload in mix]
         self._wanted: Final = [pod_requests(w.pod, w.rules.overhead_milli) for w in mix]
         self._known: dict[object, _Rest] = {}
+        self._counts: dict[tuple[int, int], Counter[Alignment]] = {}
+        """By the identity of a `_Rest` that `_known` keeps, and a number of copies."""
         self._kubelets: dict[object, int] = {}
         self._kubelet_numbers: dict[int, int] = {}
         self.replays = 0
@@ -88,12 +101,13 @@ class Capacity:
     def _room(self, subject: Subject) -> Room:
         by_totals = self._by_totals(subject)
         certainty, kubelet = _certainty(subject), subject.kubelet
+        alignments: Mapping[Alignment, int] = {}
         if kubelet is None or not subject.states or not self._is_known(subject):
             rest, certainty = _Rest(0, _NOT_KNOWN), Certainty.UNKNOWN
         elif by_totals.copies == 0:
             rest = by_totals
         else:
-            rest = self._by_topology(kubelet, subject.states, min(by_totals.copies, self._max))
+            rest, alignments = self._by_topology(kubelet, subject.states, min(by_totals.copies, self._max))
             if by_totals.copies <= rest.copies and by_totals.copies < self._max:
                 rest = by_totals
         return Room(
@@ -102,6 +116,7 @@ class Capacity:
             certainty=certainty,
             limit=rest.limit,
             totals_known=subject.around.requested_milli is not None,
+            alignments=alignments,
         )
 
     def _is_known(self, subject: Subject) -> bool:
@@ -112,13 +127,15 @@ class Capacity:
         judged = (self._judge(shape, node_class) for shape in self._shapes)
         return all(j.certainty is not Certainty.UNKNOWN and j.refusal is not Refusal.STALE for j in judged)
 
-    def _by_topology(self, kubelet: Kubelet, states: tuple[ManagerState, ...], most: int) -> _Rest:
+    def _by_topology(
+        self, kubelet: Kubelet, states: tuple[ManagerState, ...], most: int
+    ) -> tuple[_Rest, Mapping[Alignment, int]]:
         """Replay copy after copy until one is refused, *most* are placed, or it is known how it goes on."""
         requests = [shape.request(kubelet.rules) for shape in self._shapes]
         if all(is_indifferent(kubelet, request) for request in requests):
-            return _Rest(most, ENOUGH)
+            return _Rest(most, ENOUGH), {Alignment.NOT_MANAGED: most}
         number = self._number(kubelet)
-        chain: list[object] = []
+        chain: list[tuple[object, Alignment]] = []
         while True:
             turn = len(chain) % len(requests)
             key = number, turn, _keys(states)
@@ -126,21 +143,34 @@ class Capacity:
             if rest is not None:
                 break
             if len(chain) >= most:
-                return _Rest(most, ENOUGH)
+                return _Rest(most, ENOUGH), Counter(alignment for _, alignment in chain)
             after, limit = self._one_more(kubelet, states, requests[turn], len(chain))
-            if limit is not None:
+            if isinstance(limit, Limit):
                 rest = self._known[key] = _Rest(0, limit)
                 break
-            chain.append(key)
+            chain.append((key, limit))
             states = after
-        for passed in reversed(chain):
-            rest = self._known[passed] = _Rest(rest.copies + 1, rest.limit)
-        return rest if rest.copies < most else _Rest(most, ENOUGH)
+        for passed, alignment in reversed(chain):
+            rest = self._known[passed] = _Rest(rest.copies + 1, rest.limit, alignment, rest)
+        counts = self._counted(rest, min(most, rest.copies))
+        return (rest if rest.copies < most else _Rest(most, ENOUGH)), counts
+
+    def _counted(self, rest: _Rest, copies: int) -> Mapping[Alignment, int]:
+        """What the first *copies* of *rest* get. Equal nodes are counted once."""
+        key = id(rest), copies
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = Counter()
+            here: _Rest | None = rest
+            while copies and here is not None and here.first is not None:
+                counts[here.first] += 1
+                copies, here = copies - 1, here.then
+        return counts
 
     def _one_more(
         self, kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, number: int
-    ) -> tuple[tuple[ManagerState, ...], Limit | None]:
-        """The states after one more copy, or why there is none."""
+    ) -> tuple[tuple[ManagerState, ...], Alignment | Limit]:
+        """The states after one more copy and what it gets, or why there is none."""
         request = replace(request, uid=f"what-if-{number}")
         self.replays += len(states)
         if len(states) == 1:
@@ -157,11 +187,13 @@ class Capacity:
                 return (), Limit("topology", refusal_of(verdict).text, detail, verdict.resource)
         if not complete:
             return (), Limit("topology", Refusal.CHANCE.text, "too many random choices of devices to try them all")
+        alignment = alignment_of_outcomes(kubelet, outcomes)
+        assert alignment is not None  # no outcome is a refusal
         started = any(c.reusable for c in request.containers)
         after = (start_pod(o.state, request) if started else o.state for o in outcomes)
         if len(outcomes) == 1:
-            return tuple(after), None
-        return tuple({state.key: state for state in after}.values()), None
+            return tuple(after), alignment.alignment
+        return tuple({state.key: state for state in after}.values()), alignment.alignment
 
     def _number(self, kubelet: Kubelet) -> int:
         """Equal kubelets have equal numbers; their long identity is hashed once for each object."""

@@ -10,9 +10,10 @@ Laws
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Final
+from typing import Final, NamedTuple
 
 from extender.replay.admission import admit
+from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.config import KubeletConfigError, Scope, TopologyPolicy
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Container, Pod, resolve
@@ -41,7 +42,14 @@ class Suggestion:
     resource: str | None
     wanted: str
     instead: str
+    fit: "Fit"
+
+
+class Fit(NamedTuple):
+    """What the node answers to a request that it admits."""
+
     verdict: Admitted
+    alignment: PodAlignment | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +66,17 @@ class _Search:
     def __init__(self, kubelet: Kubelet, state: ManagerState) -> None:
         self.kubelet, self.state, self.replays = kubelet, state, 0
 
-    def fits(self, pod: Pod, kubelet: Kubelet | None = None) -> Admitted | None:
-        """The verdict, if the pod is admitted whatever the kubelet picks at random; None too when replays are spent."""
+    def fits(self, pod: Pod, kubelet: Kubelet | None = None) -> Fit | None:
+        """The answer, if the pod is admitted whatever the kubelet picks at random; None too when replays are spent."""
         if self.replays >= MAX_REPLAYS:
             return None
         self.replays += 1
         asked = kubelet or self.kubelet
-        verdict = admit(asked, self.state, resolve(pod, asked.rules), verdict_only=True, max_replays=16).verdict
-        return verdict if isinstance(verdict, Admitted) and verdict.certainty is asked.certainty else None
+        outcome = admit(asked, self.state, resolve(pod, asked.rules), verdict_only=True, max_replays=16)
+        verdict = outcome.verdict
+        if not isinstance(verdict, Admitted) or verdict.certainty is not asked.certainty:
+            return None
+        return Fit(verdict, alignment_of_outcomes(asked, (outcome, *outcome.alternatives)))
 
 
 def nearest(kubelet: Kubelet, state: ManagerState, pod: Pod) -> Nearest:
@@ -90,14 +101,14 @@ def _cpus(search: _Search, pod: Pod, container: Container, rooms: Iterable[int])
         return
     threads = max(1, search.kubelet.machine.cpus_per_core)
 
-    def attempt(amount: int) -> Admitted | None:
+    def attempt(amount: int) -> Fit | None:
         return search.fits(_with(pod, container, "cpu", amount * 1000))
 
     if wanted % threads:
         more = wanted + threads - wanted % threads
-        verdict = attempt(more)
-        if verdict is not None:
-            yield _suggest("whole-cores", container, "cpu", (str(wanted), str(more)), verdict)
+        fit = attempt(more)
+        if fit is not None:
+            yield _suggest("whole-cores", container, "cpu", (str(wanted), str(more)), fit)
     amounts = [*rooms, *_sums(rooms), *range(wanted - 1, wanted - 1 - _NEAR, -1), wanted * 3 // 4, wanted // 2, 1]
     yield from _largest("fewer-cpus", container, "cpu", wanted, amounts, attempt, str)
 
@@ -112,7 +123,7 @@ def _memory(
             continue
         wanted, rooms = milli // 1000, room_of(name)
 
-        def attempt(amount: int, name: str = name) -> Admitted | None:
+        def attempt(amount: int, name: str = name) -> Fit | None:
             return search.fits(_with(pod, container, name, amount * 1000))
 
         amounts = [a - a % _MIB for a in (*rooms, *_sums(rooms), wanted * 3 // 4, wanted // 2, wanted // 4)]
@@ -125,7 +136,7 @@ def _devices(search: _Search, pod: Pod, container: Container) -> Iterator[Sugges
             continue
         wanted = -(-milli // 1000)
 
-        def attempt(amount: int, name: str = name) -> Admitted | None:
+        def attempt(amount: int, name: str = name) -> Fit | None:
             return search.fits(_with(pod, container, name, amount * 1000))
 
         yield from _largest("fewer-devices", container, name, wanted, range(wanted - 1, -1, -1), attempt, str)
@@ -144,10 +155,10 @@ def _smaller(search: _Search, pod: Pod, container: Container, rooms: Iterable[NU
         for name in changed:
             current = next(c for c in smaller.containers if c.name == container.name)
             smaller = _with(smaller, current, name, instead[name])
-        verdict = search.fits(smaller)
-        if verdict is not None:
+        fit = search.fits(smaller)
+        if fit is not None:
             before, after = (_amounts({name: each[name] for name in changed}) for each in (wanted, instead))
-            yield _suggest("smaller", container, None, (before, after), verdict)
+            yield _suggest("smaller", container, None, (before, after), fit)
             return
 
 
@@ -161,21 +172,19 @@ def _largest(
     resource: str,
     wanted: int,
     amounts: Iterable[int],
-    attempt: Callable[[int], Admitted | None],
+    attempt: Callable[[int], Fit | None],
     shown: Callable[[int], str],
 ) -> Iterator[Suggestion]:
     """The largest of *amounts* below *wanted* that fits, if any."""
     least = 0 if kind == "fewer-devices" else 1
     for amount in sorted({a for a in amounts if least <= a < wanted}, reverse=True)[:MAX_AMOUNTS]:
-        verdict = attempt(amount)
-        if verdict is not None:
-            yield _suggest(kind, container, resource, (shown(wanted), shown(amount)), verdict)
+        fit = attempt(amount)
+        if fit is not None:
+            yield _suggest(kind, container, resource, (shown(wanted), shown(amount)), fit)
             return
 
 
-def _suggest(
-    kind: str, container: Container, resource: str | None, amounts: tuple[str, str], verdict: Admitted
-) -> Suggestion:
+def _suggest(kind: str, container: Container, resource: str | None, amounts: tuple[str, str], fit: Fit) -> Suggestion:
     """*resource* None: the amounts name theirs."""
     wanted, instead = amounts
     unit = "" if resource is None else _UNITS.get(resource, f" {resource}")
@@ -186,7 +195,7 @@ def _suggest(
         resource=resource,
         wanted=wanted,
         instead=instead,
-        verdict=verdict,
+        fit=fit,
     )
 
 
@@ -207,8 +216,8 @@ def _settings(search: _Search, pod: Pod) -> Iterator[Suggestion]:
             other = start(kubelet.machine, replace(kubelet.config, **change))  # type: ignore[arg-type]
         except KubeletConfigError:
             continue
-        verdict = search.fits(pod, other)
-        if verdict is not None:
+        fit = search.fits(pod, other)
+        if fit is not None:
             what = kind.replace("-", " ")
             yield Suggestion(
                 kind=kind,
@@ -217,7 +226,7 @@ def _settings(search: _Search, pod: Pod) -> Iterator[Suggestion]:
                 resource=None,
                 wanted=now,
                 instead=instead,
-                verdict=verdict,
+                fit=fit,
             )
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from extender.cluster.classes import ClassTable, NodeClass
 from extender.replay.admission import start_pod
+from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty
@@ -41,6 +42,7 @@ class Placed:
     score: int | None = None
     certainty: Certainty | None = None
     admitted: Admitted | None = None
+    alignment: PodAlignment | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -96,7 +98,7 @@ class Plan:
                 node = self._nodes[position]
                 if check_node(node.subject.name, wanted, workload.rules, node.subject.around).outcome == "fails":
                     continue
-                admitted = self._take(position, shape, wanted)
+                admitted, alignment = self._take(position, shape, wanted)
                 return Placed(
                     entry=entry,
                     name=name,
@@ -104,6 +106,7 @@ class Plan:
                     score=scores[node_class],
                     certainty=judgements[node_class.id].certainty,
                     admitted=admitted,
+                    alignment=alignment,
                     reasons=self._reasons(judgements),
                 )
         return Placed(entry=entry, name=name, node=None, reasons=self._all_reasons(judgements, workload, wanted))
@@ -122,7 +125,9 @@ class Plan:
         scores = prioritize_nodes(Candidates.of([""] * len(classes), classes), judgements)
         return dict(zip(classes, scores, strict=True))
 
-    def _take(self, position: int, shape: PodShape, wanted: Mapping[str, int]) -> Admitted | None:
+    def _take(
+        self, position: int, shape: PodShape, wanted: Mapping[str, int]
+    ) -> tuple[Admitted | None, PodAlignment | None]:
         """Put the pod on a node; None where too little is known of the node to say how it lands."""
         node = self._nodes[position]
         kubelet, around = node.subject.kubelet, node.subject.around
@@ -130,16 +135,17 @@ class Plan:
             around = replace(around, requested_milli=add(around.requested_milli, wanted))
         node.subject = replace(node.subject, around=around)
         if kubelet is None or not node.states:
-            return None
+            return None, None
         request = shape.request(kubelet.rules)
         outcomes = admit_in_all(kubelet, node.states, request, max_replays=MAX_REPLAYS_A_POD)
         landings = [outcome for outcome in outcomes if isinstance(outcome.verdict, Admitted)]
         if not landings:
-            return None
+            return None, None
         states = {o.state.key: start_pod(o.state, request) for o in landings}
         self._move(position, tuple(states.values()))
         first = landings[0].verdict
-        return first if isinstance(first, Admitted) else None
+        alignment = alignment_of_outcomes(kubelet, outcomes)
+        return (first if isinstance(first, Admitted) else None), alignment
 
     def _move(self, position: int, states: tuple[ManagerState, ...]) -> None:
         """File a node under the class of its new states."""

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from extender.cluster.classes import NodeClass
-from extender.replay.admission import admit
+from extender.replay.admission import MAX_OUTCOMES
+from extender.replay.alignment import PodAlignment, alignment_of_outcomes
+from extender.replay.branches import admit_in_all
 from extender.replay.verdict import Certainty, Verdict
 from extender.verbs.judge import Judge, Judgement, PodShape
 from extender.verbs.memo import NOBODY
@@ -28,12 +30,14 @@ Outcome = Literal["fits", "topology", "scheduler", "unknown"]
 class Answer:
     """One node's answer.
 
-    `verdict` None: too little is known of the node. `judgement` is what filter goes by, `score` what prioritize gives
-    among the nodes asked; None where the node does not pass.
+    `verdict` None: too little is known of the node. `admitted_as` is the alignment of an admitted pod, whatever else
+    is in its way; None where it is refused. `judgement` is what filter goes by, `score` what prioritize gives among the
+    nodes asked; None where the node does not pass.
     """
 
     subject: Subject
     verdict: Verdict | None
+    admitted_as: PodAlignment | None
     judgement: Judgement
     scheduler: SchedulerAnswer
     score: int | None
@@ -52,6 +56,11 @@ class Answer:
             return "scheduler"
         return "unknown" if self.certainty is Certainty.UNKNOWN or self.verdict is None else "fits"
 
+    @property
+    def alignment(self) -> PodAlignment | None:
+        """What the pod gets; None unless `outcome` is `fits`."""
+        return self.admitted_as if self.outcome == "fits" else None
+
 
 def what_if(workload: Workload, subjects: Sequence[Subject], judge: Judge) -> list[Answer]:
     """The answer of each node, in order. Equal nodes are replayed once, unless the pod wants devices: see `_replay`."""
@@ -60,18 +69,19 @@ def what_if(workload: Workload, subjects: Sequence[Subject], judge: Judge) -> li
     candidates = candidates_of(subjects)
     judgements = {node_class.id: judge(shape, node_class) for node_class in candidates.distinct}
     scores = prioritize_nodes(candidates, judgements)
-    shared: dict[NodeClass, Verdict | None] = {}
+    shared: dict[NodeClass, tuple[Verdict | None, PodAlignment | None]] = {}
     wants_devices = any("/" in resource for resource in wanted)
     answers = []
     for subject, score in zip(subjects, scores, strict=True):
         node_class = subject.node_class
         if wants_devices or node_class not in shared:
             shared[node_class] = _replay(shape, subject)
-        judgement = judgements[node_class.id]
+        judgement, (verdict, alignment) = judgements[node_class.id], shared[node_class]
         answers.append(
             Answer(
                 subject=subject,
-                verdict=shared[node_class],
+                verdict=verdict,
+                admitted_as=alignment,
                 judgement=judgement,
                 scheduler=check_node(subject.name, wanted, workload.rules, subject.around),
                 score=score if judgement.refusal is None else None,
@@ -80,8 +90,13 @@ def what_if(workload: Workload, subjects: Sequence[Subject], judge: Judge) -> li
     return answers
 
 
-def _replay(shape: PodShape, subject: Subject) -> Verdict | None:
-    """On the node's own state: nodes of one class have equal devices free, but not the same ones by id."""
-    if subject.kubelet is None or not subject.states:
-        return None
-    return admit(subject.kubelet, subject.states[0], shape.request(subject.kubelet.rules)).verdict
+def _replay(shape: PodShape, subject: Subject) -> tuple[Verdict | None, PodAlignment | None]:
+    """On the node's own state: nodes of one class have equal devices free, but not the same ones by id.
+
+    The verdict is that of the likeliest state; the alignment is `split` if any outcome is.
+    """
+    kubelet = subject.kubelet
+    if kubelet is None or not subject.states:
+        return None, None
+    outcomes = admit_in_all(kubelet, subject.states, shape.request(kubelet.rules), max_replays=MAX_OUTCOMES)
+    return outcomes[0].verdict, alignment_of_outcomes(kubelet, outcomes)

@@ -4,10 +4,12 @@ Laws of this file
 - One form everywhere: `admit`, `reason`, `message` and, for an admitted pod, `containers`.
 - Sets are in the form people know: CPUs as a Linux list ("0-3,8"), NUMA nodes as ascending lists of ids.
 - `affinity` null is "any NUMA node"; `cpus` "" is "the shared pool".
+- `affinity` is the hint that the kubelet stored; `numa` says where the things are, see `replay.alignment`.
 """
 
 from collections.abc import Mapping
 
+from extender.replay.alignment import NOTHING, PodAlignment
 from extender.replay.sets import format_list, iter_bits
 from extender.replay.verdict import Admitted, Placement, Rejected, Verdict
 
@@ -38,8 +40,35 @@ def _placement(placement: Placement) -> JsonObject:
     }
 
 
-def explained_to_json(verdict: Verdict) -> JsonObject:
+def aligned_placements_to_json(placements: Mapping[str, Placement], alignment: PodAlignment | None) -> JsonObject:
+    """As `placements_to_json`, with the alignment of each container and the resources picked at random."""
+    spreads = {} if alignment is None else alignment.containers
+    return {
+        name: {
+            **_placement(placement),
+            "alignment": spreads.get(name, NOTHING).alignment.value,
+            "numa": list(iter_bits(spreads.get(name, NOTHING).numa)),
+            "random": sorted(placement.devices_random),
+        }
+        for name, placement in placements.items()
+    }
+
+
+def alignment_to_json(alignment: PodAlignment | None) -> JsonObject:
+    """`alignment`, `alignment_certain` and `numa` of a pod; None: it is not admitted, or nothing is known."""
+    if alignment is None:
+        return {"alignment": None, "alignment_certain": True, "numa": []}
+    return {
+        "alignment": alignment.alignment.value,
+        "alignment_certain": alignment.certain,
+        "numa": list(iter_bits(alignment.numa)),
+    }
+
+
+def explained_to_json(verdict: Verdict, alignment: PodAlignment | None) -> JsonObject:
     """A verdict for people: the same, and how sure it is; for a refusal also who refused, what, and whether for good.
+
+    An admitted pod has its *alignment* as well, and `pod_cpus`: the CPUs of a pod with pod-level resources as a whole.
 
     `caveats` say what the verdict takes for granted, such as the rules of an older kubelet standing in for a newer one.
     `when` is "never" if the node's hardware and configuration rule the pod out, "now" if what is held at present may be
@@ -50,8 +79,12 @@ def explained_to_json(verdict: Verdict) -> JsonObject:
         **verdict_to_json(verdict),
         "certainty": verdict.certainty.value,
         "caveats": list(verdict.caveats),
+        **alignment_to_json(alignment),
+        "pod_cpus": "",
     }
     if isinstance(verdict, Admitted):
+        document["pod_cpus"] = format_list(verdict.pod_cpus)
+        document["containers"] = aligned_placements_to_json(verdict.placements, alignment)
         return document
     refused_by: JsonObject = {
         "provider": verdict.provider.value,

@@ -70,11 +70,15 @@ def test_what_if_tells_everything_about_every_node(client: TestClient) -> None:
     assert refused["explanation"]["first_fault"].startswith("Container app wants 12 CPUs from one NUMA node")
     assert refused["explanation"]["nearest"][0]["instead"] == "8"
     assert (fits["outcome"], fits["score"], fits["certainty"]) == ("fits", 10, "exact")
+    assert (fits["alignment"], fits["alignment_certain"], fits["numa"]) == ("aligned", True, [0])
     assert fits["verdict"]["containers"]["app"]["cpus"] == "1-6,17-22"
     assert fits["explanation"]["steps"][0]["step"] == "hints"
     assert reply["summary"] == {
         "nodes": 2,
         "fits": 1,
+        "aligned": 1,
+        "split": 0,
+        "not_managed": 0,
         "topology": 1,
         "scheduler": 0,
         "unknown": 0,
@@ -96,7 +100,10 @@ def test_a_bare_manifest_is_a_question(client: TestClient, content_type: str) ->
     capacity = _checked(CapacityReply, client.post("/v1/capacity", content=YAML, headers=headers))
     assert capacity["summary"]["copies"] == 2
     plan = client.post("/v1/plan", content=YAML, headers=headers).text.splitlines()
-    assert orjson.loads(plan[-1])["summary"] == {"pods": 3, "placed": 2, "unplaced": 1, "per_node": {"node-b": 2}}
+    assert orjson.loads(plan[-1])["summary"] == {
+        "pods": 3, "placed": 2, "unplaced": 1, "per_node": {"node-b": 2},
+        "aligned": 2, "split": 0, "not_managed": 0,
+    }
 
 
 def test_faults_name_the_path_in_the_document_as_sent(client: TestClient) -> None:

@@ -12,6 +12,7 @@ import yaml
 
 from extender.__main__ import COMMANDS, main
 from extender.cli.asking import complete_node
+from extender.demo.nodes import Workload
 from tests.cli.conftest import Run
 from tests.reports import args_of, pod_of, report_of, sample
 
@@ -53,10 +54,10 @@ def test_what_if_says_where_and_why_not(run: Run, manifest: str, reports: list[s
     output = run("what-if", "-f", manifest, "--explain", *reports).stdout
 
     assert "Deployment default/solver (Guaranteed) asks for 12 cpu, 2Gi memory" in output
-    assert "✓ fits" in output
-    assert "would fit: 8 CPUs instead of 12 in container app" in output
+    assert "✓ aligned" in output
+    assert "would be aligned: 8 CPUs instead of 12 in container app" in output
     assert "app: takes CPUs 1-6,17-22" in output
-    assert "of 2 nodes: 1 fit, 1 refused" in output
+    assert "of 2 nodes: 1 aligned, 1 refused" in output
 
 
 def test_changes_of_a_copy_come_from_options(run: Run, manifest: str, reports: list[str], tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_a_feature_gate_that_is_neither_true_nor_false_is_named(run: Run, manife
 def test_a_manifest_can_come_from_standard_input(run: Run, reports: list[str]) -> None:
     output = run("capacity", "-f", "-", *reports, stdin=json.dumps(pod_of(4))).stdout
 
-    assert "pods fit on 2 nodes" in output
+    assert "pods are admitted on 2 nodes" in output
 
 
 def test_explain_tells_the_last_calls_about_a_pod(run: Run, server: str) -> None:
@@ -213,3 +214,28 @@ def test_every_command_has_help_and_completion(run: Run, server: str) -> None:
     assert complete_node(context, command.params[0], "node-") == ["node-a", "node-b"]
     context.params["server"] = "http://127.0.0.1:9"
     assert complete_node(context, command.params[0], "node-") == []
+
+
+def test_a_pod_that_is_split_or_not_managed_is_never_shown_as_aligned(run: Run, manifest: str, tmp_path: Path) -> None:
+    busy = [Workload(name="w", copies=2, resources={"cpu": 8, "memory": "2Gi"})]
+    split = sample("split", workloads=busy, topologyManagerPolicy="best-effort")
+    plain = sample("plain", cpuManagerPolicy="none", memoryManagerPolicy="None", topologyManagerPolicy="none")
+    options = []
+    for node in (split, plain):
+        file = tmp_path / f"{node.name}.json"
+        file.write_text(json.dumps(report_of(node)))
+        options += ["--report", str(file)]
+
+    table = run("what-if", "-f", manifest, *options).stdout
+    answers = json.loads(run("what-if", "-f", manifest, *options, "-o", "json").stdout)["nodes"]
+    counted = run("capacity", "-f", manifest, *options).stdout
+
+    assert "◐ split" in table
+    assert "· not managed" in table
+    assert "the pod is split over NUMA 0,1" in table
+    assert "✓" not in table
+    assert [(each["outcome"], each["alignment"], each["numa"]) for each in answers] == [
+        ("fits", "not-managed", []),
+        ("fits", "split", [0, 1]),
+    ]
+    assert "0 aligned, 1 split, 2 not managed" in counted

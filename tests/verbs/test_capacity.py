@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from extender.demo.nodes import SampleNode, Workload
 from extender.replay.admission import admit, start_pod
+from extender.replay.alignment import Alignment
 from extender.replay.pod import resolve
 from extender.replay.verdict import Admitted, Certainty
 from extender.verbs.capacity import Capacity, Room
@@ -196,3 +197,19 @@ def test_a_plan_obeys_what_the_scheduler_looks_at(rule: dict[str, Any]) -> None:
     assert nowhere.node is None
     assert sum(nowhere.reasons.values()) == 1
     assert next(iter(nowhere.reasons)).startswith("kube-scheduler: ")
+
+
+def test_copies_are_counted_by_what_they_get() -> None:
+    """Under best-effort the third copy of 10 CPUs finds room on no single NUMA node of 14 to 16."""
+    free = sample("free", topologyManagerPolicy="best-effort")
+    plain = sample("plain", cpuManagerPolicy="none", memoryManagerPolicy="None", topologyManagerPolicy="none")
+    subjects = [replace(subject_of(node), around=Surroundings()) for node in (free, free, plain)]
+
+    whole = _rooms([pod_of(10)], *subjects, most=5)
+    first = _rooms([pod_of(7)], *subjects[:1], most=1)
+
+    assert [dict(room.alignments) for room in whole[:2]] == [{Alignment.ALIGNED: 2, Alignment.SPLIT: 1}] * 2
+    assert dict(whole[2].alignments) == {Alignment.NOT_MANAGED: 5}
+    assert dict(first[0].alignments) == {Alignment.ALIGNED: 1}
+    for room in (*whole, *first):
+        assert sum(room.alignments.values()) == room.copies

@@ -150,12 +150,12 @@ def test_every_suggestion_is_admitted_and_smaller(
     verdict = admit(node.kubelet, node.state, resolve(pod, node.kubelet.rules)).verdict
     assert isinstance(verdict, Admitted) == (story.first_fault is None)
     for each in story.nearest.suggestions:
-        assert isinstance(each.verdict, Admitted)
+        assert isinstance(each.fit.verdict, Admitted)
         if each.kind == "fewer-cpus":
             assert int(each.instead) < cpus
             smaller = pod_from_json(pod_of(each.instead, f"{memory}Gi", devices={GPU: gpus} if gpus else None))
             again = admit(node.kubelet, node.state, resolve(smaller, node.kubelet.rules)).verdict
-            assert again == each.verdict
+            assert again == each.fit.verdict
 
 
 def _under(node: SampleNode, policy: str, scope: str) -> SampleNode:

@@ -48,7 +48,7 @@ def asked(page: Page) -> str:
     """Let the page have been asked about a pod; gives how its answer begins."""
     pod = json.dumps(pod_of(24, "64Gi", devices={"vendor.example/gpu": 4}))
     page.add_init_script(f"sessionStorage.setItem('numa-extender-pod', {json.dumps(pod)})")
-    return "Fits on"
+    return "Aligned on"
 
 
 @pytest.mark.parametrize("width", WIDTHS)

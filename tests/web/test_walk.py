@@ -32,7 +32,7 @@ def test_from_pending_to_a_change_that_fits(page: Page, demo: str, screenshots: 
 
     # The pod that is Pending fits nowhere, and the page says why, counted.
     _ask(page, PENDING)
-    expect(page.locator("#headline")).to_have_text("Fits on no node")
+    expect(page.locator("#headline")).to_have_text("Admitted on no node")
     expect(_reason(page, "NUMA alignment can never be possible")).to_be_visible()
     _reason(page, "kube-scheduler: the totals are too small").click()
     expect(page.locator("#count")).to_have_text("1 of 11 nodes")
@@ -60,8 +60,8 @@ def test_from_pending_to_a_change_that_fits(page: Page, demo: str, screenshots: 
     expect(page.locator(".numa.lands")).to_have_count(1)
     promised = page.locator(".cpu.lands-here").all_inner_texts()
     _ask(page, PENDING.replace("120", "112"))
-    expect(page.locator("#headline")).to_have_text("Fits on 1 of 11 nodes")
-    expect(card).to_contain_text("The pod fits here")
+    expect(page.locator("#headline")).to_have_text("Aligned on 1 of 11 nodes")
+    expect(card).to_contain_text("The pod would be aligned here")
     assert page.locator(".cpu.lands-here").all_inner_texts() == promised
     assert len(promised) == 112
     for title in ("How the kubelet decides", "Try the node with other settings"):
@@ -72,12 +72,12 @@ def test_from_pending_to_a_change_that_fits(page: Page, demo: str, screenshots: 
     _shoot(page, screenshots / "fits-dark.png")
 
     # How many of them?
-    page.get_by_role("button", name="How many copies fit?").click()
-    expect(page.locator(".capacity")).to_contain_text("1 copy fits now, on 1 node")
+    page.get_by_role("button", name="How many copies?").click()
+    expect(page.locator(".capacity")).to_contain_text("1 copy is admitted now, on 1 node")
 
     # It is still there after a reload, and gone when it is cleared.
     page.reload()
-    expect(page.locator("#headline")).to_have_text("Fits on 1 of 11 nodes")
+    expect(page.locator("#headline")).to_have_text("Aligned on 1 of 11 nodes")
     page.get_by_role("button", name="Clear").click()
     expect(page.locator("#headline")).to_be_empty()
     expect(card).to_have_count(0)
@@ -111,20 +111,20 @@ def test_what_cannot_be_read_is_named_where_it_is(page: Page, demo: str) -> None
     _ask(page, PENDING)
 
     expect(error).to_be_empty()
-    expect(page.locator("#headline")).to_have_text("Fits on no node")
+    expect(page.locator("#headline")).to_have_text("Admitted on no node")
 
 
 def test_json_and_yaml_are_the_same_question(page: Page, demo: str) -> None:
     page.goto(demo)
     page.get_by_label("Fill in an example").select_option(label="16 CPUs for itself")
     page.keyboard.press("Control+Enter")
-    expect(page.locator("#headline")).to_contain_text("Fits on")
+    expect(page.locator("#headline")).to_contain_text("Aligned on")
     by_yaml = page.locator("#answer .reasons").inner_text()
 
     page.get_by_role("button", name="Clear").click()
     _ask(page, httpx.Response(200, json=pod_of(16, "48Gi", name="solver")).text)
 
-    expect(page.locator("#headline")).to_contain_text("Fits on")
+    expect(page.locator("#headline")).to_contain_text("Aligned on")
     assert page.locator("#answer .reasons").inner_text() == by_yaml
 
 

@@ -5,10 +5,10 @@ import { byId, fill, h, icon } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
 import { addressOf, emit, on, setFilters, state } from "./state.js";
 import { number, plural } from "./units.js";
-import { answerOf } from "./verdict.js";
+import { answerOf, isAdmitted } from "./verdict.js";
 
 const KEPT = "numa-extender-pod";
-const KIND_ORDER = /** @type {const} */ (["yes", "unsure", "now", "never"]);
+const KIND_ORDER = /** @type {const} */ (["yes", "split", "unmanaged", "unsure", "now", "never"]);
 
 const form = /** @type {HTMLFormElement} */ (byId("ask"));
 const manifest = /** @type {HTMLTextAreaElement} */ (byId("manifest"));
@@ -116,21 +116,31 @@ function showAnswer() {
     askedAt = new Date().toLocaleTimeString();
   }
   const answers = [...state.answers.values()];
-  const fitting = answers.filter(({ kind }) => kind === "yes").length;
+  const aligned = answers.filter(({ kind }) => kind === "yes").length;
+  const admitted = answers.filter(({ kind }) => isAdmitted(kind)).length;
   const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.reason : undefined;
-  const result = fitting ? `Fits on ${number(fitting)} of ${plural(answers.length, "node")}` : "Fits on no node";
-  if (headline.textContent !== result) fill(headline, icon(fitting ? "yes" : "never"), result);
-  headline.className = `headline ${fitting ? "yes" : "never"}`;
+  const kind = aligned ? "yes" : admitted ? "split" : "never";
+  const result = headlineOf(aligned, admitted, answers.length);
+  if (headline.textContent !== result) fill(headline, icon(kind), result);
+  headline.className = `headline ${kind}`;
   fill(output,
     wants(reply.pod),
     share(answers),
     reasons(answers),
-    fitting ? null : h("p", { class: "hint" }, "Choose a node to see why, and what would fit there."),
-    fitting ? capacity : null);
+    admitted ? null : h("p", { class: "hint" }, "Choose a node to see why, and what would be admitted there."),
+    admitted ? capacity : null);
   if (focused !== undefined) {
     const again = [...output.querySelectorAll("button")].find((button) => button.dataset.reason === focused);
     again?.focus();
   }
+}
+
+/** @param {number} aligned @param {number} admitted aligned ones included @param {number} nodes */
+function headlineOf(aligned, admitted, nodes) {
+  if (!admitted) return "Admitted on no node";
+  const others = admitted - aligned;
+  if (!aligned) return `Aligned on no node, admitted on ${number(admitted)} of ${plural(nodes, "node")}`;
+  return `Aligned on ${number(aligned)} of ${plural(nodes, "node")}${others ? `, admitted on ${number(others)} more` : ""}`;
 }
 
 /** @param {any} pod a PodSummary */
@@ -155,6 +165,8 @@ function filterBy(filters) {
   if (byId("list").offsetParent === null) location.hash = addressOf("");
 }
 
+const ADMITS = { yes: "the pod is aligned", split: "admitted, split over NUMA nodes", unmanaged: "admitted, not managed" };
+
 /** What the nodes say, counted; each line filters the map. @param {import("./verdict.js").Answer[]} answers */
 function reasons(answers) {
   /** @type {Map<string, {kind: import("./verdict.js").Answer["kind"], why: string, count: number}>} */
@@ -170,6 +182,6 @@ function reasons(answers) {
     return h("li", {}, h("button", {
       type: "button", class: kind, "aria-pressed": String(pressed), data: { reason: `${kind} ${why}` },
       onclick: () => filterBy(pressed ? { verdict: "", why: "" } : { verdict: kind, why }),
-    }, icon(kind), h("span", {}, why || "takes the pod"), h("span", { class: "n" }, number(count))));
+    }, icon(kind), h("span", {}, why || ADMITS[/** @type {keyof typeof ADMITS} */ (kind)]), h("span", { class: "n" }, number(count))));
   }));
 }

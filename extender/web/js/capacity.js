@@ -1,4 +1,4 @@
-// How many copies of the pod fit, node by node, counted by the service on demand.
+// How many copies of the pod are admitted, node by node, counted by the service on demand.
 import { ApiError, ask } from "./api.js";
 import { fill, h } from "./dom.js";
 import { nodeAddress } from "./state.js";
@@ -9,7 +9,7 @@ const SHOWN = 8;
 /** @param {string} manifest */
 export function capacityCard(manifest) {
   const result = h("div", { role: "status" });
-  const button = /** @type {HTMLButtonElement} */ (h("button", { type: "button", onclick: count }, "How many copies fit?"));
+  const button = /** @type {HTMLButtonElement} */ (h("button", { type: "button", onclick: count }, "How many copies?"));
   async function count() {
     button.disabled = true;
     fill(result, h("p", { class: "hint" }, "Counting…"));
@@ -26,6 +26,12 @@ export function capacityCard(manifest) {
   return h("div", { class: "capacity" }, button, result);
 }
 
+/** Copies by what they get. @param {any} counts a CapacitySummary or a NodeCapacity */
+function kinds(counts) {
+  const words = /** @type {const} */ ([["aligned", "aligned"], ["split", "split over NUMA nodes"], ["not_managed", "not managed"]]);
+  return words.filter(([key]) => counts[key]).map(([key, text]) => `${number(counts[key])} ${text}`).join(", ");
+}
+
 /** @param {any} reply a CapacityReply */
 function counted({ summary, nodes }) {
   const best = nodes.filter((/** @type {any} */ node) => node.copies > 0)
@@ -33,12 +39,13 @@ function counted({ summary, nodes }) {
   const most = best[0]?.copies ?? 1;
   const [first] = summary.runs_out;
   return [
-    h("p", {}, h("big", {}, number(summary.copies)), ` ${summary.copies === 1 ? "copy fits" : "copies fit"} now, on ${plural(best.length, "node")}`,
+    h("p", {}, h("big", {}, number(summary.copies)), ` ${summary.copies === 1 ? "copy is" : "copies are"} admitted now, on ${plural(best.length, "node")}`,
       summary.bounded ? " (or more: the count was stopped)" : ""),
+    h("p", {}, kinds(summary)),
     first ? h("p", { class: "hint" }, `Then, on most nodes: ${first.why}.`) : null,
     h("div", { class: "bars" }, best.slice(0, SHOWN).flatMap((/** @type {any} */ node) => [
       h("a", { href: nodeAddress(node.node), title: node.limited_by.detail }, node.node),
-      h("progress", { max: most, value: node.copies, "aria-label": `Copies on ${node.node}` }),
+      h("progress", { max: most, value: node.copies, "aria-label": `Copies on ${node.node}`, title: kinds(node) }),
       h("span", {}, number(node.copies)),
     ])),
     best.length > SHOWN ? h("p", { class: "hint" }, `and ${plural(best.length - SHOWN, "more node")}`) : null,

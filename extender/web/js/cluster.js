@@ -97,7 +97,7 @@ export function select(nodes, filters, answers) {
 }
 
 /** @type {Record<string, number>} */
-const RANK = { yes: 0, unsure: 1, now: 2, never: 3 };
+const RANK = { yes: 0, split: 1, unmanaged: 2, unsure: 3, now: 4, never: 5 };
 
 /**
  * @param {NodeSummary[]} nodes
@@ -109,7 +109,7 @@ function sort(nodes, order, answers) {
   if (order === "name" || answers.size === 0) return nodes;
   const rank = (/** @type {NodeSummary} */ node) => {
     const answer = answers.get(node.name);
-    return answer ? RANK[answer.kind] * 100 - (answer.score ?? 0) : 1000;
+    return answer ? RANK[answer.kind] : 10;
   };
   return nodes.sort((a, b) => rank(a) - rank(b));
 }

@@ -7,7 +7,7 @@ import { landingOf, nodeMap, podName } from "./map.js";
 import { look, slotsOf } from "./palette.js";
 import { addressOf, state } from "./state.js";
 import { ago, amount, bytes, parseList, plural, shortResource } from "./units.js";
-import { TITLES, answerOf, verdictParts } from "./verdict.js";
+import { TITLES, answerOf, isAdmitted, verdictParts } from "./verdict.js";
 
 const EVERY_MS = 5000;
 
@@ -111,7 +111,7 @@ export class Detail {
     fill(this.said, `${node.name}: ${TITLES[kind]}`);
     keepOpen(this.verdict, () => fill(this.verdict, h("section", { class: `card ${kind}`, "aria-label": "What this node answers to the pod" },
       verdictParts(answer),
-      kind === "yes" ? null : nearestRequests(answer.explanation?.nearest ?? [], draw),
+      isAdmitted(kind) ? null : nearestRequests(answer.explanation?.nearest ?? [], draw),
       answer.explanation ? story(answer.explanation) : null,
       node.cpus > 0 ? tryChanges(node, state.manifest, draw) : null)));
   }

@@ -2,7 +2,7 @@
 import { ApiError, ask } from "./api.js";
 import { fill, h, icon, table, tag } from "./dom.js";
 import { amount, bytes, numaNames } from "./units.js";
-import { answerOf, verdictParts } from "./verdict.js";
+import { ADMITTED, KINDS, answerOf, verdictParts } from "./verdict.js";
 
 const POLICIES = ["none", "best-effort", "restricted", "single-numa-node"];
 const SCOPES = ["container", "pod"];
@@ -52,6 +52,11 @@ function otherStep(step) {
   return h("li", {}, tag(word, kind), `${subject}: ${step.policy}, ${what}${step.why}`);
 }
 
+/** @param {any} verdict of an admitted pod */
+function asWhat(verdict) {
+  return ADMITTED[/** @type {keyof typeof ADMITTED} */ (verdict.alignment)];
+}
+
 /**
  * Requests close by that would be admitted.
  * @param {any[]} nearest
@@ -59,9 +64,9 @@ function otherStep(step) {
  */
 export function nearestRequests(nearest, show) {
   if (!nearest.length) return null;
-  return h("div", { class: "nearest" }, h("h4", {}, "It would fit here with"),
-    h("ul", { class: "nearest" }, nearest.map((each) => h("li", { class: "yes" }, icon("yes"),
-      h("span", {}, each.change),
+  return h("div", { class: "nearest" }, h("h4", {}, "It would be admitted here with"),
+    h("ul", { class: "nearest" }, nearest.map((each) => h("li", { class: asWhat(each.verdict) }, icon(asWhat(each.verdict)),
+      h("span", {}, each.change, each.verdict.alignment === "aligned" ? null : ` (${KINDS[asWhat(each.verdict)]})`),
       h("button", { type: "button", class: "quiet small", onclick: () => show(each.verdict) }, "Show on the map")))));
 }
 

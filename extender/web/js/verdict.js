@@ -4,16 +4,17 @@ import { amount, bytes, numaNames, parseList } from "./units.js";
 
 /**
  * @typedef {object} Answer
- * @property {"yes" | "now" | "never" | "unsure"} kind
+ * @property {"yes" | "split" | "unmanaged" | "now" | "never" | "unsure"} kind
  * @property {string} label one or two words
- * @property {string} why the reason that the scheduler shows; empty if the node takes the pod
- * @property {number | null} score
+ * @property {string} why the reason that the scheduler shows; empty if the node admits the pod
  * @property {number[]} cpus where the pod's containers would run, those with CPUs of their own
  */
 
 /** @type {Record<Answer["kind"], string>} */
 export const KINDS = {
-  yes: "fits",
+  yes: "aligned",
+  split: "split",
+  unmanaged: "not managed",
   now: "not now",
   never: "never",
   unsure: "unsure",
@@ -24,12 +25,20 @@ export function answerOf(node) {
   const kind = kindOf(node);
   const containers = Object.values(node.verdict?.containers ?? {});
   const cpus = containers.flatMap((/** @type {any} */ placement) => parseList(placement.cpus));
-  return { kind, label: KINDS[kind], why: whyOf(node, kind), score: node.score, cpus };
+  return { kind, label: KINDS[kind], why: whyOf(node, kind), cpus };
+}
+
+/** What an admitted pod gets. Only "yes" is shown in green. */
+export const ADMITTED = /** @type {const} */ ({ "aligned": "yes", "split": "split", "not-managed": "unmanaged" });
+
+/** Whether the node admits the pod, aligned or not. @param {Answer["kind"]} kind */
+export function isAdmitted(kind) {
+  return kind === "yes" || kind === "split" || kind === "unmanaged";
 }
 
 /** @param {any} node @returns {Answer["kind"]} */
 function kindOf(node) {
-  if (node.outcome === "fits") return "yes";
+  if (node.outcome === "fits") return ADMITTED[/** @type {keyof typeof ADMITTED} */ (node.alignment)];
   if (node.verdict === null && node.certainty === "degraded" && !node.passes) return "now"; // counts prove it
   if (node.outcome === "unknown" || node.verdict === null) return "unsure";
   if (node.outcome === "scheduler") return "now";
@@ -39,7 +48,7 @@ function kindOf(node) {
 
 /** @param {any} node @param {Answer["kind"]} kind @returns {string} */
 function whyOf(node, kind) {
-  if (kind === "yes") return "";
+  if (isAdmitted(kind)) return "";
   if (node.outcome === "unknown") return node.why || "too little is known of the node";
   if (node.why) return node.why;
   const failing = failed(node)[0];
@@ -64,10 +73,12 @@ function failed(node) {
 
 /** @type {Record<Answer["kind"], string>} */
 export const TITLES = {
-  yes: "The pod fits here",
+  yes: "The pod would be aligned here",
+  split: "The pod would be admitted, but split over NUMA nodes",
+  unmanaged: "The pod would be admitted, and no manager places it",
   now: "The pod does not fit now",
   never: "The pod can never fit here",
-  unsure: "It is not certain whether the pod fits",
+  unsure: "It is not certain whether the pod would be admitted",
 };
 
 /**
@@ -80,8 +91,11 @@ export function verdictParts(node) {
   const { verdict } = node;
   const parts = [h("h3", { class: kind }, icon(kind), TITLES[kind])];
   const fault = node.explanation?.first_fault;
-  if (kind !== "yes") parts.push(h("p", {}, fault ?? sentence(why, verdict?.refused_by)));
+  if (kind === "split") parts.push(h("p", {}, splitSentence(node.verdict)));
+  if (!isAdmitted(kind)) parts.push(h("p", {}, fault ?? sentence(why, verdict?.refused_by)));
+  if (verdict?.pod_cpus) parts.push(h("p", {}, "The pod as a whole gets CPUs ", ranges(verdict.pod_cpus), ", shared out to its containers."));
   if (verdict?.admit) parts.push(placements(verdict));
+  if (verdict?.admit && !verdict.alignment_certain) parts.push(h("p", { class: "hint" }, "The kubelet has several choices; in some of them the placement is another one."));
   if (verdict && !verdict.admit) {
     parts.push(h("p", { class: "kubelet-says" }, "The kubelet would fail the pod with ", h("code", {}, verdict.reason),
       verdict.message ? `: “${verdict.message}”` : ""));
@@ -103,6 +117,12 @@ const CERTAINTIES = {
   unknown: "No usable report of the node is held.",
 };
 
+/** @param {any} verdict of a pod that is split */
+function splitSentence(verdict) {
+  const may = verdict.alignment_certain ? "are" : "can be";
+  return `What it gets ${may} on ${numaNames(verdict.numa)}.`;
+}
+
 /** @param {string} why @param {any} by */
 function sentence(why, by) {
   const start = `${why.charAt(0).toUpperCase()}${why.slice(1)}`;
@@ -121,11 +141,12 @@ function placementRow(name, placement) {
   const memory = placement.memory.map((/** @type {any} */ block) =>
     h("div", {}, `${bytes(block.size)}${block.type === "memory" ? "" : ` ${block.type}`} on ${numaNames(block.numa)}`));
   const devices = Object.entries(placement.devices).map(([resource, ids]) =>
-    h("div", {}, h("span", { title: resource }, /** @type {string[]} */ (ids).join(", "))));
+    h("div", {}, h("span", { title: resource }, /** @type {string[]} */ (ids).join(", ")),
+      placement.random.includes(resource) ? " (one of several picks)" : null));
   return [
     name,
     placement.cpus ? ranges(placement.cpus) : "shared pool",
-    [numaNames(placement.affinity).replace("NUMA ", ""), placement.preferred ? null : ", not aligned"],
+    [placement.numa.length ? placement.numa.join(", ") : "any", placement.alignment === "split" ? ", split" : null],
     memory.length ? memory : "anywhere",
     devices.length ? devices : "none",
   ];
