@@ -61,6 +61,7 @@ class CapacitySummary(Answer):
     full_nodes: Annotated[int, Field(description="Nodes that take none.")]
     unknown_nodes: Annotated[int, Field(description="Nodes of which too little is known; they count as 0.")]
     bounded: Annotated[bool, Field(description="Whether `max_copies` ended the count on any node.")]
+    notes: Annotated[list[str], Field(description="What the count takes for granted, and what was not checked.")]
     runs_out: Annotated[list[RunsOut], Field(description="The most frequent first.")]
     replays: Annotated[int, Field(description="Admissions replayed; equal nodes are counted once.")]
 
@@ -103,6 +104,7 @@ class PlanSummary(Answer):
     split: Annotated[int, Field(description="Of these, pods over several NUMA nodes.")]
     not_managed: Annotated[int, Field(description="Of these, pods that no manager places on NUMA nodes.")]
     unplaced: Annotated[int, Field(description="Those that found none.")]
+    notes: Annotated[list[str], Field(description="What the plan takes for granted, and what was not checked.")]
     per_node: Annotated[dict[str, int], Field(description="Pods placed by node; nodes without any are left out.")]
 
 

@@ -34,7 +34,10 @@ class PodSummary(Answer):
         Field(description="What the scheduler counts, as quantities.", examples=[{"cpu": "8", "memory": "16Gi"}]),
     ]
     containers: Annotated[list[PodContainer], Field(description="In the kubelet's order: init, sidecars, app.")]
-    notes: Annotated[list[str], Field(description="What is odd about it, such as why it gets no CPUs of its own.")]
+    notes: Annotated[
+        list[str],
+        Field(description="What is odd about it, such as why it gets no CPUs of its own, and what is not looked at."),
+    ]
 
 
 class SchedulerCheck(Answer):
@@ -154,6 +157,19 @@ class NodeAnswer(Answer):
     ]
     passes: Annotated[bool, Field(description="Whether filter offers the node to the scheduler.")]
     why: Annotated[str, Field(description="The reason that the scheduler shows; empty if the node passes.")]
+    reason: Annotated[
+        str,
+        Field(description="Why not, in one sentence with amounts. Empty unless the pod is refused, or not offered."),
+    ]
+    never: Annotated[
+        bool, Field(description="Hardware and configuration of the node rule the pod out, whatever is free on it.")
+    ]
+    notes: Annotated[
+        list[str],
+        Field(
+            description="What this answer takes for granted, and what was not checked; see `notes` of `pod` as well."
+        ),
+    ]
     certainty: Annotated[Certainty, Field(description="How sure the answer is.")]
     score: Annotated[
         int | None,

@@ -1,5 +1,6 @@
 """Answers as tables: what-if, capacity, nodes, decisions."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ _MARKS: Final = {
     "split": ("◐ split", "yellow"),
     "not-managed": ("· not managed", ""),
     "topology": ("✗ refused", "red"),
+    "never": ("✗ never", "red"),
     "scheduler": ("✗ not offered", "yellow"),
     "unknown": ("? unknown", "yellow"),
 }
@@ -42,13 +44,17 @@ def what_if_table(reply: Json) -> RenderableType:
     """One row a node: outcome, certainty, and where it lands or why not."""
     table = _table("node", "outcome", "placement, or why not")
     for answer in reply["nodes"]:
-        mark, style = _MARKS[answer["alignment"] or answer["outcome"]]
+        mark, style = _MARKS["never" if answer["never"] else answer["alignment"] or answer["outcome"]]
         if answer["certainty"] != "exact" and answer["outcome"] != "unknown":
             mark = f"{mark} ({answer['certainty']})"
         table.add_row(Text(answer["node"]), Text(mark, style), Text("\n".join(_answer_lines(answer))))
     summary = reply["summary"]
     counted = ", ".join(f"{summary[outcome]} {word}" for outcome, word in _COUNTED.items() if summary[outcome])
-    return Group(table, Text(f"of {summary['nodes']} nodes: {counted}") if summary["nodes"] else Text("no nodes"))
+    last = Text(f"of {summary['nodes']} nodes: {counted}" if summary["nodes"] else "no nodes")
+    notes = Counter(note for answer in reply["nodes"] for note in answer["notes"])
+    for note, count in notes.most_common():
+        last.append(f"\nnote, {count} of {summary['nodes']} nodes: {note}", style="yellow")
+    return Group(table, last)
 
 
 def _answer_lines(answer: Json) -> Iterator[str]:
@@ -57,8 +63,7 @@ def _answer_lines(answer: Json) -> Iterator[str]:
         fails = (check for check in answer["scheduler"]["checks"] if check["outcome"] == "fails")
         yield from (f"{check['check']}: {check['detail']}" for check in fails)
     elif not answer["passes"]:
-        story = answer["explanation"]
-        yield (story or {}).get("first_fault") or answer["why"]
+        yield answer["reason"] or answer["why"]
     elif verdict is None:
         yield "nothing is known of the node"
     elif not verdict["containers"]:
@@ -150,7 +155,10 @@ def capacity_table(reply: Json) -> RenderableType:
     admitted = f"{summary['copies']} pods are admitted on {summary['nodes']} nodes"
     lines = [f"{admitted}: {kinds} ({summary['replays']} admissions replayed)"]
     lines += [f"  then on {each['nodes']}: {each['why']}" for each in summary["runs_out"]]
-    return Group(table, Text("\n".join(lines)))
+    text = Text("\n".join(lines))
+    for note in summary["notes"]:
+        text.append(f"\nnote: {note}", style="yellow")
+    return Group(table, text)
 
 
 def nodes_table(nodes: Sequence[Json]) -> RenderableType:

@@ -7,6 +7,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from extender.questions.alignments import alignment_counts
+from extender.questions.notes import all_notes
 from extender.questions.question import Asked
 from extender.questions.reading import is_manifest, live_subjects, made_subjects, parse_question
 from extender.questions.requests import MAX_PLANNED_PODS, CapacityRequest, PlanRequest
@@ -73,7 +74,7 @@ def capacity_lines(capacity: Capacity, subjects: Sequence[Subject]) -> Iterator[
     for room in capacity.rooms(subjects):
         rooms.append(room)
         yield _room(capacity, room)
-    yield {"summary": _summary(capacity, rooms)}
+    yield {"summary": {**_summary(capacity, rooms), "notes": all_notes(capacity.mix, subjects)}}
 
 
 def _room(capacity: Capacity, room: Room) -> Json:
@@ -145,6 +146,7 @@ def plan_lines(plan: Plan, entries: Sequence[tuple[Workload, int]]) -> Iterator[
         "placed": placed_pods,
         "unplaced": pods - placed_pods,
         **alignment_counts(alignments),
+        "notes": all_notes((workload for workload, _ in entries), plan.subjects),
         "per_node": dict(per_node),
     }
     yield {"summary": summary}

@@ -7,6 +7,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from extender.questions.alignments import alignment_counts
+from extender.questions.notes import node_notes
 from extender.questions.pod_summary import pod_summary
 from extender.questions.question import Asked
 from extender.questions.reading import is_manifest, live_subjects, made_subjects, parse_question
@@ -57,7 +58,7 @@ def _reply(workload: Workload, answers: Sequence[Answer], *, is_explained: bool)
             **alignment_counts(alignments),
             "reasons": dict(reasons),
         },
-        "nodes": [_answer(answer, stories.get(answer.subject.name)) for answer in answers],
+        "nodes": [_answer(workload, answer, stories.get(answer.subject.name)) for answer in answers],
         "explanations_left_out": left_out,
     }
 
@@ -77,7 +78,7 @@ def _stories(pod: Pod, answers: Sequence[Answer]) -> tuple[dict[str, Story], int
     return stories, len(answers) - len(stories)
 
 
-def _answer(answer: Answer, story: Story | None) -> Json:
+def _answer(workload: Workload, answer: Answer, story: Story | None) -> Json:
     refusal, subject = answer.judgement.refusal, answer.subject
     return {
         "node": subject.name,
@@ -85,6 +86,9 @@ def _answer(answer: Answer, story: Story | None) -> Json:
         "outcome": answer.outcome,
         "passes": refusal is None,
         "why": "" if refusal is None else refusal.text,
+        "reason": answer.reason,
+        "never": answer.never,
+        "notes": node_notes(workload, subject.kubelet, answer.scheduler),
         "certainty": answer.certainty.value,
         "score": answer.score,
         **alignment_to_json(answer.alignment),

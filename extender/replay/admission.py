@@ -205,7 +205,8 @@ def _follow(
 
 
 def _rejected(walk: Walk, refusal: Refusal) -> Rejected:
-    never = can_never_fit(walk.kubelet, walk.state.devices, walk.pod, walk.budget)
+    lacks_page_size = refusal.reason is Reason.KUBELET_PANIC and refusal.resource is not None
+    never = lacks_page_size or can_never_fit(walk.kubelet, walk.state.devices, walk.pod, walk.budget)
     return Rejected(
         reason=refusal.reason,
         message=refusal.message,

@@ -77,7 +77,7 @@ class Capacity:
     """Counts copies of one mix of pods, taken in turn. One object serves one question: it remembers what follows."""
 
     def __init__(self, mix: Sequence[Workload], judge: Judge, max_copies: int) -> None:
-        self._mix: Final = mix
+        self.mix: Final = mix
         self._judge: Final = judge
         self._max: Final = max_copies
         self._shapes: Final = [PodShape(workload.copy(0)) for workload in mix]
@@ -95,8 +95,8 @@ class Capacity:
 
     def per_pod(self, copies: int) -> list[int]:
         """How many of *copies* pods are of each entry of the mix."""
-        rounds, extra = divmod(copies, len(self._mix))
-        return [rounds + (i < extra) for i in range(len(self._mix))]
+        rounds, extra = divmod(copies, len(self.mix))
+        return [rounds + (i < extra) for i in range(len(self.mix))]
 
     def _room(self, subject: Subject) -> Room:
         by_totals = self._by_totals(subject)
@@ -206,7 +206,7 @@ class Capacity:
     def _by_totals(self, subject: Subject) -> _Rest:
         """How many fit by what kube-scheduler looks at."""
         around = subject.around
-        for workload in self._mix:
+        for workload in self.mix:
             answer = check_node(subject.name, {}, workload.rules, around)
             failure = answer.first_failure
             if failure is not None:
@@ -228,7 +228,7 @@ class Capacity:
             default=self._max,
         )
         rounds = max(0, min(rounds, self._max))
-        copies = rounds * len(self._mix)
+        copies = rounds * len(self.mix)
         used = add(requested, {name: rounds * amount for name, amount in in_all.items()})
         for wanted in (*self._wanted, *self._wanted):
             short = next(shortages(wanted, total, used), None)

@@ -14,6 +14,7 @@ from extender.replay.config import TopologyPolicy
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, resolve
 from extender.replay.sets import format_list, iter_bits
+from extender.replay.startup import format_page_size
 from extender.replay.state import ManagerState
 from extender.replay.trace import HintsOffered, Merged, RecordingTrace, TraceEvent
 from extender.replay.verdict import Provider, Reason, Rejected, Verdict, is_given_up
@@ -57,7 +58,7 @@ def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = T
 def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events: Iterable[TraceEvent]) -> str:
     """What broke it first, in one plain sentence."""
     if verdict.reason is Reason.KUBELET_PANIC:
-        return _crash(verdict)
+        return _crash(kubelet, verdict)
     if is_given_up(verdict):
         return f"Nothing is known: {verdict.message}."
     if verdict.reason is not Reason.TOPOLOGY_AFFINITY:
@@ -69,10 +70,17 @@ def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events
     return _cannot_be_aligned(kubelet, state, verdict, offer)
 
 
-def _crash(verdict: Rejected) -> str:
+def _crash(kubelet: Kubelet, verdict: Rejected) -> str:
     """The kubelet itself fails."""
-    if verdict.resource is not None:
-        return f"A NUMA node of this machine has no {verdict.resource}: the memory manager of the kubelet would crash."
+    if (missing := verdict.resource) is not None:
+        sizes = [
+            {f"hugepages-{format_page_size(size)}" for size in node.hugepages} for node in kubelet.machine.numa_nodes
+        ]
+        if not any(missing in each for each in sizes):
+            return f"The node has no {missing}, and its kubelet would crash on a pod that requests them."
+        lacking = [str(n.id) for n, each in zip(kubelet.machine.numa_nodes, sizes, strict=True) if missing not in each]
+        where = f"NUMA {', '.join(lacking)}"
+        return f"The node has no {missing} on {where}, and its kubelet would crash on a pod that requests them."
     return f"The kubelet would crash on this pod: {verdict.message}."
 
 

@@ -60,6 +60,7 @@ class Plan:
 
     def __init__(self, subjects: Sequence[Subject], judge: Judge) -> None:
         self._judge: Final = judge
+        self.subjects: Final = subjects
         self._classes: Final = ClassTable()
         self._nodes: Final = [_Node(s, s.node_class, s.states) for s in subjects]
         self._groups: dict[NodeClass, list[int]] = {}

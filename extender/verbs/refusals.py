@@ -26,7 +26,7 @@ class Refusal(Enum):
     POOL_NOW = ("the pod would have no shared CPUs on the node", False)
     POOL_NEVER = ("the pod can never have shared CPUs on the node", True)
     CRASH = ("the kubelet of the node would fail on this pod", False)
-    PAGE_SIZE = ("the node has no hugepages of a size that the pod requests", False)
+    PAGE_SIZE = ("the node has no hugepages of a size that the pod requests", True)
     CHANCE = ("NUMA alignment on the node depends on a random choice of devices", False)
     UNSETTLED = ("pods coming to or leaving the node decide whether NUMA alignment is possible", False)
     PROMISED = ("the room on the node is promised to a pod of no lower priority that was nominated to it", False)

@@ -14,7 +14,8 @@ from extender.cluster.classes import NodeClass
 from extender.replay.admission import MAX_OUTCOMES
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
-from extender.replay.verdict import Certainty, Verdict
+from extender.replay.verdict import Certainty, Rejected, Verdict, When
+from extender.verbs.explain import explain
 from extender.verbs.judge import Judge, Judgement, PodShape
 from extender.verbs.memo import NOBODY
 from extender.verbs.prioritize import prioritize_nodes
@@ -32,12 +33,14 @@ class Answer:
 
     `verdict` None: too little is known of the node. `admitted_as` is the alignment of an admitted pod, whatever else
     is in its way; None where it is refused. `judgement` is what filter goes by, `score` what prioritize gives among the
-    nodes asked; None where the node does not pass.
+    nodes asked; None where the node does not pass. `first_fault`: what broke it first, in a sentence; empty where the
+    verdict is no refusal.
     """
 
     subject: Subject
     verdict: Verdict | None
     admitted_as: PodAlignment | None
+    first_fault: str
     judgement: Judgement
     scheduler: SchedulerAnswer
     score: int | None
@@ -61,6 +64,31 @@ class Answer:
         """What the pod gets; None unless `outcome` is `fits`."""
         return self.admitted_as if self.outcome == "fits" else None
 
+    @property
+    def reason(self) -> str:
+        """Why not, in one sentence, with amounts if known; empty unless the pod is refused or not offered."""
+        if self.outcome == "scheduler":
+            failure = self.scheduler.first_failure
+            return "" if failure is None else failure.detail
+        if self.judgement.refusal is None:
+            return ""
+        return self.first_fault or f"{self.judgement.refusal.text[0].upper()}{self.judgement.refusal.text[1:]}."
+
+    @property
+    def never(self) -> bool:
+        """Whether the node refuses the pod whatever is free on it."""
+        refused = isinstance(self.verdict, Rejected) and self.verdict.when is When.NEVER
+        return refused and self.outcome == "topology" and self.certainty is not Certainty.POSSIBLE
+
+
+@dataclass(frozen=True, slots=True)
+class _Replayed:
+    """What a replay says of a node; see `Answer`."""
+
+    verdict: Verdict | None
+    alignment: PodAlignment | None = None
+    first_fault: str = ""
+
 
 def what_if(workload: Workload, subjects: Sequence[Subject], judge: Judge) -> list[Answer]:
     """The answer of each node, in order. Equal nodes are replayed once, unless the pod wants devices: see `_replay`."""
@@ -69,19 +97,20 @@ def what_if(workload: Workload, subjects: Sequence[Subject], judge: Judge) -> li
     candidates = candidates_of(subjects)
     judgements = {node_class.id: judge(shape, node_class) for node_class in candidates.distinct}
     scores = prioritize_nodes(candidates, judgements)
-    shared: dict[NodeClass, tuple[Verdict | None, PodAlignment | None]] = {}
+    shared: dict[NodeClass, _Replayed] = {}
     wants_devices = any("/" in resource for resource in wanted)
     answers = []
     for subject, score in zip(subjects, scores, strict=True):
         node_class = subject.node_class
         if wants_devices or node_class not in shared:
             shared[node_class] = _replay(shape, subject)
-        judgement, (verdict, alignment) = judgements[node_class.id], shared[node_class]
+        judgement, replayed = judgements[node_class.id], shared[node_class]
         answers.append(
             Answer(
                 subject=subject,
-                verdict=verdict,
-                admitted_as=alignment,
+                verdict=replayed.verdict,
+                admitted_as=replayed.alignment,
+                first_fault=replayed.first_fault,
                 judgement=judgement,
                 scheduler=check_node(subject.name, wanted, workload.rules, subject.around),
                 score=score if judgement.refusal is None else None,
@@ -90,13 +119,17 @@ def what_if(workload: Workload, subjects: Sequence[Subject], judge: Judge) -> li
     return answers
 
 
-def _replay(shape: PodShape, subject: Subject) -> tuple[Verdict | None, PodAlignment | None]:
+def _replay(shape: PodShape, subject: Subject) -> _Replayed:
     """On the node's own state: nodes of one class have equal devices free, but not the same ones by id.
 
     The verdict is that of the likeliest state; the alignment is `split` if any outcome is.
     """
     kubelet = subject.kubelet
     if kubelet is None or not subject.states:
-        return None, None
+        return _Replayed(None)
     outcomes = admit_in_all(kubelet, subject.states, shape.request(kubelet.rules), max_replays=MAX_OUTCOMES)
-    return outcomes[0].verdict, alignment_of_outcomes(kubelet, outcomes)
+    verdict = outcomes[0].verdict
+    if isinstance(verdict, Rejected):
+        story = explain(kubelet, subject.states[0], shape.pod, search=False)
+        return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), story.first_fault or "")
+    return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes))

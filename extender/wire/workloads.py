@@ -13,6 +13,7 @@ from extender.replay.pod import Pod
 from extender.wire.errors import WireError, shown
 from extender.wire.placement_rules import PlacementRules, placement_rules_from_json
 from extender.wire.pods import pod_from_json
+from extender.wire.unknown_fields import unknown_fields
 
 Json = Mapping[str, object]
 MAX_REPLICAS: Final = 2**31 - 1
@@ -42,7 +43,8 @@ _REPLICAS: Final[Mapping[str, tuple[str, ...]]] = {
 class Workload:
     """One document. `replicas`: how many pods at a time it asks for, 1 where it does not say.
 
-    `pod` has no UID if it comes from a template: each copy is to get one of its own (`copy`).
+    `pod` has no UID if it comes from a template: each copy is to get one of its own (`copy`). `unknown` names what is
+    no field of Kubernetes, one sentence each.
     """
 
     kind: str
@@ -51,6 +53,7 @@ class Workload:
     replicas: int
     pod: Pod
     rules: PlacementRules
+    unknown: tuple[str, ...] = ()
 
     def copy(self, number: int) -> Pod:
         """A pod of this workload that is nowhere yet. Its status, the QoS class aside, belongs to another one."""
@@ -84,6 +87,7 @@ def workload_from_json(document: object, path: str = "") -> Workload:
         replicas=_replicas(whole, kind, path),
         pod=pod if kind == "Pod" else replace(pod, uid=""),
         rules=rules,
+        unknown=unknown_fields(_object(template.get("spec"), _join(here, "spec"))),
     )
 
 

@@ -100,10 +100,11 @@ def test_a_bare_manifest_is_a_question(client: TestClient, content_type: str) ->
     capacity = _checked(CapacityReply, client.post("/v1/capacity", content=YAML, headers=headers))
     assert capacity["summary"]["copies"] == 2
     plan = client.post("/v1/plan", content=YAML, headers=headers).text.splitlines()
-    assert orjson.loads(plan[-1])["summary"] == {
-        "pods": 3, "placed": 2, "unplaced": 1, "per_node": {"node-b": 2},
-        "aligned": 2, "split": 0, "not_managed": 0,
-    }
+    summary = orjson.loads(plan[-1])["summary"]
+    assert (summary["pods"], summary["placed"], summary["unplaced"]) == (3, 2, 1)
+    assert (summary["aligned"], summary["split"], summary["not_managed"]) == (2, 0, 0)
+    assert summary["per_node"] == {"node-b": 2}
+    assert summary["notes"]
 
 
 def test_faults_name_the_path_in_the_document_as_sent(client: TestClient) -> None:

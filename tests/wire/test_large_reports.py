@@ -151,4 +151,4 @@ def test_hugepages_of_a_size_that_the_node_lacks_crash_the_memory_manager() -> N
     assert refusal_of(verdict) is Refusal.PAGE_SIZE
     said = first_fault(node.kubelet, node.state, verdict, [])
     assert "has no hugepages-1" in said
-    assert said.endswith("the memory manager of the kubelet would crash.")
+    assert said.endswith("its kubelet would crash on a pod that requests them.")

@@ -43,7 +43,7 @@ function kindOf(node) {
   if (node.outcome === "unknown" || node.verdict === null) return "unsure";
   if (node.outcome === "scheduler") return "now";
   if (node.verdict.admit || node.verdict.certainty === "possible") return "unsure";
-  return node.verdict.refused_by?.when === "never" ? "never" : "now";
+  return node.never ? "never" : "now";
 }
 
 /** @param {any} node @param {Answer["kind"]} kind @returns {string} */
@@ -90,9 +90,8 @@ export function verdictParts(node) {
   const { kind, why } = answerOf(node);
   const { verdict } = node;
   const parts = [h("h3", { class: kind }, icon(kind), TITLES[kind])];
-  const fault = node.explanation?.first_fault;
   if (kind === "split") parts.push(h("p", {}, splitSentence(node.verdict)));
-  if (!isAdmitted(kind)) parts.push(h("p", {}, fault ?? sentence(why, verdict?.refused_by)));
+  if (!isAdmitted(kind)) parts.push(h("p", {}, node.reason || sentence(why, verdict?.refused_by)));
   if (verdict?.pod_cpus) parts.push(h("p", {}, "The pod as a whole gets CPUs ", ranges(verdict.pod_cpus), ", shared out to its containers."));
   if (verdict?.admit) parts.push(placements(verdict));
   if (verdict?.admit && !verdict.alignment_certain) parts.push(h("p", { class: "hint" }, "The kubelet has several choices; in some of them the placement is another one."));
@@ -103,7 +102,7 @@ export function verdictParts(node) {
   for (const check of failed(node)) {
     parts.push(h("p", {}, tag("kube-scheduler", "now"), " ", check.detail || CHECKS[check.check]));
   }
-  for (const caveat of verdict?.caveats ?? []) parts.push(h("p", { class: "hint" }, `Taken for granted: ${caveat}`));
+  for (const note of node.notes) parts.push(h("p", { class: "hint" }, `Note: ${note}.`));
   if (node.certainty !== "exact") parts.push(h("p", { class: "hint" }, CERTAINTIES[node.certainty] ?? ""));
   return parts;
 }
