@@ -1,10 +1,8 @@
 """`numa-extender replay`: what a kubelet would answer to a history of pods, and whether recordings agree."""
 
-import lzma
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import click
 import orjson
@@ -12,6 +10,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from extender.cli.replay_nri import replay_nri, scenario_lines
 from extender.replay.config import KubeletConfigError
 from extender.replay.rules import parse_minor
 from extender.replay.verdict import Certainty
@@ -26,14 +25,26 @@ SHOWN_DIFFERENCES: Final = 10
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE|-]...")
-@click.option("--check", "is_check", is_flag=True, help="Compare with what the scenarios say the real kubelet did.")
-def replay(files: tuple[str, ...], *, is_check: bool) -> None:
+@click.option("--check", "is_check", is_flag=True, help="Compare with the recorded answers in the scenarios.")
+@click.option(
+    "--policy",
+    type=click.Choice(("kubelet", "nri-topology-aware")),
+    default="kubelet",
+    show_default=True,
+    help="Whose decisions are replayed: the kubelet's, or those of the NRI plugin.",
+)
+@click.option("--machines", metavar="FILE", help="Machine snapshots, JSON or .xz; needed for nri-topology-aware.")
+def replay(files: tuple[str, ...], *, is_check: bool, policy: str, machines: str | None) -> None:
     """Replay scenarios, one JSON object a line; .xz is unpacked; no FILE or - is standard input.
 
-    Prints one JSON line a scenario: what the kubelet answers to each step. With --check prints how far that agrees with
-    the recorded answers and the first differences; exits 1 on any.
+    Prints one JSON line a scenario: what the kubelet, or the policy, answers to each step. With --check prints how far
+    that agrees with the recorded answers and the first differences; exits 1 on any.
     """
+    if (machines is not None) != (policy == "nri-topology-aware"):
+        raise click.UsageError("--machines goes with --policy nri-topology-aware")
     try:
+        if machines is not None:
+            sys.exit(replay_nri(files or ("-",), machines, is_check=is_check))
         if is_check:
             sys.exit(_check(files or ("-",)))
         for scenario in _scenarios(files or ("-",)):
@@ -44,22 +55,8 @@ def replay(files: tuple[str, ...], *, is_check: bool) -> None:
 
 def _scenarios(files: tuple[str, ...]) -> Iterator[Scenario]:
     for name in files:
-        with _open(name) as lines:
-            try:
-                for number, line in enumerate(lines, start=1):
-                    if line.strip():
-                        yield _read(line, f"{name}:{number}")
-            except lzma.LZMAError as error:
-                raise click.ClickException(f"{name}: not an xz file: {error}") from None
-
-
-def _open(name: str) -> IO[bytes]:
-    if name == "-":
-        return sys.stdin.buffer
-    try:
-        return lzma.open(name) if name.endswith(".xz") else Path(name).open("rb")
-    except OSError as error:
-        raise click.ClickException(f"{name}: {error.strerror}") from None
+        for where, line in scenario_lines(name):
+            yield _read(line, where)
 
 
 def _read(line: bytes, where: str) -> Scenario:

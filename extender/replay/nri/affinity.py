@@ -1,0 +1,171 @@
+"""Affinity between containers: how much a new one is drawn to each pool.
+
+Mirrors: `pkg/resmgr/cache/affinity.go` (parseSimple, parseFull, Validate), `pkg/resmgr/cache/pod.go`
+(GetContainerAffinity, ScopeExpression), `policy/affinity.go` (registerImplicitAffinities, calculatePoolAffinities) and
+`policy/pools.go` (affinityScore).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from extender.replay.nri.config import PolicyConfig
+from extender.replay.nri.expressions import Expression
+from extender.replay.nri.objects import Container, Pod
+from extender.replay.nri.pools import Pool, PoolTree
+from extender.replay.nri.verdict import Refusal, RefusalError
+
+AFFINITY_KEY: Final = "resource-policy.nri.io/affinity"
+ANTI_AFFINITY_KEY: Final = "resource-policy.nri.io/anti-affinity"
+_MAX_WEIGHT: Final = 1000
+_IMPLICIT_WEIGHT: Final = 10
+_DECAY: Final = 0.75
+_ALWAYS: Final = Expression("", "AlwaysTrue")
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """Containers in `scope` that `match` count with `weight`."""
+
+    scope: Expression
+    match: Expression
+    weight: int
+
+
+def affinities(pod: Pod, container: str, config: PolicyConfig) -> list[Affinity]:
+    """The affinities of a container of *pod*: its annotated ones, else those that the configuration implies.
+
+    Raises:
+        RefusalError: an annotation of the pod is malformed, even if in the part of another container.
+    """
+    own = [
+        *_annotated(pod, AFFINITY_KEY, 1).get(container, ()),
+        *_annotated(pod, ANTI_AFFINITY_KEY, -1).get(container, ()),
+    ]
+    if own:
+        return own
+    if config.colocate_pods:
+        own.append(Affinity(_pod_scope(pod), _ALWAYS, _IMPLICIT_WEIGHT))
+    if config.colocate_namespaces:
+        own.append(Affinity(_ALWAYS, Expression("namespace", "Equals", (pod.namespace,)), _IMPLICIT_WEIGHT))
+    return own
+
+
+def _pod_scope(pod: Pod) -> Expression:
+    return Expression("pod/name", "Equals", (pod.name,))
+
+
+def _annotated(pod: Pod, key: str, weight: int) -> Mapping[str, list[Affinity]]:
+    text = pod.annotations.get(key)
+    if text is None:
+        return {}
+    document = pod.documents.get(text)
+    if document is None and text in pod.documents:
+        return {}
+    if not isinstance(document, dict):
+        raise RefusalError(Refusal.AFFINITY, f"annotation {key} is no map of containers")
+    simple = _simple(pod, document, weight)
+    return _full(pod, key, document, weight) if simple is None else simple
+
+
+def _simple(pod: Pod, document: Mapping[object, object], weight: int) -> Mapping[str, list[Affinity]] | None:
+    """`name: [others]`, which holds in both directions; None where *document* is not of this form."""
+    others: dict[str, set[str]] = {}
+    for name, listed in document.items():
+        if listed is not None and not isinstance(listed, list):
+            return None
+        for other in listed or ():
+            if other is not None and not isinstance(other, str):
+                return None
+            others.setdefault(str(name), set()).add(other or "")
+            others.setdefault(other or "", set()).add(str(name))
+    scope = _pod_scope(pod)
+    return {
+        name: [Affinity(scope, Expression("name", "Equals" if len(to) == 1 else "In", tuple(sorted(to))), weight)]
+        for name, to in others.items()
+    }
+
+
+def _full(pod: Pod, key: str, document: Mapping[object, object], weight: int) -> Mapping[str, list[Affinity]]:
+    """`name: [{scope, match, weight}]`."""
+    result: dict[str, list[Affinity]] = {}
+    for name, entries in document.items():
+        if entries is not None and not isinstance(entries, list):
+            raise RefusalError(Refusal.AFFINITY, f"annotation {key} has no list for container {name}")
+        result[str(name)] = [_entry(pod, key, entry, weight) for entry in entries or ()]
+    return result
+
+
+def _entry(pod: Pod, key: str, entry: object, weight: int) -> Affinity:
+    if entry is None:
+        raise RefusalError(Refusal.PANIC, f"annotation {key} has an empty entry")
+    fields = _fields(entry, ("scope", "match", "weight"))
+    own = 0 if fields is None else fields.get("weight") or 0
+    if fields is None or not isinstance(own, int) or isinstance(own, bool) or not -(2**31) <= own < 2**31:
+        raise RefusalError(Refusal.AFFINITY, f"annotation {key} has an entry that is no scope, match and weight")
+    scope = _pod_scope(pod) if fields.get("scope") is None else _expression(fields["scope"], key)
+    match = _expression(fields.get("match"), key)
+    for expression in (scope, match):
+        fault = expression.fault()
+        if fault is not None:
+            raise RefusalError(Refusal.AFFINITY, f"annotation {key}: {fault}")
+    own = (own if weight > 0 else -own) if own else weight
+    return Affinity(scope, match, max(-_MAX_WEIGHT, min(_MAX_WEIGHT, own)))
+
+
+def _fields(value: object, names: Sequence[str]) -> dict[str, object] | None:
+    """The fields of an object, by lower case name; None where it is none or has others."""
+    if not isinstance(value, dict):
+        return None
+    fields = {str(key).lower(): field for key, field in value.items()}
+    return fields if fields.keys() <= set(names) else None
+
+
+def _expression(value: object, key: str) -> Expression:
+    fields = _fields(value, ("key", "operator", "values"))
+    if fields is not None:
+        name, operator, values = fields.get("key") or "", fields.get("operator") or "", fields.get("values") or []
+        if isinstance(name, str) and isinstance(operator, str) and isinstance(values, list):
+            texts = ["" if v is None else v for v in values]
+            if all(isinstance(v, str) for v in texts):
+                return Expression(name, operator, tuple(texts))
+    raise RefusalError(Refusal.AFFINITY, f"annotation {key} has a malformed expression")
+
+
+def pool_affinities(
+    own: Sequence[Affinity], container: str, placed: Sequence[tuple[Container, Pod | None, int]]
+) -> dict[int, int]:
+    """The sum of weights per pool. *placed*: the other containers of the cache that hold a grant, with their pool."""
+    result: dict[int, int] = {}
+    for affinity in own:
+        for other, pod, pool in placed:
+            if other.id != container and affinity.scope.matches(other, pod) and affinity.match.matches(other, pod):
+                result[pool] = result.get(pool, 0) + affinity.weight
+    return result
+
+
+def affinity_score(per_pool: Mapping[int, int], pool: Pool, tree: PoolTree) -> float:
+    """How much *pool* is preferred: weights at it, above it and below it, less with distance."""
+    score = 0.0
+    factor = _DECAY
+    for ancestor in pool.ancestors:
+        score += factor * per_pool.get(ancestor, 0)
+        factor *= _DECAY
+    for below in _breadth_first(pool, tree):
+        weight = per_pool.get(below, 0)
+        if weight:
+            score += _DECAY ** (tree.pools[below].depth - pool.depth) * weight
+    return score
+
+
+def _breadth_first(pool: Pool, tree: PoolTree) -> list[int]:
+    """The subtree, parents before children: floats add up in the plugin's order."""
+    order, stack = [], [pool.id]
+    children: dict[int, list[int]] = {}
+    for i in pool.subtree:
+        children.setdefault(tree.pools[i].parent, []).append(i)
+    while stack:
+        at = stack.pop()
+        order.append(at)
+        stack += reversed(children.get(at, ()))
+    return order

@@ -1,0 +1,202 @@
+"""What is granted on a node, and what is still free in each pool.
+
+Mirrors: `policy/resources.go` (supply, grant, AllocatableSharedCPU, AllocatableReservedCPU, SliceableCPUs,
+AccountAllocateCPU, ReleaseCPU) and `policy/pools.go` (hasZeroCpuReqContainer).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from extender.replay.budget import Budget
+from extender.replay.nri.config import CPUShare, PolicyConfig
+from extender.replay.nri.cpu_allocator import take_cpus
+from extender.replay.nri.cpu_taking import CPUTopology
+from extender.replay.nri.memory import MemoryBooks
+from extender.replay.nri.objects import Container, Pod, QoS
+from extender.replay.nri.pools import Pool, PoolTree
+from extender.replay.nri.requests import CPUType
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a container holds. `pool`: id of the pool; `portion` in mCPU, of the shared or the reserved CPUs.
+
+    `memory_nodes`: its memory zone; `memory_types`: what it asked for, after what the machine has.
+    """
+
+    container: str
+    pool: int
+    cpu_type: CPUType
+    exclusive: int
+    portion: int
+    memory_nodes: int
+    memory_types: int
+    memory_bytes: int
+
+    @property
+    def shared_portion(self) -> int:
+        """MCPU of shared CPUs."""
+        return self.portion if self.cpu_type is CPUType.NORMAL else 0
+
+    @property
+    def reserved_portion(self) -> int:
+        """MCPU of reserved CPUs."""
+        return self.portion if self.cpu_type is CPUType.RESERVED else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A machine with a configuration: all that no event but a new configuration changes.
+
+    `unlimited_burstable`: the topology level that unlimited Burstable containers go to. `cold_start_off`: a PMEM node
+    has no memory that the kernel may use.
+    """
+
+    config: PolicyConfig
+    topology: CPUTopology
+    share: CPUShare
+    tree: PoolTree
+    unlimited_burstable: int
+    cold_start_off: bool
+
+
+class Books:
+    """Grants and free CPUs of every pool. Mutable; `copy` before a step that may be given up.
+
+    Lists are indexed by pool id. `shared` and `reserved`: mCPU granted in the pool's subtree. `containers` holds those
+    of the cache, and those that left it but still hold a grant; these are in `uncached`.
+    """
+
+    __slots__ = (
+        "budget", "containers", "grants", "isolated", "memory", "pods", "reserved", "setup", "sharable", "shared",
+        "uncached",
+    )  # fmt: skip
+
+    def __init__(self, setup: Setup, budget: Budget) -> None:
+        pools = setup.tree.pools
+        self.setup: Final = setup
+        self.budget: Final = budget
+        self.isolated = [pool.isolated for pool in pools]
+        self.sharable = [pool.sharable for pool in pools]
+        self.shared = [0] * len(pools)
+        self.reserved = [0] * len(pools)
+        self.grants: dict[str, Grant] = {}
+        self.memory = MemoryBooks(setup.topology.machine, budget)
+        self.containers: dict[str, Container] = {}
+        self.pods: dict[str, Pod] = {}
+        self.uncached: set[str] = set()
+
+    def copy(self, budget: Budget) -> "Books":
+        """An independent copy that counts its steps in *budget*."""
+        other = Books(self.setup, budget)
+        other.isolated, other.sharable = list(self.isolated), list(self.sharable)
+        other.shared, other.reserved = list(self.shared), list(self.reserved)
+        other.adopt(self)
+        other.grants, other.memory = dict(self.grants), self.memory.copy(budget)
+        return other
+
+    def adopt(self, other: "Books") -> None:
+        """Take over the pods and containers of *other*."""
+        self.containers, self.pods = dict(other.containers), dict(other.pods)
+        self.uncached = set(other.uncached)
+
+    def qos(self, container: Container) -> QoS:
+        """The container's QoS class; UNKNOWN once its pod was removed."""
+        pod = self.pods.get(container.pod_id)
+        return QoS.UNKNOWN if pod is None else pod.qos
+
+    def zero_request_pools(self) -> list[bool]:
+        """Per pool: whether its subtree holds a container without a CPU request."""
+        pools = self.setup.tree.pools
+        result = [False] * len(pools)
+        for grant in self.grants.values():
+            if not result[grant.pool] and self._has_zero_request(grant):
+                for i in (grant.pool, *pools[grant.pool].ancestors):
+                    result[i] = True
+        return result
+
+    def _has_zero_request(self, grant: Grant) -> bool:
+        if grant.cpu_type is CPUType.RESERVED and self.setup.tree.pools[grant.pool].reserved:
+            return False
+        container = self.containers[grant.container]
+        qos = self.qos(container)
+        return qos is QoS.BEST_EFFORT or (qos is QoS.BURSTABLE and not container.resources.requests.get("cpu", 0))
+
+    def allocatable(self, zero_request: list[bool]) -> list[int]:
+        """Per pool: the mCPU that new shared or sliced grants may take, at least -1 less than nothing.
+
+        *zero_request* is what `zero_request_pools` says (`resources.go` AllocatableSharedCPU).
+        """
+        own = [1000 * s.bit_count() - g for s, g in zip(self.sharable, self.shared, strict=True)]
+        capped = list(own)
+        for pool in reversed(self.setup.tree.pools):
+            if pool.parent >= 0 and capped[pool.parent] < capped[pool.id]:
+                capped[pool.id] = capped[pool.parent]
+        return [c - z for c, z in zip(capped, zero_request, strict=True)]
+
+    def allocatable_now(self) -> list[int]:
+        """`allocatable` as the books are."""
+        return self.allocatable(self.zero_request_pools())
+
+    def allocatable_reserved(self, pool: Pool) -> int:
+        """The mCPU that new reserved grants at *pool* may take, -1 without reserved CPUs."""
+        if not pool.reserved:
+            return -1
+        pools = self.setup.tree.pools
+        return min(1000 * pools[i].reserved.bit_count() - self.reserved[i] for i in (pool.id, *pool.ancestors))
+
+    def sliceable(self, pool: Pool, allocatable: list[int]) -> int:
+        """The shared CPUs that may become exclusive at *pool* (`resources.go` SliceableCPUs).
+
+        Every pool of the subtree gives as many CPUs as it has whole ones to spare, the pool itself only if it is a
+        leaf.
+        """
+        result = 0
+        for i in pool.subtree:
+            if i == pool.id and not pool.is_leaf:
+                continue
+            count = allocatable[i] // 1000 if allocatable[i] > 0 else 0
+            if count:
+                result |= take_cpus(self.setup.topology, self.sharable[i], count, budget=self.budget) or 0
+        return result
+
+    def take_exclusive(self, cpus: int) -> None:
+        """Take *cpus* out of every pool."""
+        if cpus:
+            self.isolated = [i & ~cpus for i in self.isolated]
+            self.sharable = [s & ~cpus for s in self.sharable]
+
+    def _put_back(self, cpus: int) -> None:
+        if cpus:
+            for pool in self.setup.tree.pools:
+                self.isolated[pool.id] |= pool.isolated & cpus
+                self.sharable[pool.id] |= pool.sharable & cpus
+
+    def book_portion(self, pool: Pool, cpu_type: CPUType, millicpu: int) -> None:
+        """Count *millicpu* at *pool* and above; a negative number takes them off again."""
+        booked = {CPUType.NORMAL: self.shared, CPUType.RESERVED: self.reserved}.get(cpu_type)
+        if booked is not None:
+            for i in (pool.id, *pool.ancestors):
+                booked[i] += millicpu
+
+    def release_cpus(self, grant: Grant) -> None:
+        """Give the CPUs of *grant* back."""
+        self._put_back(grant.exclusive)
+        self.book_portion(self.setup.tree.pools[grant.pool], grant.cpu_type, -grant.portion)
+
+    def zones(self) -> dict[int, tuple[int, int, int, int]]:
+        """Per pool id, what its NodeResourceTopology zone says.
+
+        (available mCPU, shared CPUs, available bytes of memory, isolated CPUs); the last is empty once none is free.
+        """
+        machine = self.setup.topology.machine
+        available = self.allocatable_now()
+        return {
+            pool.id: (
+                available[pool.id],
+                self.sharable[pool.id],
+                self.memory.free_bytes((pool.dram | pool.pmem | pool.hbm) & machine.memory_nodes),
+                pool.isolated if self.isolated[pool.id] else 0,
+            )
+            for pool in self.setup.tree.pools
+        }

@@ -1,0 +1,182 @@
+"""Readers of the text forms that Go programs accept in annotations and settings.
+
+They follow Go's standard library and `k8s.io/utils/cpuset`, because the plugin reads the same text with them.
+"""
+
+from typing import Final, TypeAlias
+
+MAX_ID: Final = 65_535
+"""Bound on ids in a list, so that no annotation can ask for an enormous int."""
+
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_NANOSECONDS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+
+
+class PatternError(ValueError):
+    """A glob pattern is malformed."""
+
+
+def parse_bool(text: str) -> bool | None:
+    """The bool that Go's `strconv.ParseBool` reads; None where it fails."""
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
+def parse_int(text: str) -> int | None:
+    """The int that Go's `strconv.ParseInt(text, 0, 0)` reads; None where it fails."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits.isascii() or not digits or len(digits) > 70:
+        return None
+    if len(digits) > 1 and digits[0] == "0" and digits[1] not in "xXbBoO_":
+        digits = "0o" + digits[1:]
+    try:
+        value = int(digits, 0)
+    except ValueError:
+        return None
+    value = -value if text[0] == "-" else value
+    return value if -(2**63) <= value < 2**63 else None
+
+
+def _atoi(text: str) -> int | None:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        return None
+    return -int(digits) if text[0] == "-" else int(digits)
+
+
+def parse_id_list(text: str) -> int | None:
+    """The bits of a list such as `0-3,8`, as `cpuset.Parse` reads it; None where it fails. `""` is the empty set."""
+    bits = 0
+    for part in text.split(",") if text else ():
+        first_text, dash, last_text = part.partition("-")
+        first = _atoi(first_text)
+        last = _atoi(last_text) if dash else first
+        if first is None or last is None or not 0 <= first <= last <= MAX_ID:
+            return None
+        bits |= ((1 << (last - first + 1)) - 1) << first
+    return bits
+
+
+def parse_duration(text: str) -> int | None:
+    """The nanoseconds that Go's `time.ParseDuration` reads; None where it fails."""
+    sign = -1 if text[:1] == "-" else 1
+    rest = text[1:] if text[:1] in ("+", "-") else text
+    if rest == "0":
+        return 0
+    total, at = 0, 0
+    if not rest or len(rest) > 100:
+        return None
+    while at < len(rest):
+        start = at
+        while at < len(rest) and (rest[at].isdigit() or rest[at] == "."):
+            at += 1
+        number, unit_start = rest[start:at], at
+        while at < len(rest) and not (rest[at].isdigit() or rest[at] == "."):
+            at += 1
+        scale = _NANOSECONDS.get(rest[unit_start:at])
+        whole, _, part = number.partition(".")
+        if scale is None or "." in part or not (whole or part) or not (whole + part).isascii():
+            return None
+        total += int(whole or "0") * scale + (int(part) * scale // 10 ** len(part) if part else 0)
+    return sign * total if total < 2**63 else None
+
+
+def glob_match(pattern: str, text: str) -> bool:
+    """Whether *text* matches, as Go's `filepath.Match` decides.
+
+    Raises:
+        PatternError: the pattern is malformed.
+    """
+    tokens = _tokens(pattern)
+    reachable = {0}
+    for char in text:
+        following = set()
+        for at in _with_empty_stars(tokens, reachable):
+            if at < len(tokens):
+                token = tokens[at]
+                if token is None:
+                    if char != "/":
+                        following.add(at)
+                elif _accepts(token, char):
+                    following.add(at + 1)
+        reachable = following
+        if not reachable:
+            return False
+    return len(tokens) in _with_empty_stars(tokens, reachable)
+
+
+_Token: TypeAlias = tuple[bool, tuple[tuple[str, str], ...]] | None
+"""One character: (negated, accepted ranges); None is a star."""
+
+
+def _with_empty_stars(tokens: list[_Token], reachable: set[int]) -> set[int]:
+    result = set()
+    for start in reachable:
+        at = start
+        result.add(at)
+        while at < len(tokens) and tokens[at] is None:
+            at += 1
+            result.add(at)
+    return result
+
+
+def _accepts(token: tuple[bool, tuple[tuple[str, str], ...]], char: str) -> bool:
+    negated, ranges = token
+    if not ranges:
+        return char != "/"
+    return any(low <= char <= high for low, high in ranges) != negated
+
+
+def _tokens(pattern: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "*":
+            tokens.append(None)
+            at += 1
+        elif char == "?":
+            tokens.append((False, ()))
+            at += 1
+        elif char == "[":
+            token, at = _char_class(pattern, at + 1)
+            tokens.append(token)
+        else:
+            literal, at = _literal(pattern, at, in_class=False)
+            tokens.append((False, ((literal, literal),)))
+    return tokens
+
+
+def _char_class(pattern: str, at: int) -> tuple[_Token, int]:
+    negated = pattern[at : at + 1] == "^"
+    at += negated
+    ranges: list[tuple[str, str]] = []
+    while True:
+        if pattern[at : at + 1] == "]" and ranges:
+            return (negated, tuple(ranges)), at + 1
+        low, at = _literal(pattern, at, in_class=True)
+        high = low
+        if pattern[at : at + 1] == "-":
+            high, at = _literal(pattern, at + 1, in_class=True)
+        ranges.append((low, high))
+
+
+def _literal(pattern: str, at: int, *, in_class: bool) -> tuple[str, int]:
+    if at >= len(pattern) or (in_class and pattern[at] in "-]"):
+        raise PatternError(pattern)
+    if pattern[at] == "\\":
+        at += 1
+        if at >= len(pattern):
+            raise PatternError(pattern)
+    if in_class and at + 1 >= len(pattern):
+        raise PatternError(pattern)
+    return pattern[at], at + 1

@@ -1,0 +1,224 @@
+"""Scenario lines of the NRI recordings, see tests/vectors/nri/README.md: configurations and steps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter
+
+from extender.replay.nri.config import LEVELS, PRIORITIES, PolicyConfig
+from extender.replay.nri.estimates import shares_of
+from extender.replay.nri.events import NewContainer
+from extender.replay.nri.objects import MALFORMED, ContainerDevice, Pod, QoS, Resources, RuntimeResources
+from extender.wire.documents import read_yaml
+from extender.wire.errors import WireError
+from extender.wire.quantity import parse_milli
+from extender.wire.validation import Document, load_json, parse_object
+
+MAX_STEPS_OF_A_SCENARIO: Final = 10_000
+RESOURCES_ANNOTATION: Final = "noderesource.dev/resources"
+_QOS: Final = {"G": QoS.GUARANTEED, "B": QoS.BURSTABLE, "E": QoS.BEST_EFFORT}
+_PERIOD_US: Final = 100_000
+_MIN_QUOTA_US: Final = 1000
+
+_Amounts: TypeAlias = Annotated[list[Annotated[int, Field(ge=-1, lt=2**62)]], Field(min_length=4, max_length=4)]
+
+
+class _ListedDevice(Document):
+    res: str
+    nodes: list[Annotated[int, Field(ge=0, le=65_535)]]
+
+
+class _LinuxDevice(Document):
+    t: str
+    maj: int
+    min: int
+    acc: str | None = None
+
+
+class Step(Document):
+    """One step; which fields are given depends on `o`."""
+
+    o: Literal["pod", "new", "upd", "del", "stop", "rm", "rmpod", "cfg", "restart"]
+    id: str = ""
+    ns: str = ""
+    n: str = ""
+    q: Literal["G", "B", "E"] = "G"
+    p: str = ""
+    lb: dict[str, str] = Field(default_factory=dict)
+    an: dict[str, str] = Field(default_factory=dict)
+    pr: dict[str, list[_ListedDevice]] = Field(default_factory=dict)
+    r: _Amounts = Field(default=[-1, -1, -1, -1])
+    dev: list[_LinuxDevice] = Field(default_factory=list)
+    wild: bool = False
+    oom: int | None = None
+    cfg: dict[str, Any] = Field(default_factory=dict)
+
+
+class _Line(Document):
+    id: str
+    m: str
+    cfg: dict[str, Any]
+    steps: Annotated[list[Step], Field(max_length=MAX_STEPS_OF_A_SCENARIO)]
+
+
+class _CPUClass(Document):
+    name: str
+
+
+class _Config(Document):
+    pin_cpu: bool = Field(default=False, alias="pinCPU")
+    pin_memory: bool = Field(default=False, alias="pinMemory")
+    prefer_isolated: bool | None = Field(default=None, alias="preferIsolatedCPUs")
+    prefer_shared: bool | None = Field(default=None, alias="preferSharedCPUs")
+    colocate_pods: bool = Field(default=False, alias="colocatePods")
+    colocate_namespaces: bool = Field(default=False, alias="colocateNamespaces")
+    reserved_namespaces: list[str] = Field(default_factory=list, alias="reservedPoolNamespaces")
+    available: dict[str, str] = Field(default_factory=dict, alias="availableResources")
+    reserved: dict[str, str] = Field(default_factory=dict, alias="reservedResources")
+    priority: str = Field(default="", alias="defaultCPUPriority")
+    unlimited_burstable: str = Field(default="", alias="unlimitedBurstable")
+    cpu_classes: list[_CPUClass] = Field(default_factory=list, alias="cpuClasses")
+    exclusive_class: str = Field(default="", alias="defaultExclusiveCPUClass")
+
+
+_LINE: Final = TypeAdapter(_Line)
+_CONFIG: Final = TypeAdapter(_Config)
+
+
+@dataclass(frozen=True, slots=True)
+class NRIScenario:
+    """One line. `recorded`: the line's fields `start` and `r`, what the real policy answered, if they are given."""
+
+    id: str
+    machine: str
+    config: PolicyConfig
+    steps: tuple[Step, ...]
+    recorded: Mapping[str, Any]
+
+
+def scenario_from_json(value: object) -> NRIScenario:
+    """The scenario of one line; raises WireError."""
+    line = parse_object(_LINE, value, "")
+    recorded = {k: v for k, v in value.items() if k in ("start", "r", "z0")} if isinstance(value, dict) else {}
+    return NRIScenario(line.id, line.m, config_from_json(line.cfg, "cfg"), tuple(line.steps), recorded)
+
+
+def config_from_json(value: object, field: str) -> PolicyConfig:
+    """The policy part of a TopologyAwarePolicy's spec, as given: no defaults of the CRD are added; raises WireError."""
+    config = parse_object(_CONFIG, value, field)
+    if config.unlimited_burstable not in ("", *LEVELS):
+        raise WireError(f"{field}.unlimitedBurstable", f"one of {', '.join(LEVELS)} is expected")
+    reserved = config.reserved.get("cpu")
+    return PolicyConfig(
+        pin_cpu=config.pin_cpu,
+        pin_memory=config.pin_memory,
+        prefer_isolated=config.prefer_isolated,
+        prefer_shared=config.prefer_shared,
+        colocate_pods=config.colocate_pods,
+        colocate_namespaces=config.colocate_namespaces,
+        reserved_namespaces=tuple(config.reserved_namespaces),
+        available_cpus=config.available.get("cpu"),
+        reserved_cpus=reserved,
+        reserved_millicpu=None if reserved is None else _quantity(reserved),
+        default_priority=PRIORITIES.get(config.priority, PRIORITIES["none"]),
+        unlimited_burstable=config.unlimited_burstable,
+        cpu_classes=frozenset(c.name for c in config.cpu_classes),
+        default_exclusive_cpu_class=config.exclusive_class,
+    )
+
+
+def pod_of(step: Step) -> Pod:
+    """The pod of a `pod` step."""
+    return Pod(
+        id=step.id,
+        uid=f"uid-{step.id}",
+        namespace=step.ns,
+        name=step.n,
+        qos=_QOS[step.q],
+        labels=step.lb,
+        annotations=step.an,
+        documents={text: _yaml(text) for key, text in step.an.items() if key != RESOURCES_ANNOTATION},
+        annotated_resources=_annotated_resources(step.an.get(RESOURCES_ANNOTATION)),
+        device_nodes={c: tuple((d.res, tuple(d.nodes)) for d in listed) for c, listed in step.pr.items()},
+    )
+
+
+def container_of(step: Step, qos: QoS, memory_total_bytes: int) -> NewContainer:
+    """The container of a `new` step, with what a kubelet tells the runtime about it."""
+    oom = step.oom if step.oom is not None else _oom_score_adj(qos, step.r[2], memory_total_bytes)
+    return NewContainer(
+        id=step.id,
+        pod_id=step.p,
+        name=step.n,
+        resources=runtime_resources(step.r),
+        oom_score_adj=oom,
+        devices=tuple(ContainerDevice(d.t, d.maj, d.min, d.acc) for d in step.dev),
+        wildcard_rule=step.wild,
+    )
+
+
+def runtime_resources(amounts: list[int]) -> RuntimeResources:
+    """Requests and limits [CPU request, CPU limit, memory request, memory limit] as the kubelet passes them on."""
+    request, limit, _, memory_limit = (max(0, amount) for amount in amounts)
+    quota = max(_MIN_QUOTA_US, limit * _PERIOD_US // 1000) if limit else 0
+    return RuntimeResources(shares_of(request or limit), quota, _PERIOD_US if limit else 0, memory_limit)
+
+
+def _oom_score_adj(qos: QoS, request_bytes: int, total_bytes: int) -> int:
+    if qos is QoS.GUARANTEED:
+        return -997
+    if qos is QoS.BEST_EFFORT:
+        return 1000
+    adjusted = max(3, 1000 - 1000 * max(0, request_bytes) // total_bytes)
+    return 999 if adjusted == 1000 else adjusted
+
+
+def _yaml(text: str) -> object:
+    if not text.strip():
+        return None
+    try:
+        return read_yaml(text.encode())
+    except (WireError, UnicodeEncodeError):
+        return MALFORMED
+
+
+def _quantity(text: object) -> int | None:
+    try:
+        return parse_milli(text, "")
+    except WireError:
+        return None
+
+
+def _annotated_resources(text: str | None) -> dict[str, Resources]:
+    """Of the annotation; empty where the plugin would not read it."""
+    if text is None:
+        return {}
+    try:
+        document = load_json(text.encode())
+    except (WireError, UnicodeEncodeError):
+        return {}
+    containers = document.get("containers") if isinstance(document, dict) else None
+    result = {}
+    for name, value in containers.items() if isinstance(containers, dict) else ():
+        if not isinstance(value, dict):
+            return {}
+        parts = [_amounts(value.get(kind)) for kind in ("requests", "limits")]
+        if parts[0] is None or parts[1] is None:
+            return {}
+        result[name] = Resources(parts[0], parts[1])
+    return result
+
+
+def _amounts(value: object) -> dict[str, int] | None:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        return None
+    result = {}
+    for key, quantity in value.items():
+        milli = _quantity(quantity)
+        if milli is None:
+            return None
+        result[key] = milli if key == "cpu" else -(-milli // 1000)
+    return result
