@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.nri.config import PolicyConfig
 from extender.replay.nri.expressions import Expression
 from extender.replay.nri.objects import Container, Pod
@@ -133,13 +134,24 @@ def _expression(value: object, key: str) -> Expression:
 
 
 def pool_affinities(
-    own: Sequence[Affinity], container: str, placed: Sequence[tuple[Container, Pod | None, int]]
+    own: Sequence[Affinity],
+    container: str,
+    placed: Sequence[tuple[Container, Pod | None, int]],
+    budget: Budget = UNLIMITED,
 ) -> dict[int, int]:
-    """The sum of weights per pool. *placed*: the other containers of the cache that hold a grant, with their pool."""
+    """The sum of weights per pool. *placed*: the other containers of the cache that hold a grant, with their pool.
+
+    Raises:
+        BudgetError: there are too many affinities, or they are too long.
+    """
     result: dict[int, int] = {}
     for affinity in own:
         for other, pod, pool in placed:
-            if other.id != container and affinity.scope.matches(other, pod) and affinity.match.matches(other, pod):
+            if (
+                other.id != container
+                and affinity.scope.matches(other, pod, budget)
+                and affinity.match.matches(other, pod, budget)
+            ):
                 result[pool] = result.get(pool, 0) + affinity.weight
     return result
 

@@ -150,7 +150,7 @@ def _container(books: Books, pod: Pod, new: NewContainer) -> Container:
         oom_score_adj=new.oom_score_adj,
         requirements=annotated or estimate(new.resources, pod.qos, new.oom_score_adj, machine.memory_total_bytes),
         updates=None,
-        hints=container_hints(machine, pod, new.name, new.devices, wildcard_rule=new.wildcard_rule),
+        hints=container_hints(machine, pod, new.name, new.devices, books.budget, wildcard_rule=new.wildcard_rule),
         full_name=f"{pod.namespace}/{pod.name}/{new.name}",
         labels=new.labels,
     )

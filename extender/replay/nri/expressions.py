@@ -8,6 +8,7 @@ import posixpath
 from dataclasses import dataclass
 from typing import Final
 
+from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.nri.objects import Container, Pod
 from extender.replay.nri.text import PatternError, glob_match
 
@@ -37,10 +38,15 @@ class Expression:
             return f"{self.operator} does not take any values" if self.values else None
         return None if self.operator in _ANY_VALUES else f"unknown operator {self.operator!r}"
 
-    def matches(self, container: Container, pod: Pod | None) -> bool:
-        """Whether it selects *container*; *pod*: None where the plugin no longer has it."""
+    def matches(self, container: Container, pod: Pod | None, budget: Budget = UNLIMITED) -> bool:
+        """Whether it selects *container*; *pod*: None where the plugin no longer has it.
+
+        Raises:
+            BudgetError: it has too many values, or patterns that take too long.
+        """
         if self.operator == "AlwaysTrue":
             return True
+        budget.spend(1 + len(self.values) + len(self.key) // 64)
         value = _value(self.key, container, pod)
         match self.operator:
             case "Equals":
@@ -54,13 +60,13 @@ class Expression:
             case "In" | "NotIn":
                 found = value is not None and any(v in (value, "*") for v in self.values)
             case _:
-                found = value is not None and any(_globs(pattern, value) for pattern in self.values)
+                found = value is not None and any(_globs(pattern, value, budget) for pattern in self.values)
         return found != (self.operator in ("NotIn", "MatchesNot", "MatchesNone"))
 
 
-def _globs(pattern: str, value: str) -> bool:
+def _globs(pattern: str, value: str, budget: Budget) -> bool:
     try:
-        return glob_match(pattern, value)
+        return glob_match(pattern, value, budget)
     except PatternError:
         return False
 

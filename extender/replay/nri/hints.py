@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from extender.replay.budget import Budget
 from extender.replay.nri.machine import Device, Machine
 from extender.replay.nri.objects import ContainerDevice, Hint, Pod
 from extender.replay.nri.pools import Pool, PoolKind, PoolTree
@@ -25,9 +26,19 @@ _Paths: TypeAlias = tuple[bool, tuple[str, ...]] | None
 
 
 def container_hints(
-    machine: Machine, pod: Pod, container: str, devices: Sequence[ContainerDevice], *, wildcard_rule: bool
+    machine: Machine,
+    pod: Pod,
+    container: str,
+    devices: Sequence[ContainerDevice],
+    budget: Budget,
+    *,
+    wildcard_rule: bool,
 ) -> Mapping[str, Hint]:
-    """The hints of a new container by provider. *wildcard_rule*: a cgroup rule for all devices comes first."""
+    """The hints of a new container by provider. *wildcard_rule*: a cgroup rule for all devices comes first.
+
+    Raises:
+        BudgetError: matching the allowed and denied paths takes too many steps.
+    """
     kinds = _wanted_kinds(pod.effective("topologyhints", container))
     if kinds is None:
         return {}
@@ -39,7 +50,7 @@ def container_hints(
             if (
                 facts is not None
                 and _is_writable(device, wildcard_rule=wildcard_rule)
-                and not _is_denied(facts.path, allowed, denied)
+                and not _is_denied(facts.path, allowed, denied, budget)
             ):
                 hint = _device_hint(facts)
                 if hint is not None:
@@ -48,12 +59,12 @@ def container_hints(
         from_kubelet: dict[str, Hint] = {}
         for resource, nodes in pod.device_nodes.get(container, ()):
             provider = POD_RESOURCE_PROVIDER + resource
-            if nodes and not _is_denied(provider, allowed, denied):
+            if nodes and not _is_denied(provider, allowed, denied, budget):
                 from_kubelet[provider] = Hint(numas=",".join(map(str, nodes)))
         for provider, hint in from_kubelet.items():
             hints.setdefault(provider, hint)
     for provider, hint in _test_hints(pod.document("test.topologyhints", container)):
-        if not _is_denied(provider, allowed, denied):
+        if not _is_denied(provider, allowed, denied, budget):
             hints.setdefault(provider, hint)
     return hints
 
@@ -84,24 +95,25 @@ def _paths(document: object) -> _Paths:
     return kind == "glob", tuple(paths)
 
 
-def _is_denied(path: str, allowed: _Paths, denied: _Paths) -> bool:
+def _is_denied(path: str, allowed: _Paths, denied: _Paths, budget: Budget) -> bool:
     """The deny list decides first, the allow list then lets back in; a malformed glob ends the search."""
     is_denied = False
     try:
-        is_denied = _is_listed(path, denied)
+        is_denied = _is_listed(path, denied, budget)
     except PatternError:
         return False
     try:
-        return is_denied and not _is_listed(path, allowed)
+        return is_denied and not _is_listed(path, allowed, budget)
     except PatternError:
         return is_denied
 
 
-def _is_listed(path: str, paths: _Paths) -> bool:
+def _is_listed(path: str, paths: _Paths, budget: Budget) -> bool:
     if paths is None:
         return False
     are_globs, listed = paths
-    return any(glob_match(entry, path) if are_globs else path.startswith(entry) for entry in listed)
+    budget.spend(len(listed))
+    return any(glob_match(entry, path, budget) if are_globs else path.startswith(entry) for entry in listed)
 
 
 def _facts_of(machine: Machine, device: ContainerDevice) -> Device | None:

@@ -79,7 +79,7 @@ def _choose(
     ]
     books.budget.spend(len(placed))
     own = affinities(books.pods[container.pod_id], container.name, books.setup.config)
-    per_pool = pool_affinities(own, container.id, placed)
+    per_pool = pool_affinities(own, container.id, placed, books.budget)
     scored = score_pools(books, container, request, hints, per_pool)
     kept = books.setup.tree.by_name(old_pool) if old_pool else None
     order = Order(books, container, request, has_hints=bool(hints))

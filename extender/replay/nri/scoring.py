@@ -92,7 +92,7 @@ def score_pools(
         colocated[grant.pool] += grant.cpu_type is request.cpu_type
     result = []
     for pool in tree.pools:
-        books.budget.spend()
+        books.budget.spend(1 + len(hints))
         isolated = books.isolated[pool.id].bit_count() - request.full if request.isolate else 0
         from_shared = wanted - (1000 * request.full if request.isolate and isolated >= 0 else 0)
         product, non_zero = scores(hints, pool, tree, machine)

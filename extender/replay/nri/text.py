@@ -3,10 +3,16 @@
 They follow Go's standard library and `k8s.io/utils/cpuset`, because the plugin reads the same text with them.
 """
 
+from functools import lru_cache
 from typing import Final, TypeAlias
+
+from extender.replay.budget import UNLIMITED, Budget
 
 MAX_ID: Final = 65_535
 """Bound on ids in a list, so that no annotation can ask for an enormous int."""
+
+_MATCHES_A_STEP: Final = 8
+"""Characters compared with a part of a glob that count as one step of a budget."""
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -53,6 +59,7 @@ def _atoi(text: str) -> int | None:
     return -int(digits) if text[0] == "-" else int(digits)
 
 
+@lru_cache(maxsize=2048)
 def parse_id_list(text: str) -> int | None:
     """The bits of a list such as `0-3,8`, as `cpuset.Parse` reads it; None where it fails. `""` is the empty set."""
     bits = 0
@@ -90,13 +97,15 @@ def parse_duration(text: str) -> int | None:
     return sign * total if total < 2**63 else None
 
 
-def glob_match(pattern: str, text: str) -> bool:
+def glob_match(pattern: str, text: str, budget: Budget = UNLIMITED) -> bool:
     """Whether *text* matches, as Go's `filepath.Match` decides.
 
     Raises:
         PatternError: the pattern is malformed.
+        BudgetError: matching takes more steps than *budget* has.
     """
     tokens = _tokens(pattern)
+    budget.spend(len(tokens) * (len(text) + 1) // _MATCHES_A_STEP + 1)
     reachable = {0}
     for char in text:
         following = set()
@@ -142,7 +151,8 @@ def _tokens(pattern: str) -> list[_Token]:
     while at < len(pattern):
         char = pattern[at]
         if char == "*":
-            tokens.append(None)
+            if not tokens or tokens[-1] is not None:
+                tokens.append(None)
             at += 1
         elif char == "?":
             tokens.append((False, ()))

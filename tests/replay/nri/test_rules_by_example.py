@@ -1,0 +1,281 @@
+"""Rules of the NRI policy, one at a time: facts that its documentation and tests state, and what kills it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.replay.budget import UNLIMITED, Budget, OutOfStepsError
+from extender.replay.nri.books import Setup
+from extender.replay.nri.config import PolicyConfig, PolicyStartError
+from extender.replay.nri.cpu_allocator import take_cpus
+from extender.replay.nri.cpu_taking import discover
+from extender.replay.nri.events import Node, Outcome, create, resize, run_pod, set_up, start, stop
+from extender.replay.nri.machine import DRAM, PMEM, Machine, MemoryNode
+from extender.replay.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, MemoryBooks
+from extender.replay.nri.text import PatternError, glob_match, parse_bool, parse_duration, parse_id_list, parse_int
+from extender.replay.nri.verdict import Refusal
+from extender.replay.sets import format_list, parse_list
+from extender.wire.nri_scenarios import Step, container_of, pod_of, runtime_resources
+from tests.replay.nri.vectors import machine
+
+CONFIG = PolicyConfig(
+    pin_cpu=True, pin_memory=True, reserved_cpus="cpuset:0", unlimited_burstable="package", colocate_pods=True
+)
+MIB = 1 << 20
+
+
+def setup_of(name: str, config: PolicyConfig = CONFIG) -> Setup:
+    return set_up(discover(machine(name)), config)
+
+
+def put(
+    node: Node, qos: str, cpu: list[int], memory: int = 100 * MIB, pod: str = "", **fields: Any
+) -> tuple[Node, Outcome]:
+    """A pod with one container; a pod that is there gets one more."""
+    number = len(node.books.containers) + len(node.failed) + 1
+    pod = pod or f"p{number}"
+    if pod not in node.books.pods:
+        node = run_pod(node, pod_of(Step(o="pod", id=pod, ns="default", n=pod, q=qos, an=fields.pop("an", {}))))
+    step = Step(
+        o="new", id=f"c{number}", p=pod, n=f"c{number}", r=[*cpu, memory, memory if qos == "G" else -1], **fields
+    )
+    total = node.books.setup.topology.machine.memory_total_bytes
+    return create(node, container_of(step, node.books.pods[pod].qos, total))
+
+
+def told(node: Node, outcome: Outcome) -> tuple[str, str, str]:
+    assert outcome.grant is not None
+    assert outcome.pins is not None
+    pool = node.books.setup.tree.pools[outcome.grant.pool].name
+    return pool, format_list(outcome.pins.cpus or 0), format_list(outcome.pins.mems or 0)
+
+
+def test_pools_are_numbered_children_first() -> None:
+    tree = setup_of("s-n4c16").tree
+
+    assert [pool.name for pool in tree.pools] == [
+        "NUMA node #0", "NUMA node #1", "socket #0", "NUMA node #2", "NUMA node #3", "socket #1", "root",
+    ]  # fmt: skip
+    assert [pool.depth for pool in tree.pools] == [2, 2, 1, 2, 2, 1, 0]
+
+
+def test_the_worked_trace_of_the_documentation() -> None:
+    node = start(setup_of("s-n4c16"))
+    seen = []
+    for qos, cpu, pod in (
+        ("G", [1000, 1000], ""),
+        ("G", [2000, 2000], ""),
+        ("G", [3000, 3000], ""),
+        ("G", [4000, 4000], "p4"),
+        ("E", [-1, -1], "a"),
+        ("E", [-1, -1], "a"),
+    ):
+        node, outcome = put(node, qos, cpu, -1 if qos == "E" else 100 * MIB, pod)
+        seen.append(told(node, outcome))
+
+    assert seen == [
+        ("NUMA node #1", "4", "1"),
+        ("NUMA node #2", "8-9", "2"),
+        ("NUMA node #3", "12-14", "3"),
+        ("socket #0", "2-3,6-7", "0-1"),
+        ("NUMA node #0", "1", "0"),
+        ("NUMA node #0", "1", "0"),
+    ]
+    assert [node.books.zones()[i][0] for i in (0, 1, 2, 6)] == [999, 1000, 1999, 4999]
+
+
+def test_seven_cpus_are_refused_with_fifteen_almost_idle() -> None:
+    node = start(setup_of("s-n4c16"))
+    for _ in range(4):
+        node, _ = put(node, "G", [500, 500])
+
+    _, seven = put(node, "G", [7000, 7000])
+    after, six = put(node, "G", [6000, 6000])
+
+    assert seven.refusal is Refusal.TAKE
+    assert told(after, six)[1] == "8-10,12-14"
+
+
+def test_a_drained_pool_leaves_a_best_effort_container_unpinned_and_refuses_everything_later() -> None:
+    node = start(setup_of("s-1n4c"))
+    node, _ = put(node, "G", [3000, 3000])
+    node, unpinned = put(node, "E", [-1, -1], -1)
+    _, later = put(node, "B", [100, -1])
+
+    assert unpinned.pins is not None
+    assert unpinned.pins.cpus is None
+    assert later.refusal is Refusal.SLICE
+
+
+def test_an_event_makes_a_new_node_and_leaves_the_old_one() -> None:
+    empty = start(setup_of("s-n4c16"))
+    before = empty.books.zones()
+
+    node, _ = put(empty, "G", [2000, 2000])
+    node, resized = resize(node, "c1", runtime_resources([3000, 3000, 100 * MIB, 100 * MIB]))
+    emptied, _ = stop(node, "c1")
+
+    assert resized.grant is not None
+    assert resized.grant.exclusive.bit_count() == 3
+    assert empty.books.zones() == before == emptied.books.zones()
+    assert node.books.zones() != before
+
+
+def test_a_refused_resize_leaves_the_container_without_a_grant() -> None:
+    node, _ = put(start(setup_of("s-n4c16")), "G", [2000, 2000])
+
+    node, outcome = resize(node, "c1", runtime_resources([64000, 64000, 100 * MIB, 100 * MIB]))
+
+    assert outcome.refusal is Refusal.SLICE
+    assert node.books.grants == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "annotations"),
+    [
+        (
+            "s-hbm-cxl",
+            {"strict.topologyhints": "true", "test.topologyhints": '{"a": {"Provider": "x", "NUMAs": "61"}}'},
+        ),
+        (
+            "s-n4c16",
+            {
+                "pick-resources-by-hints": "true",
+                "test.topologyhints": '{"a": {"Provider": "podresourceapi:x", "CPUs": "a-b"}}',
+            },
+        ),
+        ("r-gb10", {"test.topologyhints": '{"a": {"Provider": "x", "NUMAs": "7"}}'}),
+    ],
+)
+def test_annotations_that_kill_the_plugin_are_a_verdict(name: str, annotations: dict[str, str]) -> None:
+    annotations = {f"{key}.resource-policy.nri.io": value for key, value in annotations.items()}
+
+    _, outcome = put(start(setup_of(name)), "G", [2000, 2000], an=annotations)
+
+    assert outcome.refusal is Refusal.PANIC
+
+
+def test_an_annotation_cannot_make_a_decision_long() -> None:
+    entries = "".join(f"\n- match: {{key: name, operator: MatchesNone, values: ['{'*a' * 20}']}}" for _ in range(2000))
+    node = start(setup_of("s-n4c16"))
+    for _ in range(6):
+        node, _ = put(node, "B", [10, -1])
+    pod = pod_of(
+        Step(o="pod", id="x", ns="n", n="x", q="B", an={"resource-policy.nri.io/affinity": f"c:{entries}"})
+    )  # own scope would match nothing
+    pod = replace(pod, name="p1")
+    step = Step(o="new", id="c9", p="x", n="c", r=[10, -1, -1, -1])
+
+    with pytest.raises(OutOfStepsError):
+        create(run_pod(node, pod), container_of(step, pod.qos, 1 << 33), Budget(2000))
+
+
+@pytest.mark.parametrize("reserved", [None, "cpuset:99", "cpuset:2,4", "0", "99"])
+def test_reservations_that_the_policy_refuses(reserved: str | None) -> None:
+    milli = int(reserved) * 1000 if reserved and reserved.isdigit() else None
+
+    with pytest.raises(PolicyStartError):
+        setup_of("s-n4c16-isol", replace(CONFIG, reserved_cpus=reserved, reserved_millicpu=milli))
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "expected"), [("2-3,10-14,20", 9, None), ("2-3,10-14,20", 8, "2-3,10-14,20"), ("0-3", 0, "")]
+)
+def test_allocator_takes_all_or_nothing(free: str, count: int, expected: str | None) -> None:
+    taken = take_cpus(discover(machine("s-l3-2p")), parse_list(free), count)
+
+    assert (None if taken is None else format_list(taken)) == expected
+
+
+_ROWS = (
+    (10, 21, 11, 21, 17, 28, 28, 28),
+    (21, 10, 21, 11, 28, 28, 17, 28),
+    (11, 21, 10, 21, 28, 17, 28, 28),
+    (21, 11, 21, 10, 28, 28, 28, 17),
+    (17, 28, 28, 28, 10, 28, 28, 28),
+    (28, 28, 17, 28, 28, 10, 28, 28),
+    (28, 17, 28, 28, 28, 28, 10, 28),
+    (28, 28, 28, 17, 28, 28, 28, 10),
+)
+
+
+def memory_machine(*, movable_pmem: bool = False) -> Machine:
+    nodes = tuple(
+        MemoryNode(i, 1 << i if i < 4 else 0, 4, DRAM if i < 4 else PMEM, i < 4 or not movable_pmem, row)
+        for i, row in enumerate(_ROWS)
+    )
+    return Machine((), nodes, (), 0, 0, 0, 0, 32)
+
+
+def test_requests_move_to_wider_zones_by_priority_younger_first() -> None:
+    books = MemoryBooks(memory_machine(), UNLIMITED)
+    seen = []
+    for id_, (node, priority) in enumerate(
+        [
+            *[(0, BEST_EFFORT), (2, BEST_EFFORT)] * 2,
+            *[(0, GUARANTEED), (2, GUARANTEED)] * 2,
+            *[(1, BURSTABLE), (3, BURSTABLE)] * 2,
+            (1, BURSTABLE),
+        ],
+        start=1,
+    ):
+        offer = books.offer(str(id_), 2, priority, 1 << node, DRAM)
+        assert offer is not None
+        moved = {int(i): format_list(zone) for i, zone in books.commit(offer).items()}
+        seen.append((format_list(offer.zone), moved))
+
+    assert seen == [
+        ("0", {}), ("2", {}), ("0", {}), ("2", {}),
+        ("0", {3: "0-3"}), ("2", {4: "0-3"}), ("0", {1: "0-3"}), ("2", {2: "0-3"}),
+        ("1", {4: "0-7"}), ("3", {3: "0-7"}), ("1", {2: "0-7"}), ("3", {1: "0-7"}), ("0-7", {}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("node", "zone"), [(4, "0,4"), (6, "1,6"), (5, "2,5")])
+def test_movable_memory_gets_normal_memory_beside_it(node: int, zone: str) -> None:
+    offer = MemoryBooks(memory_machine(movable_pmem=True), UNLIMITED).offer("a", 4, BURSTABLE, 1 << node, PMEM)
+
+    assert offer is not None
+    assert format_list(offer.zone) == zone
+
+
+def test_more_than_there_is_gets_no_offer_and_leaves_the_zone_behind() -> None:
+    books = MemoryBooks(memory_machine(), UNLIMITED)
+
+    assert books.offer("a", 33, BURSTABLE, 0b1111, DRAM) is None
+    assert books.requests == {}
+    assert set(books.zones.values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        ("mon*", "monitor", True),
+        ("mon?tor", "monitor", True),
+        ("*", "a/b", False),
+        ("*/*", "a/b", True),
+        ("[a-c]x", "bx", True),
+        ("[^a-c]x", "bx", False),
+        (r"\*", "*", True),
+        ("a***b", "ab", True),
+        ("", "", True),
+    ],
+)
+def test_globs_match_as_in_go(pattern: str, text: str, matches: bool) -> None:  # noqa: FBT001
+    assert glob_match(pattern, text) is matches
+
+
+@pytest.mark.parametrize("pattern", ["[", "[a", "[]a]", "[-]", "\\"])
+def test_malformed_globs_are_faults(pattern: str) -> None:
+    with pytest.raises(PatternError):
+        glob_match(pattern, "a")
+
+
+def test_texts_are_read_as_go_reads_them() -> None:
+    assert [parse_bool(t) for t in ("t", "TRUE", "0", "yes", "")] == [True, True, False, None, None]
+    assert [parse_int(t) for t in ("7", "-1", "0x10", "010", "0-1", "", "1_0")] == [7, -1, 16, 8, None, None, 10]
+    assert [parse_id_list(t) for t in ("", "0-2,5", "2-1", "a", "1,,2", " 1")] == [0, 0b100111, None, None, None, None]
+    assert [parse_duration(t) for t in ("0", "1h", "1.5s", "-1s", "1", "s", "")] == [
+        0, 3600 * 10**9, 15 * 10**8, -(10**9), None, None, None,
+    ]  # fmt: skip
