@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import click
@@ -101,8 +102,9 @@ def _check(files: tuple[str, ...]) -> int:
     ) as progress:
         task = progress.add_task("", total=None, differences=0)
         for file in files:
+            name = Path(file).name.removesuffix(".xz").removesuffix(".jsonl")
             for scenario in _scenarios((file,)):
-                key = (Path(file).name, parse_minor(scenario.config.kubelet_version))
+                key = (name, parse_minor(scenario.config.kubelet_version))
                 differences += check(scenario, agreements.setdefault(key, Agreement()))
                 progress.update(task, advance=1, differences=len(differences))
     console = Console()
@@ -121,7 +123,7 @@ def _table(agreements: Mapping[tuple[str, int], Agreement]) -> Table:
     """What was compared and how much of it differs: a row for each file and kubelet minor in it."""
     table = Table(title="Agreement with the recorded kubelets")
     for column in ("file", "kubelet", *AGREEMENT_COLUMNS):
-        table.add_column(column, justify="left" if column in {"file", "kubelet"} else "right")
+        table.add_column(column, justify="left" if column in {"file", "kubelet"} else "right", no_wrap=True)
     for (file, minor), agreement in agreements.items():
         table.add_row(file, f"1.{minor}", *map(str, agreement.row()))
     if len(agreements) > 1:

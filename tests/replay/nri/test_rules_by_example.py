@@ -1,7 +1,7 @@
 """Rules of the NRI policy, one at a time: facts that its documentation and tests state, and what kills it."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -30,7 +30,7 @@ def setup_of(name: str, config: PolicyConfig = CONFIG) -> Setup:
 
 
 def put(
-    node: Node, qos: str, cpu: list[int], memory: int = 100 * MIB, pod: str = "", **fields: Any
+    node: Node, qos: Literal["G", "B", "E"], cpu: list[int], memory: int = 100 * MIB, pod: str = "", **fields: Any
 ) -> tuple[Node, Outcome]:
     """A pod with one container; a pod that is there gets one more."""
     number = len(node.books.containers) + len(node.failed) + 1
@@ -63,14 +63,15 @@ def test_pools_are_numbered_children_first() -> None:
 def test_the_worked_trace_of_the_documentation() -> None:
     node = start(setup_of("s-n4c16"))
     seen = []
-    for qos, cpu, pod in (
+    steps: tuple[tuple[Literal["G", "B", "E"], list[int], str], ...] = (
         ("G", [1000, 1000], ""),
         ("G", [2000, 2000], ""),
         ("G", [3000, 3000], ""),
         ("G", [4000, 4000], "p4"),
         ("E", [-1, -1], "a"),
         ("E", [-1, -1], "a"),
-    ):
+    )
+    for qos, cpu, pod in steps:
         node, outcome = put(node, qos, cpu, -1 if qos == "E" else 100 * MIB, pod)
         seen.append(told(node, outcome))
 
