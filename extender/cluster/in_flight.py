@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from extender.cluster import ledger as ledgers
-from extender.cluster.following import Following, follow, gives_back, is_over, withstands_an_end
+from extender.cluster.following import Following, follow, gives_back, is_over, is_safe_from_ends, withstands_an_end
 from extender.cluster.ledger import EMPTY, Ledger, Release
 from extender.cluster.node import Observation
 from extender.cluster.steps import Steps, held_by
@@ -159,12 +159,17 @@ class InFlight:
     def withstands_an_end(
         self, observation: Observation, uid: str, now: float, max_admissions: int
     ) -> Callable[[], bool] | None:
-        """See `following.withstands_an_end`; None where the replay says nothing of the pod. Any thread may call it."""
+        """See `following.withstands_an_end`; None where the replay says nothing of the pod, or it surely is so.
+
+        Any thread may call it.
+        """
         name, kubelet, state = observation.node_name, observation.kubelet, observation.state
         node, following = self._nodes.get(name), self._following(name)
         if node is None or following is None or uid not in following.verdicts:
             return None
         if kubelet is None or state is None:
+            return None
+        if not node.doubtful and is_safe_from_ends(kubelet, state, node.ledger, uid, now, following, node.steps):
             return None
         return partial(
             withstands_an_end,

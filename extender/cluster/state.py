@@ -252,9 +252,10 @@ class ClusterState:
     def withstands_an_end(
         self, name: str, uid: str, now: float, max_admissions: int = MAX_END_ADMISSIONS
     ) -> Callable[[], bool] | None:
-        """Tells whether a pod on its way is admitted whichever one other pod has ended; None: nothing to ask.
+        """Tells whether a pod on its way is admitted whichever one other pod has ended.
 
-        A pure question about the present, which takes long on nodes with many pods: any thread may ask it.
+        None: that is sure already, or nothing is predicted of the pod. A pure question about the present, which takes
+        long on nodes with many pods: any thread may ask it.
         """
         record = self._nodes.get(name)
         if record is None or name in self._distrusted:

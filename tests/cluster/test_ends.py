@@ -1,0 +1,127 @@
+"""What `ends` says without a replay is what the replay says; and it says so of most pods."""
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.cluster.ends import can_only_gain
+from extender.cluster.following import follow, is_safe_from_ends, withstands_an_end
+from extender.cluster.ledger import EMPTY, Ledger, ask_to_leave, assume
+from extender.cluster.steps import Steps
+from extender.demo.nodes import SampleNode
+from extender.replay.admission import Outcome, admit, release_pods, start_pod
+from extender.replay.pod import Pod, resolve
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Admitted, Rejected
+from extender.verbs.machines import Hardware
+from extender.wire.pods import pod_from_json
+from tests.reports import pod_of, sample
+
+QUAD: Final = Hardware(sockets=2, numa_per_socket=2, cores_per_numa=4, threads=2, memory_gib=8, distances=(10, 20))
+"""4 NUMA nodes of 8 CPUs and 8 GiB: many pods need two of them."""
+NODES: Final = tuple(
+    sample(
+        version=version,
+        hardware=QUAD,
+        memory_gib_reserved=1,
+        topologyManagerPolicy=policy,
+        topologyManagerScope=scope,
+        memoryManagerPolicy=memory,
+        cpuManagerPolicyOptions=options,
+    )
+    for version, scope in (("v1.27.0", "container"), ("v1.36.2", "pod"))
+    for policy in ("none", "best-effort", "restricted", "single-numa-node")
+    for memory in ("Static", "None")
+    for options in ({}, {"full-pcpus-only": "true"})
+)
+
+
+def _pod(number: int, random: Random) -> Pod:
+    document = pod_of(
+        random.choice((1, 2, 2, 4, 6, 9)), f"{random.choice((1, 2, 3, 5, 6, 9, 12))}Gi", name=f"p{number}"
+    )
+    if random.random() < 0.2:
+        amounts = {"cpu": "1", "memory": f"{random.choice((1, 6, 9))}Gi"}
+        init = {"name": "init", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
+        document["spec"]["initContainers"] = [init]
+    return pod_from_json(document)
+
+
+def _play(node: SampleNode, random: Random) -> tuple[ManagerState, int]:
+    """A state that the kubelet can be in, and how many pods it has met."""
+    state = node.state
+    count = random.randint(3, 12)
+    for number in range(count):
+        request = resolve(_pod(number, random), node.kubelet.rules)
+        outcome = admit(node.kubelet, state, request)
+        state = start_pod(outcome.state, request) if isinstance(outcome.verdict, Admitted) else state
+        if random.random() < 0.3 and state.pod_uids:
+            state = release_pods(state, (random.choice(sorted(state.pod_uids)),))
+    return state, count
+
+
+def _is_sure(outcome: Outcome) -> bool:
+    return isinstance(outcome.verdict, Admitted) and outcome.complete and not outcome.alternatives
+
+
+@settings(max_examples=250, deadline=None)
+@given(seed=st.integers(0, 2**32), node=st.sampled_from(NODES))
+def test_a_pod_that_can_only_gain_is_admitted_whichever_others_have_ended(seed: int, node: SampleNode) -> None:
+    random = Random(seed)
+    state, count = _play(node, random)
+    for number in range(count, count + 4):
+        request = resolve(_pod(number, random), node.kubelet.rules)
+        verdict = admit(node.kubelet, state, request).verdict
+        if not can_only_gain(node.kubelet, state, request, (verdict,)):
+            continue
+        others = sorted(state.pod_uids)
+        random.shuffle(others)
+        for ended in (*((uid,) for uid in others), others[:2], others[:3], others):
+            assert _is_sure(admit(node.kubelet, release_pods(state, ended), request)), ended
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32), node=st.sampled_from(NODES))
+def test_where_no_end_matters_the_full_question_says_so(seed: int, node: SampleNode) -> None:
+    """With pods that may be gone already, and as many pods on their way as there are."""
+    random = Random(seed)
+    state, count = _play(node, random)
+    ledger: Ledger = EMPTY
+    for uid in random.sample(sorted(state.pod_uids), min(len(state.pod_uids), random.choice((0, 0, 1, 3)))):
+        ledger = ask_to_leave(ledger, uid)
+    for number in range(count, count + random.choice((1, 1, 1, 2))):
+        pod = replace(_pod(number, random), created_at=number)
+        ledger, steps = assume(ledger, pod, number), Steps()
+        following = follow(node.kubelet, state, ledger, number, steps=steps)
+        if is_safe_from_ends(node.kubelet, state, ledger, pod.uid, number, following, steps):
+            assert withstands_an_end(node.kubelet, state, ledger, pod.uid, number)
+
+
+def test_most_pods_of_one_container_need_no_replay() -> None:
+    known = admitted = 0
+    for seed in range(60):
+        random = Random(seed)
+        node = NODES[seed % len(NODES)]
+        request = resolve(pod_from_json(pod_of(2, "1Gi", name="next")), node.kubelet.rules)
+        state, _ = _play(node, random)
+        verdict = admit(node.kubelet, state, request).verdict
+        admitted += isinstance(verdict, Admitted)
+        known += can_only_gain(node.kubelet, state, request, (verdict,))
+
+    assert admitted > 20
+    assert known > admitted / 2
+
+
+def test_more_room_can_refuse_a_pod_where_numa_nodes_are_in_groups() -> None:
+    """Nobody may take admission for monotone: the pod spans two NUMA nodes, and would find other ones."""
+    node = NODES[4]
+    state, _ = _play(node, Random(1001380))
+    request = resolve(pod_from_json(pod_of(9, "12Gi", name="next")), node.kubelet.rules)
+    verdict = admit(node.kubelet, state, request).verdict
+
+    assert isinstance(verdict, Admitted)
+    assert isinstance(admit(node.kubelet, release_pods(state, ("uid-p3",)), request).verdict, Rejected)
+    assert not can_only_gain(node.kubelet, state, request, (verdict,))
