@@ -1,9 +1,9 @@
 """Runs scenarios of the NRI topology-aware policy, and compares the answers with recorded ones."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from extender.replay.budget import BudgetError
@@ -126,6 +126,21 @@ class _Run:
         if grants:
             answer["gs"] = grants
         return answer
+
+
+def creations(scenario: NRIScenario, machine: Machine) -> Iterator[Callable[[], tuple[Node, Outcome]]]:
+    """The creations of *scenario*, each on the node as the steps before it left it; a call decides it once more."""
+    try:
+        setup = set_up(_discovered(machine), scenario.config)
+    except PolicyStartError:
+        return
+    node = start(setup)
+    under_way = _Run(node, {}, with_zones=False)
+    for step in scenario.steps:
+        if step.o == "new" and step.p in under_way.node.books.pods:
+            pod = under_way.node.books.pods[step.p]
+            yield partial(create, under_way.node, container_of(step, pod.qos, machine.memory_total_bytes))
+        under_way.step(step)
 
 
 def run(scenario: NRIScenario, machine: Machine) -> list[dict[str, object]] | str:
