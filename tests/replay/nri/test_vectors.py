@@ -2,6 +2,11 @@
 
 import pytest
 
+from extender.replay.nri.config import LEVELS
+from extender.replay.nri.cpu_taking import discover
+from extender.replay.nri.events import set_up
+from extender.replay.nri.pools import Pool
+from extender.replay.sets import format_list
 from extender.verbs.nri_scenario import NRIAgreement, check
 from extender.wire.nri_scenarios import scenario_from_json
 from tests.replay.nri.vectors import THEMES, machine, sample
@@ -41,3 +46,45 @@ def test_a_changed_recording_is_noticed(name: str, value: object) -> None:
     differences = check(scenario_from_json(document), machine(document["m"]), NRIAgreement())
 
     assert [(d.step, d.field, d.recorded) for d in differences] == [(number, name, value)]
+
+
+@pytest.mark.parametrize("theme", ["pools", "start"])
+def test_pools_and_settings_equal_the_recorded_ones(theme: str) -> None:
+    compared = 0
+    for document in sample(theme, 60):
+        if "pools" not in document or "start" in document:
+            continue
+        config = scenario_from_json(document).config
+        setup = set_up(discover(machine(document["m"])), config)
+        pools = setup.tree.pools
+
+        assert [_pool(pool, pools) for pool in pools] == document["pools"]
+        if "info" in document:
+            info = document["info"]
+            high, normal, low = setup.topology.classes
+            classes = {"high": format_list(high), "normal": format_list(normal), "low": format_list(low)}
+            assert info["Prio"] == classes
+            assert info["Allowed"] == format_list(setup.share.allowed)
+            assert info["Isolated"] == format_list(setup.share.isolated)
+            assert info["Reserved"] == format_list(setup.share.reserved)
+            assert info["ColdStartOff"] is setup.cold_start_off
+            assert LEVELS[info["UnlimitedBurstable"]] == setup.unlimited_burstable
+        compared += 1
+
+    assert compared > 20
+
+
+def _pool(pool: Pool, pools: tuple[Pool, ...]) -> dict[str, object]:
+    answer: dict[str, object] = {"id": pool.id, "name": pool.name, "kind": pool.kind.value}
+    if pool.parent >= 0:
+        answer["parent"] = pools[pool.parent].name
+    answer["depth"] = pool.depth
+    sets = {
+        "iso": pool.isolated,
+        "res": pool.reserved,
+        "shr": pool.sharable,
+        "dram": pool.dram,
+        "pmem": pool.pmem,
+        "hbm": pool.hbm,
+    }
+    return answer | {name: format_list(bits) for name, bits in sets.items() if bits}
