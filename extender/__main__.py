@@ -5,7 +5,19 @@ from typing import Final
 
 import click
 
-COMMANDS: Final = ("capacity", "demo", "explain", "lint", "map", "nodes", "replay", "serve", "what-if")
+COMMANDS: Final = (
+    "capacity",
+    "demo",
+    "explain",
+    "lint",
+    "machines",
+    "map",
+    "nodes",
+    "plan",
+    "replay",
+    "serve",
+    "what-if",
+)
 """Each is a module of `extender.cli` with a click command of the same name, imported only when it is asked for."""
 
 
@@ -23,7 +35,7 @@ class _Commands(click.Group):
         return command
 
 
-@click.command(cls=_Commands)
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="numa-extender")
 def main() -> None:
     """Ask the kubelet's Topology Manager before the pod is bound, not after."""

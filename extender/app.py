@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Final
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from extender.api import docs_page, openapi, problems
 from extender.api.audit import audit_router
@@ -18,6 +18,7 @@ from extender.api.decisions import decisions_router
 from extender.api.nodes import nodes_router
 from extender.api.ops import ops_router
 from extender.api.page import page_router
+from extender.api.parameters import known_parameters
 from extender.api.preempting import preempting_router
 from extender.api.reports import reports_router
 from extender.api.scheduling import scheduling_router
@@ -121,7 +122,7 @@ def make_app(service: Service) -> FastAPI:
     ):
         app.include_router(make_router(service))
     for make_question_router in (what_if_router, capacity_router, decisions_router):
-        app.include_router(make_question_router(service, questions))
+        app.include_router(make_question_router(service, questions), dependencies=[Depends(known_parameters)])
     app.include_router(page_router())
     docs_page.install(app)
     problems.install(app)

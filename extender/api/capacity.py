@@ -72,5 +72,5 @@ def capacity_router(service: Service, questions: Questions) -> APIRouter:
 _PLAN_EXAMPLE: Final = (
     '{"pod":0,"entry":0,"name":"solver-0","node":"node-a","score":10,"certainty":"exact",'
     '"alignment":"aligned","alignment_certain":true,"numa":[0],"containers":{},"reasons":{}}\n'
-    '{"summary":{"pods":1,"placed":1,"unplaced":0,"aligned":1,"split":0,"not_managed":0,"per_node":{"node-a":1}}}\n'
+    '{"summary":{"pods":1,"placed":1,"unplaced":0,"held_back":0,"aligned":1,"split":0,"not_managed":0,"per_node":{"node-a":1}}}\n'
 )

@@ -103,7 +103,10 @@ class PlanSummary(Answer):
     aligned: Annotated[int, Field(description="Of these, pods on one NUMA node.")]
     split: Annotated[int, Field(description="Of these, pods over several NUMA nodes.")]
     not_managed: Annotated[int, Field(description="Of these, pods that no manager places on NUMA nodes.")]
-    unplaced: Annotated[int, Field(description="Those that found none.")]
+    unplaced: Annotated[int, Field(description="Those that found none, and those that are held back.")]
+    held_back: Annotated[
+        int, Field(description="With `all_or_nothing`: pods that would have a node while another one has none.")
+    ]
     notes: Annotated[list[str], Field(description="What the plan takes for granted, and what was not checked.")]
     per_node: Annotated[dict[str, int], Field(description="Pods placed by node; nodes without any are left out.")]
 

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from extender.cli.asking import asking, asking_options
+from extender.cli.exits import end, exit_code_option, of_counts
 from extender.cli.output import output_option, show
-from extender.cli.questions import manifest_option, node_options, nodes_of, read_manifest
+from extender.cli.questions import manifest_option, node_options, nodes_of, read_manifests
 from extender.cli.render import capacity_table
 
 
@@ -19,12 +20,14 @@ from extender.cli.render import capacity_table
 @manifest_option
 @node_options
 @click.option("--max-copies", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Per node.")
+@exit_code_option
 @output_option
 @asking_options
 def capacity(
     files: tuple[Path, ...],
     *,
     max_copies: int,
+    exit_code: bool,
     output: str,
     server: str,
     token_file: Path | None,
@@ -36,11 +39,12 @@ def capacity(
 
     Several -f are a mix of pods, taken in turn.
     """
-    question = {"pods": [read_manifest(file) for file in files], "max_copies": max_copies, **nodes_of(**nodes)}
+    question = {"pods": read_manifests(files), "max_copies": max_copies, **nodes_of(**nodes)}
     with asking(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as asker:
         total = asker.get("/v1/nodes", {"limit": 1})["total"] if sys.stderr.isatty() else None
         *answers, last = _counted(asker.lines("/v1/capacity", question), total)
     show(output, {**last, "nodes": answers}, capacity_table)
+    end(of_counts(last["summary"]), wanted=exit_code)
 
 
 def _counted(lines: Iterator[Any], total: int | None) -> Iterator[Any]:

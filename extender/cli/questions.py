@@ -1,14 +1,15 @@
 """What the commands that ask about a pod share: reading manifests, and naming nodes, hypothetical ones too."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from extender.cli.asking import complete_node
-from extender.wire.documents import read_document
+from extender.wire.bundles import bundle_of
+from extender.wire.documents import read_documents
 from extender.wire.errors import WireError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,7 +27,8 @@ def manifest_option(command: F) -> F:
         required=True,
         multiple=True,
         type=_MANIFEST,
-        help="Manifest of a pod, or of anything with a pod template; YAML or JSON; - is standard input.",
+        help="Manifests of pods, or of anything with a pod template; YAML or JSON, several documents or a list; - is "
+        "standard input.",
     )(command)
 
 
@@ -63,8 +65,20 @@ def node_options(command: F) -> F:
     return command
 
 
+def read_manifests(files: Iterable[Path]) -> list[Json]:
+    """Every workload of some files: documents, lists, objects with several pod templates; raises ClickException."""
+    return [part for file in files for part in _parts(file)]
+
+
 def read_manifest(file: Path) -> Json:
-    """The one document of a file; raises ClickException naming the file."""
+    """The one workload of a file; raises ClickException naming the file."""
+    parts = _parts(file)
+    if len(parts) != 1:
+        raise click.ClickException(f"{file}: one workload is expected, not {len(parts)}")
+    return parts[0]
+
+
+def _parts(file: Path) -> list[Json]:
     try:
         body = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if str(file) == "-" else file.read_bytes()
     except OSError as error:
@@ -72,12 +86,13 @@ def read_manifest(file: Path) -> Json:
     if len(body) > MAX_FILE_BYTES:
         raise click.ClickException(f"{file}: larger than {MAX_FILE_BYTES >> 20} MiB")
     try:
-        document = read_document(body, "")
+        bundle = bundle_of(read_documents(body, ""))
     except WireError as error:
         raise click.ClickException(f"{file}: {error}") from None
-    if not isinstance(document, dict):
-        raise click.ClickException(f"{file}: not a manifest")
-    return document
+    if bundle.passed_over:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(bundle.passed_over.items()))
+        click.echo(f"{file}: passed over, because they have no pod template: {kinds}", err=True)
+    return [part.document for part in bundle.parts]
 
 
 def nodes_of(

@@ -42,7 +42,7 @@ def pod_line(reply: Json) -> Text:
 
 def what_if_table(reply: Json) -> RenderableType:
     """One row a node: outcome, certainty, and where it lands or why not."""
-    table = _table("node", "outcome", "placement, or why not")
+    table = new_table("node", "outcome", "placement, or why not")
     for answer in reply["nodes"]:
         mark, style = _MARKS["never" if answer["never"] else answer["alignment"] or answer["outcome"]]
         if answer["certainty"] != "exact" and answer["outcome"] != "unknown":
@@ -146,7 +146,7 @@ def _step(step: Json) -> str:
 
 def capacity_table(reply: Json) -> RenderableType:
     """One row a node: copies, how many of them are aligned, and what ends it; then the totals."""
-    table = _table("node", "copies", "aligned", "then")
+    table = new_table("node", "copies", "aligned", "then")
     for node in reply["nodes"]:
         copies = str(node["copies"]) + ("" if len(node["per_pod"]) == 1 else f" {tuple(node['per_pod'])}")
         table.add_row(Text(node["node"]), copies, str(node["aligned"]), Text(node["limited_by"]["detail"]))
@@ -161,9 +161,31 @@ def capacity_table(reply: Json) -> RenderableType:
     return Group(table, text)
 
 
+def plan_table(reply: Json) -> RenderableType:
+    """One row a pod: where it goes, or why nowhere; then the totals."""
+    table = new_table("pod", "node", "outcome", "placement, or why not")
+    for pod in reply["pods"]:
+        if pod["node"] is None:
+            why = ", ".join(f"{count} nodes: {reason}" for reason, count in pod["reasons"].items())
+            why = why or "held back: another pod of the plan finds no node"
+            table.add_row(Text(pod["name"]), "", Text("✗ no node", "red"), Text(why))
+            continue
+        mark, style = _MARKS[pod["alignment"] or "unknown"]
+        lines = (f"{name}: {placement_line(placement)}" for name, placement in pod["containers"].items())
+        table.add_row(Text(pod["name"]), Text(pod["node"]), Text(mark, style), Text("\n".join(lines)))
+    summary = reply["summary"]
+    kinds = ", ".join(f"{summary[key]} {_COUNTED[key]}" for key in ("aligned", "split", "not_managed"))
+    text = Text(f"{summary['placed']} of {summary['pods']} pods have a node: {kinds}")
+    if summary["held_back"]:
+        text.append(f"\nall or nothing: {summary['held_back']} pods that have a node are held back", style="red")
+    for note in summary["notes"]:
+        text.append(f"\nnote: {note}", style="yellow")
+    return Group(table, text)
+
+
 def nodes_table(nodes: Sequence[Json]) -> RenderableType:
     """One row a node: kubelet, policy, what is free where."""
-    table = _table("node", "kubelet", "policy", "free CPUs", "per NUMA node", "free memory", "free devices")
+    table = new_table("node", "kubelet", "policy", "free CPUs", "per NUMA node", "free memory", "free devices")
     table.columns[2].no_wrap = True
     for node in nodes:
         policy = f"{node['topology_policy']}/{node['topology_scope']}" if node["topology_policy"] else node["certainty"]
@@ -226,7 +248,8 @@ def _ids(ids: Sequence[int]) -> str:
     return ",".join(map(str, ids))
 
 
-def _table(*columns: str) -> Table:
+def new_table(*columns: str) -> Table:
+    """An empty table with these columns."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")

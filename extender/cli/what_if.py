@@ -7,8 +7,9 @@ import click
 from rich.console import Group
 
 from extender.cli.asking import asking, asking_options
+from extender.cli.exits import end, exit_code_option, of_counts
 from extender.cli.output import output_option, show
-from extender.cli.questions import manifest_option, node_options, nodes_of, read_manifest
+from extender.cli.questions import manifest_option, node_options, nodes_of, read_manifests
 from extender.cli.render import pod_line, steps_text, what_if_table
 
 
@@ -16,12 +17,14 @@ from extender.cli.render import pod_line, steps_text, what_if_table
 @manifest_option
 @node_options
 @click.option("--explain", is_flag=True, help="Tell the story behind each verdict, and the nearest requests that fit.")
+@exit_code_option
 @output_option
 @asking_options
 def what_if(
     files: tuple[Path, ...],
     *,
     explain: bool,
+    exit_code: bool,
     output: str,
     server: str,
     token_file: Path | None,
@@ -35,8 +38,11 @@ def what_if(
     --machine of the catalogue. Nothing changes by asking.
     """
     about = nodes_of(**nodes)
+    worst = 0
     with asking(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as asker:
-        for file in files:
-            reply = asker.post("/v1/what-if", {"pod": read_manifest(file), "explain": explain, **about})
+        for pod in read_manifests(files):
+            reply = asker.post("/v1/what-if", {"pod": pod, "explain": explain, **about})
             stories = [lambda r: Group(*(steps_text(answer) for answer in r["nodes"]))] if explain else []
             show(output, reply, pod_line, what_if_table, *stories)
+            worst = max(worst, of_counts(reply["summary"]))
+    end(worst, wanted=exit_code)

@@ -40,8 +40,8 @@ def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
             return _batches(capacity_lines(capacity, subjects))
         return _whole(capacity_document(capacity, subjects))
     if asked.kind is Kind.PLAN:
-        plan, entries = read_plan(asked, snapshot, judge)
-        return _batches(plan_lines(plan, entries))
+        plan, entries, all_or_nothing = read_plan(asked, snapshot, judge)
+        return _batches(plan_lines(plan, entries, all_or_nothing=all_or_nothing))
     assert asked.past is not None
     return _whole(_past_verdict(asked.past))
 

@@ -1,7 +1,7 @@
 """The answers to capacity and plan: how many more fit, and where a list of pods would go."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pydantic import TypeAdapter
@@ -9,7 +9,14 @@ from pydantic import TypeAdapter
 from extender.questions.alignments import alignment_counts
 from extender.questions.notes import all_notes
 from extender.questions.question import Asked
-from extender.questions.reading import is_manifest, live_subjects, made_subjects, parse_question
+from extender.questions.reading import (
+    is_manifest,
+    live_subjects,
+    made_subjects,
+    parse_question,
+    parts_of,
+    read_question,
+)
 from extender.questions.requests import MAX_PLANNED_PODS, CapacityRequest, PlanRequest
 from extender.questions.snapshot import Snapshot
 from extender.replay.alignment import Alignment
@@ -18,7 +25,6 @@ from extender.verbs.capacity import Capacity, Room
 from extender.verbs.judge import Judge
 from extender.verbs.plan import Placed, Plan
 from extender.verbs.subjects import Subject
-from extender.wire.documents import read_document
 from extender.wire.errors import WireError
 from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json
 from extender.wire.workloads import Workload, workload_from_json
@@ -32,34 +38,39 @@ Json = dict[str, object]
 
 def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capacity, list[Subject]]:
     """The question of a `CapacityRequest`, ready to be counted; raises WireError or UnknownNodeError."""
-    document, prefix = read_document(asked.body, asked.media_type), "pods[{}]"
+    document, paths = read_question(asked), None
     if is_manifest(document, "pods"):
         node = None if asked.node is None else list(asked.node)
-        prefix, document = "", {"pods": [document], "nodes": node, "max_copies": asked.max_copies}
+        parts = parts_of(document)
+        paths = [part.path for part in parts]
+        document = {"pods": [part.document for part in parts], "nodes": node, "max_copies": asked.max_copies}
     question = parse_question(_CAPACITY, document)
-    mix = [workload_from_json(pod, prefix.format(i)) for i, pod in enumerate(question.pods)]
+    paths = paths or [f"pods[{i}]" for i in range(len(question.pods))]
+    mix = [workload_from_json(pod, path) for pod, path in zip(question.pods, paths, strict=True)]
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     subjects += made_subjects(snapshot, question.hypothetical)
     return Capacity(mix, judge, question.max_copies), subjects
 
 
-def read_plan(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Plan, list[tuple[Workload, int]]]:
-    """The question of a `PlanRequest`: the plan, and its workloads with the number of copies.
+def read_plan(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Plan, list[tuple[Workload, int]], bool]:
+    """The question of a `PlanRequest`: the plan, its workloads with the number of copies, and `all_or_nothing`.
 
     Raises:
         WireError: it cannot be understood, or is too large.
         UnknownNodeError: it names a node that no report is held of.
     """
-    document, prefix = read_document(asked.body, asked.media_type), "pods[{}].pod"
+    document, paths = read_question(asked), None
     if is_manifest(document, "pods"):
         node = None if asked.node is None else list(asked.node)
-        prefix, document = "", {"pods": [{"pod": document}], "nodes": node}
+        parts = parts_of(document)
+        paths = [part.path for part in parts]
+        document = {"pods": [{"pod": part.document} for part in parts], "nodes": node}
     question = parse_question(_PLAN, document)
-    entries = _entries(question, prefix)
+    entries = _entries(question, paths or [f"pods[{i}].pod" for i in range(len(question.pods))])
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     _check_size(entries, len(subjects) + len(question.hypothetical))
     subjects += made_subjects(snapshot, question.hypothetical)
-    return Plan(subjects, judge), entries
+    return Plan(subjects, judge), entries, question.all_or_nothing
 
 
 def capacity_document(capacity: Capacity, subjects: Sequence[Subject]) -> Json:
@@ -108,16 +119,16 @@ def _summary(capacity: Capacity, rooms: Sequence[Room]) -> Json:
     }
 
 
-def _entries(asked: PlanRequest, prefix: str) -> list[tuple[Workload, int]]:
+def _entries(asked: PlanRequest, paths: Sequence[str]) -> list[tuple[Workload, int]]:
     entries = []
     pods = 0
     for i, entry in enumerate(asked.pods):
-        path = prefix.format(i)
+        path = paths[i]
         workload = workload_from_json(entry.pod, path)
         copies = workload.replicas if entry.copies is None else entry.copies
         pods += copies
         if pods > MAX_PLANNED_PODS:
-            raise WireError(f"pods[{i}]" if prefix else "", f"more than {MAX_PLANNED_PODS} pods in one plan")
+            raise WireError(path.removesuffix(".pod"), f"more than {MAX_PLANNED_PODS} pods in one plan")
         entries.append((workload, copies))
     return entries
 
@@ -128,12 +139,22 @@ def _check_size(entries: Sequence[tuple[Workload, int]], nodes: int) -> None:
         raise WireError("pods", f"{pods} pods on {nodes} nodes are more than one plan may look at; ask in parts")
 
 
-def plan_lines(plan: Plan, entries: Sequence[tuple[Workload, int]]) -> Iterator[Json]:
-    """One document a pod, then one with the summary."""
+def plan_lines(plan: Plan, entries: Sequence[tuple[Workload, int]], *, all_or_nothing: bool = False) -> Iterator[Json]:
+    """One document a pod, then one with the summary.
+
+    With *all_or_nothing* nothing is sent before all pods were looked at; at most `MAX_PLANNED_PODS` are kept.
+    """
+    found: Iterable[Placed] = plan.run(entries)
+    held_back = 0
+    if all_or_nothing:
+        found = list(found)
+        if any(placed.node is None for placed in found):
+            held_back = sum(placed.node is not None for placed in found)
+            found = [placed if placed.node is None else _held_back(placed) for placed in found]
     per_node: Counter[str] = Counter()
     alignments: Counter[Alignment] = Counter()
     pods = 0
-    for placed in plan.run(entries):
+    for placed in found:
         if placed.node is not None:
             per_node[placed.node] += 1
         if placed.alignment is not None:
@@ -145,11 +166,17 @@ def plan_lines(plan: Plan, entries: Sequence[tuple[Workload, int]]) -> Iterator[
         "pods": pods,
         "placed": placed_pods,
         "unplaced": pods - placed_pods,
+        "held_back": held_back,
         **alignment_counts(alignments),
         "notes": all_notes((workload for workload, _ in entries), plan.subjects),
         "per_node": dict(per_node),
     }
     yield {"summary": summary}
+
+
+def _held_back(placed: Placed) -> Placed:
+    """A pod that finds a node while another one of the plan does not."""
+    return Placed(entry=placed.entry, name=placed.name, node=None)
 
 
 def _placed(number: int, placed: Placed) -> Json:

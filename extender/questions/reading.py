@@ -8,9 +8,12 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter
 
+from extender.questions.question import Asked
 from extender.questions.snapshot import Snapshot
 from extender.verbs.hypothetical import build
 from extender.verbs.subjects import Subject
+from extender.wire.bundles import Part, bundle_of
+from extender.wire.documents import read_documents
 from extender.wire.errors import WireError
 from extender.wire.questions import HypotheticalNode
 from extender.wire.validation import parse_object
@@ -21,6 +24,17 @@ T = TypeVar("T")
 def is_manifest(document: object, key: str) -> bool:
     """Whether the document is no question (which has *key*) but a bare Kubernetes object."""
     return isinstance(document, dict) and key not in document and bool({"kind", "spec"} & document.keys())
+
+
+def read_question(asked: Asked) -> object:
+    """The document of a question. Several documents are one list, as `kubectl get` prints it."""
+    documents = read_documents(asked.body, asked.media_type)
+    return documents[0] if len(documents) == 1 else {"kind": "List", "items": documents}
+
+
+def parts_of(document: object) -> list[Part]:
+    """The workloads of a bare manifest, or of a list of them; raises WireError if there is none."""
+    return list(bundle_of([document]).parts)
 
 
 def parse_question(adapter: TypeAdapter[T], document: object) -> T:

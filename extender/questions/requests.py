@@ -63,6 +63,11 @@ class PlannedWorkload(Question):
 class PlanRequest(Question):
     """Pods in the order in which they come."""
 
+    all_or_nothing: Annotated[
+        bool,
+        Field(description="If one pod finds no node, none is placed: no line has a node, and `held_back` counts them."),
+    ] = False
+
     pods: Annotated[
         list[PlannedWorkload],
         Field(description="In the order in which they come.", min_length=1, max_length=MAX_PLANNED_PODS),

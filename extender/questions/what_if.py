@@ -10,14 +10,21 @@ from extender.questions.alignments import alignment_counts
 from extender.questions.notes import node_notes
 from extender.questions.pod_summary import pod_summary
 from extender.questions.question import Asked
-from extender.questions.reading import is_manifest, live_subjects, made_subjects, parse_question
+from extender.questions.reading import (
+    is_manifest,
+    live_subjects,
+    made_subjects,
+    parse_question,
+    parts_of,
+    read_question,
+)
 from extender.questions.requests import WhatIfRequest
 from extender.questions.snapshot import Snapshot
 from extender.replay.pod import Pod
 from extender.verbs.explain import Story, explain, story_to_json
 from extender.verbs.judge import Judge
 from extender.verbs.what_if import Answer, what_if
-from extender.wire.documents import read_document
+from extender.wire.errors import WireError
 from extender.wire.verdicts import alignment_to_json, explained_to_json
 from extender.wire.workloads import Workload, workload_from_json
 
@@ -30,10 +37,18 @@ Json = dict[str, object]
 
 def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> Json:
     """The `WhatIfReply`; raises WireError or UnknownNodeError."""
-    document = read_document(asked.body, asked.media_type)
+    document = read_question(asked)
     path = "pod"
     if is_manifest(document, "pod"):
-        path, document = "", {"pod": document, "nodes": None if asked.node is None else list(asked.node)}
+        parts = parts_of(document)
+        if len(parts) > 1:
+            raise WireError(
+                "", f"one workload is expected, not {len(parts)}: ask about one at a time, or plan them all"
+            )
+        path, document = (
+            parts[0].path,
+            {"pod": parts[0].document, "nodes": None if asked.node is None else list(asked.node)},
+        )
     question = parse_question(_REQUEST, document)
     workload = workload_from_json(question.pod, path)
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)

@@ -29,6 +29,7 @@ from extender.wire.validation import load_json
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 200_000
 """Keys and values of YAML, which take some 10 microseconds each; JSON is bounded by its size alone."""
+MAX_DOCUMENTS: Final = 10_000
 MAX_SHOWN_KEY: Final = 64
 YAML_MEDIA_TYPES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -46,7 +47,18 @@ class NotYAMLError(WireError):
 
 
 def read_document(body: bytes, media_type: str) -> object:
-    """The document *body*; *media_type* as the sender declared it, empty if he did not.
+    """The one document in *body*; see `read_documents`."""
+    return _one(read_documents(body, media_type))
+
+
+def _one(documents: list[object]) -> object:
+    if len(documents) != 1:
+        raise WireError("", f"one document is expected, not {len(documents)}")
+    return documents[0]
+
+
+def read_documents(body: bytes, media_type: str) -> list[object]:
+    """The documents in *body*, several in YAML; *media_type* as the sender declared it, empty if he did not.
 
     Declared JSON is JSON and declared YAML is YAML. Anything else is JSON if it is, and YAML otherwise.
 
@@ -57,30 +69,40 @@ def read_document(body: bytes, media_type: str) -> object:
     """
     kind = media_type.partition(";")[0].strip().lower()
     if kind in YAML_MEDIA_TYPES:
-        return read_yaml(body)
+        return read_yaml_documents(body)
     try:
-        return load_json(body)
+        return [load_json(body)]
     except NotJSONError:
         if kind.endswith(("/json", "+json")) or body.lstrip()[:1] in (b"", b"{", b"["):
             raise
-    return read_yaml(body)
+    return read_yaml_documents(body)
 
 
 def read_yaml(body: bytes) -> object:
-    """The one YAML document in *body*; documents without content beside it are passed over.
+    """The one YAML document in *body*; see `read_yaml_documents`."""
+    return _one(read_yaml_documents(body))
+
+
+def read_yaml_documents(body: bytes) -> list[object]:
+    """The YAML documents in *body*; those without content are passed over. The bounds hold for all together.
 
     Raises:
         NotYAMLError: it is no YAML.
-        WireError: it is beyond the bounds, has a key twice, or there are several documents.
+        WireError: it is beyond the bounds, or has a key twice.
     """
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise NotYAMLError(f"byte {error.start} is not UTF-8") from None
-    documents = []
+    documents: list[object] = []
+    count = 0
     try:
-        for events in _documents(text):
-            document = _Builder().build(events)
+        for number, events in enumerate(_documents(text), start=1):
+            if number > MAX_DOCUMENTS:
+                raise WireError("", f"more than {MAX_DOCUMENTS:,} documents")
+            builder = _Builder(count=count)
+            document = builder.build(events)
+            count = builder.count
             if document is not None:
                 documents.append(document)
     except yaml.MarkedYAMLError as error:
@@ -89,9 +111,7 @@ def read_yaml(body: bytes) -> object:
         raise NotYAMLError(f"{error.problem or error.context}{where}") from None
     except yaml.YAMLError as error:
         raise NotYAMLError(str(error).splitlines()[0]) from None
-    if len(documents) != 1:
-        raise WireError("", f"one document is expected, not {len(documents)}")
-    return documents[0]
+    return documents
 
 
 def _documents(text: str) -> Iterator[Iterator[Event]]:

@@ -26,8 +26,8 @@ Manifest = dict[str, Any]
 Workload = Annotated[
     Manifest,
     Field(
-        description="A v1.Pod, or a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob, of which the pod "
-        "template counts. Only what admission reads is needed."
+        description="A v1.Pod, a KubeVirt VirtualMachine, or an object of any kind that has one pod template, such as "
+        "a Deployment, Job or Rollout. Only what admission reads is needed."
     ),
 ]
 

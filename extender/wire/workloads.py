@@ -7,12 +7,14 @@ Laws
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from extender.replay.pod import Pod
+from extender.wire import virtual_machines
 from extender.wire.errors import WireError, shown
 from extender.wire.placement_rules import PlacementRules, placement_rules_from_json
 from extender.wire.pods import pod_from_json
+from extender.wire.templates import find_templates
 from extender.wire.unknown_fields import unknown_fields
 
 Json = Mapping[str, object]
@@ -28,7 +30,9 @@ _TEMPLATE: Final[Mapping[str, tuple[str, ...]]] = {
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
-"""Where the pod template stands, by kind."""
+"""Where the pod template stands, by kind. Kinds that are not here are read by their shape (`wire.templates`)."""
+KNOWN_KINDS: Final = frozenset((*_TEMPLATE, *virtual_machines.KINDS))
+MAX_SHOWN: Final = 8
 _REPLICAS: Final[Mapping[str, tuple[str, ...]]] = {
     "Deployment": ("spec", "replicas"),
     "ReplicaSet": ("spec", "replicas"),
@@ -43,8 +47,8 @@ _REPLICAS: Final[Mapping[str, tuple[str, ...]]] = {
 class Workload:
     """One document. `replicas`: how many pods at a time it asks for, 1 where it does not say.
 
-    `pod` has no UID if it comes from a template: each copy is to get one of its own (`copy`). `unknown` names what is
-    no field of Kubernetes, one sentence each.
+    `pod` has no UID if it comes from a template: each copy is to get one of its own (`copy`). `unknown` says what
+    is not understood of it, such as a field that Kubernetes does not have, one sentence each.
     """
 
     kind: str
@@ -73,22 +77,51 @@ def workload_from_json(document: object, path: str = "") -> Workload:
     """
     whole = _object(document, path)
     kind = whole.get("kind") or "Pod"
-    where = _TEMPLATE.get(kind) if isinstance(kind, str) else None
-    if where is None or not isinstance(kind, str):
-        raise WireError(_join(path, "kind"), f"{shown(kind)} is none of {', '.join(_TEMPLATE)}")
-    template, here = _below(whole, where, path)
+    if not isinstance(kind, str):
+        raise WireError(_join(path, "kind"), f"{shown(kind)} is not a text")
+    template, here, replicas, role = _template_of(whole, kind, path)
     pod, rules = _pod(template, here)
     metadata = _object(_or_empty(whole.get("metadata")), _join(path, "metadata"))
     name = metadata.get("name") or metadata.get("generateName") or pod.name or kind.lower()
     return Workload(
         kind=kind,
         namespace=_text(metadata.get("namespace") or "default", _join(path, "metadata.namespace")),
-        name=_text(name, _join(path, "metadata.name")).rstrip("-"),
-        replicas=_replicas(whole, kind, path),
+        name="-".join(filter(None, (_text(name, _join(path, "metadata.name")).rstrip("-"), role))),
+        replicas=replicas,
         pod=pod if kind == "Pod" else replace(pod, uid=""),
         rules=rules,
-        unknown=unknown_fields(_object(template.get("spec"), _join(here, "spec"))),
+        unknown=(virtual_machines.NOTE,)
+        if kind in virtual_machines.KINDS
+        else unknown_fields(_object(template.get("spec"), _join(here, "spec"))),
     )
+
+
+def _template_of(whole: Json, kind: str, path: str) -> tuple[Json, str, int, str]:
+    """The pod template, where it stands, how many pods are made of it, and what tells it from others of the kind."""
+    where = _TEMPLATE.get(kind)
+    if where is not None:
+        template, here = _below(whole, where, path)
+        return template, here, _replicas(whole, kind, path), ""
+    if kind in virtual_machines.KINDS:
+        keys = () if kind == "VirtualMachineInstance" else ("spec", "template")
+        instance, here = _below(whole, keys, path)
+        parent = _object(_or_empty(whole.get("spec")), _join(path, "spec"))
+        replicas = _count(parent.get("replicas"), _join(path, "spec.replicas"))
+        return virtual_machines.pod_template_of(instance, here), here, replicas, ""
+    try:
+        templates = find_templates(whole)
+    except WireError as error:
+        raise error.below(path) from None
+    if not templates:
+        raise WireError(_join(path, "kind"), f"{shown(kind)} is no Pod, and it has no pod template")
+    if len(templates) > 1:
+        places = ", ".join(each.path for each in templates[:MAX_SHOWN])
+        raise WireError(path, f"{len(templates)} pod templates ({places}): ask about one at a time, or plan them all")
+    (found,) = templates
+    below: Any = whole
+    for key in found.keys:
+        below = below[key]
+    return below, _join(path, found.path), found.replicas, found.role.lower()
 
 
 def _pod(template: Json, path: str) -> tuple[Pod, PlacementRules]:
@@ -113,11 +146,14 @@ def _replicas(whole: Json, kind: str, path: str) -> int:
     if keys is None:
         return 1
     parent, where = _below(whole, keys[:-1], path)
-    value = parent.get(keys[-1])
+    return _count(parent.get(keys[-1]), _join(where, keys[-1]))
+
+
+def _count(value: object, path: str) -> int:
     if value is None:
         return 1
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_REPLICAS:
-        raise WireError(_join(where, keys[-1]), f"{shown(value)} is not a count")
+        raise WireError(path, f"{shown(value)} is not a count")
     return value
 
 

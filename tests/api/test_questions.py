@@ -316,3 +316,25 @@ def test_questions_and_the_scheduler_are_answered_at_once(service: Service) -> N
         return finished
 
     assert asyncio.run(both()) == ["filter", "question"]
+
+
+@pytest.mark.parametrize("route", ["what-if", "capacity", "plan"])
+def test_a_query_parameter_that_a_route_does_not_have_is_an_error(client: TestClient, route: str) -> None:
+    reply = client.post(f"/v1/{route}?nodes=node-b", content=YAML)
+
+    assert reply.status_code == 422
+    assert reply.json()["field"] == "query.nodes"
+    assert "did you mean node?" in reply.json()["detail"]
+
+
+def test_a_list_is_a_mix_and_a_plan_but_no_single_question(client: TestClient) -> None:
+    several = f"{YAML}\n---\nkind: Service\n---\n{YAML}"
+
+    capacity = client.post("/v1/capacity", content=several).json()
+    plan = client.post("/v1/plan", content=several).text.splitlines()
+    single = client.post("/v1/what-if", content=several)
+
+    assert len(capacity["summary"]["per_pod"]) == 2
+    assert orjson.loads(plan[-1])["summary"]["pods"] == 6
+    assert single.status_code == 422
+    assert "one workload is expected, not 2" in single.json()["detail"]

@@ -181,8 +181,8 @@ def test_what_goes_wrong_is_said_in_plain_words(run: Run, fault: str) -> None:
     ("manifest", "words"),
     [
         ("a: [", "not YAML"),
-        ("[]", "not a manifest"),
-        ("kind: Service", "kind: 'Service' is none of Pod"),
+        ("[]", "[] is not an object"),
+        ("kind: Service", "nothing with a pod template: Service"),
         ("spec: {containers: [{name: a, resources: {limits: {cpu: x}}}]}", "containers[0].resources.limits.cpu: 'x'"),
     ],
 )
@@ -239,3 +239,66 @@ def test_a_pod_that_is_split_or_not_managed_is_never_shown_as_aligned(run: Run, 
         ("fits", "split", [0, 1]),
     ]
     assert "0 aligned, 1 split, 2 not managed" in counted
+
+
+BUNDLE = """
+kind: Service
+spec: {ports: [{port: 80}]}
+---
+kind: List
+items:
+  - kind: Rollout
+    metadata: {name: web}
+    spec: {replicas: 2, template: {spec: {containers: [{name: c, resources: {limits: {cpu: 4, memory: 1Gi}}}]}}}
+---
+kind: PyTorchJob
+metadata: {name: train}
+spec:
+  pytorchReplicaSpecs:
+    Worker: {replicas: 3, template: {spec: {containers: [{name: c, resources: {limits: {cpu: 8, memory: 1Gi}}}]}}}
+"""
+
+
+def test_a_plan_of_what_helm_and_kubectl_print(run: Run, reports: list[str]) -> None:
+    printed = run("plan", "-f", "-", *reports, "--exit-code", stdin=BUNDLE)
+    document = json.loads(run("plan", "-f", "-", *reports, "-o", "json", stdin=BUNDLE).stdout)
+
+    assert [pod["name"] for pod in document["pods"]] == [
+        *("web-0", "web-1"),
+        *("train-worker-2", "train-worker-3", "train-worker-4"),
+    ]
+    assert document["summary"]["placed"] == document["summary"]["aligned"] == 5
+    assert "5 of 5 pods have a node: 5 aligned" in printed.stdout
+    assert "passed over, because they have no pod template: 1 Service" in printed.stderr
+
+
+def test_all_or_nothing_holds_every_pod_back(run: Run, reports: list[str]) -> None:
+    much = BUNDLE.replace("replicas: 3", "replicas: 30")
+
+    some = run("plan", "-f", "-", *reports, "--exit-code", stdin=much, code=4)
+    none = run("plan", "-f", "-", *reports, "--all-or-nothing", "--exit-code", stdin=much, code=4)
+
+    assert "0 of 32 pods have a node" not in some.stdout
+    assert "0 of 32 pods have a node" in none.stdout
+    assert "held back: another pod of the plan finds no node" in none.stdout
+
+
+def test_exit_codes_tell_aligned_from_split_and_refused(run: Run, manifest: str, tmp_path: Path) -> None:
+    busy = [Workload(name="w", copies=2, resources={"cpu": 8, "memory": "2Gi"})]
+
+    def code_on(policy: str, workloads: list[Workload], code: int, *more: str) -> None:
+        file = tmp_path / "node.json"
+        file.write_text(json.dumps(report_of(sample(workloads=workloads, topologyManagerPolicy=policy))))
+        for command in ("what-if", "capacity"):
+            run(command, "-f", manifest, "--report", str(file), *more, code=code)
+
+    code_on("single-numa-node", [], 0, "--exit-code")
+    code_on("best-effort", busy, 3, "--exit-code")
+    code_on("single-numa-node", busy, 4, "--exit-code")
+    code_on("single-numa-node", busy, 0)
+
+
+def test_machines_are_listed_and_every_command_has_a_short_help(run: Run, reports: list[str]) -> None:
+    assert "dual-64" in run("machines", *reports).stdout
+    for command in COMMANDS:
+        assert run(command, "-h").stdout == run(command, "--help").stdout

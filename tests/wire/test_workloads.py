@@ -60,6 +60,11 @@ FAULTS: dict[str, tuple[object, str]] = {
     "unknown kind": ({"kind": "Service"}, "kind"),
     "kind of the wrong type": ({"kind": ["Pod"]}, "kind"),
     "list": ({"kind": "List", "items": []}, "kind"),
+    "machine without memory": (
+        {"kind": "VirtualMachineInstance", "spec": {"domain": {"cpu": {"cores": 2}}}},
+        "spec.domain.memory.guest",
+    ),
+    "count by shape": ({"kind": "Rollout", "spec": {"replicas": -1, "template": {"spec": SPEC}}}, "spec.replicas"),
     "no spec": ({"kind": "Deployment"}, "spec"),
     "no template": ({"kind": "Deployment", "spec": {}}, "spec.template"),
     "no pod spec": ({"kind": "Deployment", "spec": {"template": {}}}, "spec.template.spec"),

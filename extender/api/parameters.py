@@ -1,0 +1,24 @@
+"""Query parameters that a route does not have are errors, so that a misspelt one is not passed over."""
+
+from difflib import get_close_matches
+from typing import Final
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+
+from extender.wire.errors import WireError
+
+MAX_SHOWN: Final = 64
+
+
+async def known_parameters(request: Request) -> None:
+    """For routers of people's questions; raises WireError for the first parameter that the route does not have."""
+    route = request.scope.get("route")
+    if not request.query_params or not isinstance(route, APIRoute):
+        return
+    known = [field.alias for field in route.dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            near = get_close_matches(name[:MAX_SHOWN], known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known) or 'none'}"
+            raise WireError(f"query.{name[:MAX_SHOWN]}", f"there is no such parameter; {hint}")

@@ -1,0 +1,39 @@
+"""`numa-extender machines`."""
+
+from pathlib import Path
+
+import click
+from rich.console import RenderableType
+
+from extender.cli.asking import asking, asking_options
+from extender.cli.output import output_option, show
+from extender.cli.render import amount, new_table, short
+
+
+@click.command()
+@output_option
+@asking_options
+def machines(
+    *, output: str, server: str, token_file: Path | None, ca_file: Path | None, reports: tuple[Path, ...]
+) -> None:
+    """The machines of the catalogue, which --machine of the other commands names."""
+    with asking(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as asker:
+        found = asker.get("/v1/machines")["machines"]
+    show(output, found, _table)
+
+
+def _table(found: list[dict[str, object]]) -> RenderableType:
+    table = new_table("machine", "CPUs", "NUMA nodes", "memory", "devices", "")
+    for each in found:
+        devices = each["devices"]
+        assert isinstance(devices, dict)
+        assert isinstance(each["memory_bytes"], int)
+        table.add_row(
+            str(each["name"]),
+            str(each["cpus"]),
+            str(each["numa_nodes"]),
+            amount(each["memory_bytes"]),
+            ", ".join(f"{count} {short(resource)}" for resource, count in devices.items()),
+            str(each["about"]),
+        )
+    return table

@@ -1,0 +1,98 @@
+"""KubeVirt's VirtualMachine and VirtualMachineInstance as the pod that KubeVirt makes of them.
+
+Only the container `compute` of the virt-launcher pod is made, which holds the machine's CPUs and memory. What KubeVirt
+adds to the guest's memory differs by its version and by the machine's devices; it is estimated, and a note says so.
+
+Source: kubevirt `pkg/virt-controller/services` (template.go, resource_size.go: GetMemoryOverhead), v1.6.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from extender.wire.errors import WireError, shown
+from extender.wire.quantity import parse_milli
+
+Json = Mapping[str, object]
+KINDS: Final = ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet")
+NOTE: Final = (
+    "this is the pod of a KubeVirt machine as far as its CPUs, memory and host devices go; what KubeVirt adds to the "
+    "guest's memory is estimated, and its further containers are left out"
+)
+MAX_VCPUS: Final = 4096
+CPUS_A_REQUEST: Final = 10
+"""KubeVirt requests a tenth of a CPU for each vCPU that is not dedicated (`cpuAllocationRatio`)."""
+_MIB: Final = 1 << 20
+_FIXED_MIB: Final = 220 + 8 + 32
+"""virt-launcher, its monitor, virtlogd, virtqemud and qemu; an I/O thread; the video memory."""
+
+
+def pod_template_of(instance: Json, path: str) -> Json:
+    """The pod template of a machine's instance, whose `spec.domain` is read; *path* is where it stands.
+
+    Raises:
+        WireError: an amount is missing or malformed.
+    """
+    where = f"{path}.spec" if path else "spec"
+    spec = _object(instance.get("spec"), where)
+    here = f"{where}.domain"
+    domain = _object(spec.get("domain"), here)
+    cpu = _object(domain.get("cpu") or {}, f"{here}.cpu")
+    resources = _object(domain.get("resources") or {}, f"{here}.resources")
+    vcpus = 1
+    for name in ("cores", "sockets", "threads"):
+        vcpus *= _count(cpu.get(name), f"{here}.cpu.{name}")
+    guest = _guest_bytes(domain, resources, here)
+    dedicated = bool(cpu.get("dedicatedCpuPlacement"))
+    amounts: dict[str, object] = {}
+    overhead = _FIXED_MIB * _MIB + vcpus * 8 * _MIB + guest // 512
+    pages = _object(_object(domain.get("memory") or {}, f"{here}.memory").get("hugepages") or {}, f"{here}.memory")
+    if pages:
+        amounts[f"hugepages-{pages.get('pageSize', '2Mi')}"] = str(guest)
+        amounts["memory"] = str(overhead)
+    else:
+        amounts["memory"] = str(guest + overhead)
+    emulator = 1 if cpu.get("isolateEmulatorThread") else 0
+    amounts["cpu"] = str(vcpus + emulator) if dedicated else f"{vcpus * 1000 // CPUS_A_REQUEST}m"
+    devices = _devices(domain, here)
+    limits = {**amounts, **devices} if dedicated else dict(devices)
+    container = {"name": "compute", "resources": {"requests": {**amounts, **devices}, "limits": limits}}
+    kept = {key: spec[key] for key in ("nodeSelector", "affinity", "tolerations") if key in spec}
+    return {"metadata": instance.get("metadata") or {}, "spec": {**kept, "containers": [container]}}
+
+
+def _guest_bytes(domain: Json, resources: Json, path: str) -> int:
+    memory = _object(domain.get("memory") or {}, f"{path}.memory")
+    if memory.get("guest") is not None:
+        return parse_milli(memory["guest"], f"{path}.memory.guest") // 1000
+    for key in ("requests", "limits"):
+        amounts = _object(resources.get(key) or {}, f"{path}.resources.{key}")
+        if amounts.get("memory") is not None:
+            return parse_milli(amounts["memory"], f"{path}.resources.{key}.memory") // 1000
+    raise WireError(f"{path}.memory.guest", "missing")
+
+
+def _devices(domain: Json, path: str) -> dict[str, str]:
+    counts: dict[str, int] = {}
+    devices = _object(domain.get("devices") or {}, f"{path}.devices")
+    for key in ("gpus", "hostDevices"):
+        items = devices.get(key)
+        for i, item in enumerate(items if isinstance(items, list) else ()):
+            where = f"{path}.devices.{key}[{i}]"
+            name = _object(item, where).get("deviceName")
+            if isinstance(name, str):  # otherwise it comes from a resource claim
+                counts[name] = counts.get(name, 0) + 1
+    return {name: str(count) for name, count in counts.items()}
+
+
+def _count(value: object, path: str) -> int:
+    if value is None or value == 0:
+        return 1
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MAX_VCPUS:
+        raise WireError(path, f"{shown(value)} is not a count from 1 to {MAX_VCPUS}")
+    return value
+
+
+def _object(value: object, path: str) -> Json:
+    if isinstance(value, dict):
+        return value
+    raise WireError(path, "missing" if value is None else f"{shown(value)} is not an object")
