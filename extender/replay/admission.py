@@ -268,7 +268,9 @@ def retain_pods(state: ManagerState, active: Collection[str]) -> ManagerState:
 
 
 def is_indifferent(kubelet: Kubelet, pod: PodRequest) -> bool:
-    """Whether no manager of this kubelet can refuse the pod: it asks for nothing that any of them aligns."""
+    """Whether this kubelet surely takes the pod: it asks for nothing that any manager aligns, and no merge panics."""
+    if kubelet.crashes_on_any_pod:
+        return False
     wants_cpus = kubelet.cpu_static and (pod.total_cpus or any(c.cpus for c in pod.containers))
     wants_memory = kubelet.memory_static and pod.guaranteed
     wants_devices = any(c.devices for c in pod.containers)

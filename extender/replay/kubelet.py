@@ -11,6 +11,7 @@ from extender.replay.cpu_assignment import Assignment
 from extender.replay.hints import Distances
 from extender.replay.machine import Machine
 from extender.replay.rules import Rules
+from extender.replay.sets import MAX_NUMA_ID
 from extender.replay.verdict import Certainty
 
 
@@ -44,6 +45,15 @@ class Kubelet:
         return Certainty.ASSUMED if self.rules.newer_than_known else Certainty.EXACT
 
     """What every verdict of this kubelet is said with, such as rules standing in for those of a newer version."""
+
+    @property
+    def crashes_on_any_pod(self) -> bool:
+        """Whether every merge panics: the mask of all NUMA nodes is nil, because an id does not fit into it.
+
+        A provider without an opinion still has its list merged with that mask, so a pod that needs no alignment
+        panics the kubelet as well; only policy none merges nothing. Source: policy.go, mergePermutation.
+        """
+        return self.policy is not TopologyPolicy.NONE and self.default_mask >> (MAX_NUMA_ID + 1) != 0
 
     @property
     def identity(self) -> tuple[object, object]:

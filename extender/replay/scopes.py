@@ -19,7 +19,7 @@ from extender.replay.hints import NIL_DEFAULT_MASK, Hints, KubeletPanicError, To
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import ContainerRequest, PodRequest
 from extender.replay.policies import decide
-from extender.replay.sets import MAX_NUMA_ID, format_list
+from extender.replay.sets import format_list
 from extender.replay.state import ManagerState
 from extender.replay.trace import Allocated, HintRecord, HintsOffered, Merged, Trace
 from extender.replay.verdict import Provider, Reason, Refusal
@@ -115,7 +115,7 @@ def _wanted(cpus: int, memory_bytes: Mapping[str, int], devices: Mapping[str, in
 def _merge(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> TopologyHint:
     """Merge all offers under the policy. Source: scope_container.go and scope_pod.go, calculateAffinity."""
     kubelet = walk.kubelet
-    if kubelet.default_mask >> (MAX_NUMA_ID + 1):
+    if kubelet.crashes_on_any_pod:
         raise KubeletPanicError(NIL_DEFAULT_MASK)
     lists = [hints for resources in offers.values() for hints in resources.values() if hints is not None]
     decision = decide(kubelet.policy, lists, kubelet.default_mask, kubelet.distances, walk.budget)

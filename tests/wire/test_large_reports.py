@@ -6,11 +6,14 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.replay.admission import admit
+from extender.cluster.classes import ClassTable
+from extender.replay.admission import admit, is_indifferent
 from extender.replay.pod import resolve
 from extender.replay.verdict import Reason, Rejected, Verdict
 from extender.verbs.explain import first_fault
+from extender.verbs.judge import Doubts, PodShape, make_judge
 from extender.verbs.refusals import Refusal, refusal_of
+from extender.verbs.strategies import least_numa
 from extender.wire.errors import WireError
 from extender.wire.large_reports import MAX_PROBLEMS, SMALL
 from extender.wire.pods import pod_from_json
@@ -131,6 +134,18 @@ def test_a_numa_id_above_63_crashes_the_kubelet_in_the_merge(policy: str, scope:
     assert verdict.reason is Reason.KUBELET_PANIC
     assert verdict.message == "panic: interface conversion: bitmask.BitMask is nil, not *bitmask.bitMask"
     assert refusal_of(verdict) is Refusal.CRASH
+
+
+@pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
+def test_a_pod_that_needs_no_alignment_reaches_the_merge_as_well(policy: str) -> None:
+    report = far_away(topologyManagerPolicy=policy)
+    assert report.kubelet is not None
+    assert report.state is not None
+    pod = pod_from_json({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}})
+    assert not is_indifferent(report.kubelet, resolve(pod, report.kubelet.rules))
+    node_class = ClassTable().hold(report.kubelet, report.state, frozenset(), stale=False)
+    judgement = make_judge(least_numa, Doubts())(PodShape(pod), node_class)
+    assert judgement.refusal is Refusal.CRASH
 
 
 def test_without_a_topology_policy_a_numa_id_above_63_harms_nobody() -> None:
