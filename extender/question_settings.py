@@ -18,9 +18,8 @@ class QuestionSettings(BaseSettings):
     question_seconds: float = Field(
         default=60.0,
         gt=0,
-        description="Time for one question, without waiting. The largest capacity question over 5,000 nodes takes "
-        "about half of it. Where this and `question_wait_seconds` do not fit into `answer_seconds`, after which the "
-        "connection is closed, both are shortened.",
+        description="Time for one question, without waiting. Where this and `question_wait_seconds` do not fit into "
+        "`answer_seconds`, after which the connection is closed, both are shortened.",
     )
     max_waiting_questions: int = Field(
         default=8,
@@ -34,6 +33,6 @@ class QuestionSettings(BaseSettings):
     max_question_bytes: int = Field(
         default=256 << 20,
         ge=32 << 20,
-        description="Memory of one worker beyond the nodes that all of them share. The largest questions of the "
-        "benchmarks take 60 MiB; two workers stay well inside of the container's 1.5 GiB.",
+        description="Memory of one worker beyond the nodes that all of them share. Two workers with so much stay "
+        "inside of the container's 1.5 GiB.",
     )

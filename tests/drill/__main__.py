@@ -55,9 +55,11 @@ def main(
         started = time.perf_counter()
         outcome = _play(plan, console)
         console.print(_table(plan, outcome, time.perf_counter() - started))
-        for line in (*outcome.refusals[:5], *outcome.leaks[:5]):
-            console.print(f"  {line}", highlight=False)
-        failed = failed or bool(outcome.leaks) or (gate and outcome.refused.total() > outcome.unforeseen)
+        for line in outcome.refusals[:5]:
+            console.print(f"  {line}", highlight=False, markup=False)
+        for line in outcome.broken:
+            console.print(f"  {line}", highlight=False, markup=False)
+        failed = failed or bool(outcome.broken)
     sys.exit(failed)
 
 

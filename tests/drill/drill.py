@@ -17,6 +17,8 @@ from tests.drill.timeline import Timeline
 from tests.drill.workload import make_pod
 
 SETTLE_SECONDS = 240.0
+MAX_PLACED_ELSEWHERE = 0.001
+"""Pods that landed elsewhere than predicted, of all admitted; 15 of 89,681 in the longest drill."""
 MAX_ATTEMPTS = 12
 """After so many, a pod is taken back: some fit nowhere."""
 
@@ -44,8 +46,11 @@ class Outcome:
 
     `refused_again`: running pods that restarted kubelets refused, by reason.
     `leaks`: nodes whose room the extender has wrong once all is settled.
+    `pods`: how many were made. Without the `gate` the extender is only asked, and kubelets may refuse.
     """
 
+    pods: int
+    gate: bool
     admitted: int
     refused: Counter[str]
     unforeseen: int
@@ -60,6 +65,32 @@ class Outcome:
     scheduling: Counter[str]
     audit: Counter[str] = field(default_factory=Counter)
     virtual_seconds: float = 0.0
+
+    @property
+    def broken(self) -> list[str]:
+        """The bounds that do not hold, in sentences; empty: the drill passed."""
+        found = list(self.leaks[:5])
+        if self.admitted == 0:
+            found.append("no pod was admitted")
+        lost = self.pods - self.admitted - self.refused.total() - self.given_up
+        if lost:
+            found.append(f"{lost} of {self.pods} pods were neither admitted nor refused nor taken back")
+        if self.in_flight:
+            found.append(f"{self.in_flight} pods were still in flight after settling")
+        if not self.gate:
+            return found
+        if self.given_up > self.pods // 10:
+            found.append(f"{self.given_up} of {self.pods} pods fitted nowhere: the load says little")
+        out_of = {reason: count for reason, count in self.refused.items() if reason.startswith("OutOf")}
+        if out_of:
+            found.append(f"kubelets counted other totals than the gate: {out_of}")
+        by_managers = self.refused.total() - sum(out_of.values()) - self.unforeseen
+        if by_managers > 0:
+            found.append(f"{by_managers} pods were refused after bind: {'; '.join(self.refusals[:5])}")
+        elsewhere = self.audit["placement"]
+        if elsewhere > MAX_PLACED_ELSEWHERE * self.admitted + 1:
+            found.append(f"{elsewhere} pods landed elsewhere than predicted")
+        return found
 
 
 class Drill:
@@ -183,6 +214,8 @@ class Drill:
         service = self.extender.service
         assert service is not None
         return Outcome(
+            pods=self.made,
+            gate=self.plan.gate,
             admitted=self.tally.admitted,
             refused=self.tally.refused,
             unforeseen=self.tally.unforeseen,
