@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
+from unittest import mock
 
 import httpx
 import orjson
@@ -33,6 +34,7 @@ from extender.replay.verdict import Admitted, Certainty
 from extender.settings import Settings
 from extender.verbs.agreement import Agreement, Checker, Difference
 from extender.verbs.scenario import Admission, run
+from extender.wire import reports
 from extender.wire.scenarios import Scenario, scenario_from_json
 from node_exporter._podresources import podresources_pb2 as pb
 from node_exporter.cpu_lists import parse_cpu_list
@@ -168,6 +170,8 @@ class Extender:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        # The sockets here are as old as the test, the recorded kubelets had been running: theirs is no first list.
+        self._stack.enter_context(mock.patch.object(reports, "FIRST_LIST_SECONDS", 0.0))
         self.url = self._stack.enter_context(serving(self.service))
         self._client = self._stack.enter_context(httpx.Client(base_url=self.url, trust_env=False, timeout=30))
         return self

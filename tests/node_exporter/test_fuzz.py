@@ -91,7 +91,9 @@ def test_state_files_of_any_content_are_survived(pristine: Path, name: str, docu
     finally:
         write_state(pristine, STATE)
 
-    assert report["state"][name] == document or name == "kubelet_internal_checkpoint"
+    found = report["state"][name]
+    named = [problem["path"] for problem in report["problems"] if problem["severity"] == "error"]
+    assert name == "kubelet_internal_checkpoint" or found == document or (found is None and name in named)
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
