@@ -3,7 +3,8 @@
 The API server drops such a field or refuses the pod, so what it was meant to say does not hold. Only the places are
 looked at where a mistake changes an answer: the spec itself, its containers, and their resources.
 
-Source: Kubernetes `core/v1` types.go (PodSpec, Container, ResourceRequirements), 1.37.
+Source: PodSpec, Container and ResourceRequirements of the Kubernetes API of 1.37, and `workloadRef` of 1.35 and 1.36. A
+test compares them with the models of the Kubernetes client.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ _SPEC: Final = frozenset(
         "dnsPolicy",
         "enableServiceLinks",
         "ephemeralContainers",
+        "evictionResponders",
         "hostAliases",
         "hostIPC",
         "hostNetwork",
