@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
 import click
 import orjson
@@ -11,7 +10,8 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from extender.cli.replay_nri import replay_nri, scenario_lines
+from extender.cli.recordings import scenario_lines, show_agreement
+from extender.cli.replay_nri import replay_nri
 from extender.replay.config import KubeletConfigError
 from extender.replay.rules import parse_minor
 from extender.replay.verdict import Certainty
@@ -20,8 +20,6 @@ from extender.verbs.scenario import Admission, KubeletCrashError, run
 from extender.wire.errors import WireError
 from extender.wire.scenarios import Scenario, scenario_from_json
 from extender.wire.verdicts import verdict_to_json
-
-SHOWN_DIFFERENCES: Final = 10
 
 
 @click.command()
@@ -107,16 +105,7 @@ def _check(files: tuple[str, ...]) -> int:
                 key = (name, parse_minor(scenario.config.kubelet_version))
                 differences += check(scenario, agreements.setdefault(key, Agreement()))
                 progress.update(task, advance=1, differences=len(differences))
-    console = Console()
-    console.print(_table(agreements))
-    for difference in differences[:SHOWN_DIFFERENCES]:
-        step = "" if difference.step is None else f" step {difference.step}"
-        console.print(f"\n{difference.scenario}{step}: {difference.path}", highlight=False, markup=False)
-        console.print(f"  recorded: {difference.recorded!r}", highlight=False, markup=False, soft_wrap=True)
-        console.print(f"  replayed: {difference.replayed!r}", highlight=False, markup=False, soft_wrap=True)
-    if len(differences) > SHOWN_DIFFERENCES:
-        console.print(f"\n… and {len(differences) - SHOWN_DIFFERENCES} more differences")
-    return 1 if differences else 0
+    return show_agreement(_table(agreements), differences)
 
 
 def _table(agreements: Mapping[tuple[str, int], Agreement]) -> Table:

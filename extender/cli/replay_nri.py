@@ -1,23 +1,22 @@
 """`numa-extender replay --policy nri-topology-aware`: what that policy would answer, and whether recordings agree."""
 
-import lzma
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import click
 import orjson
-from rich.console import Console
 from rich.table import Table
 
+from extender.cli.recordings import scenario_lines, show_agreement
 from extender.replay.nri.machine import Machine
-from extender.verbs.nri_scenario import NRIAgreement, NRIDifference, check, run
+from extender.verbs.agreement import Difference
+from extender.verbs.nri_scenario import NRIAgreement, check, run
 from extender.wire.errors import WireError
 from extender.wire.nri_machines import machine_from_json, read_machines
 from extender.wire.nri_scenarios import NRIScenario, scenario_from_json
 
-SHOWN_DIFFERENCES: Final = 10
 _COLUMNS: Final = ("scenarios", "creations", "refusals", "open", "differ")
 
 
@@ -35,30 +34,6 @@ def replay_nri(files: tuple[str, ...], machines: str, *, is_check: bool) -> int:
             scenario = _read(line, where)
             sys.stdout.buffer.write(orjson.dumps(_replayed(scenario, known.of(scenario, where))) + b"\n")
     return 0
-
-
-def scenario_lines(name: str) -> Iterator[tuple[str, bytes]]:
-    """(where it stands, line) of the file *name* without its empty lines; `-` is standard input.
-
-    Raises:
-        click.ClickException: the file cannot be read.
-    """
-    with _open(name) as lines:
-        try:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield f"{name}:{number}", line
-        except (lzma.LZMAError, EOFError) as error:
-            raise click.ClickException(f"{name}: not an xz file: {error}") from None
-
-
-def _open(name: str) -> IO[bytes]:
-    if name == "-":
-        return sys.stdin.buffer
-    try:
-        return lzma.open(name) if name.endswith(".xz") else Path(name).open("rb")
-    except OSError as error:
-        raise click.ClickException(f"{name}: {error.strerror}") from None
 
 
 class _Machines:
@@ -102,22 +77,13 @@ def _replayed(scenario: NRIScenario, machine: Machine) -> dict[str, object]:
 
 
 def _check(files: tuple[str, ...], machines: _Machines) -> int:
-    agreements, differences = dict[str, NRIAgreement](), list[NRIDifference]()
+    agreements, differences = dict[str, NRIAgreement](), list[Difference]()
     for name in files:
         for where, line in scenario_lines(name):
             scenario = _read(line, where)
             agreement = agreements.setdefault(scenario.id.rpartition("-")[0], NRIAgreement())
             differences += check(scenario, machines.of(scenario, where), agreement)
-    console = Console()
-    console.print(_table(agreements))
-    for difference in differences[:SHOWN_DIFFERENCES]:
-        step = "" if difference.step is None else f" step {difference.step}"
-        console.print(f"\n{difference.scenario}{step}: {difference.field}", highlight=False, markup=False)
-        console.print(f"  recorded: {difference.recorded!r}", highlight=False, markup=False, soft_wrap=True)
-        console.print(f"  replayed: {difference.replayed!r}", highlight=False, markup=False, soft_wrap=True)
-    if len(differences) > SHOWN_DIFFERENCES:
-        console.print(f"\n… and {len(differences) - SHOWN_DIFFERENCES} more differences")
-    return 1 if differences else 0
+    return show_agreement(_table(agreements), differences)
 
 
 def _table(agreements: Mapping[str, NRIAgreement]) -> Table:

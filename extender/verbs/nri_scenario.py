@@ -30,6 +30,7 @@ from extender.replay.nri.reconfigure import reconfigure
 from extender.replay.nri.verdict import Refusal
 from extender.replay.sets import format_list
 from extender.replay.verdict import Certainty
+from extender.verbs.agreement import Difference
 from extender.wire.nri_scenarios import NRIScenario, Step, config_from_json, container_of, pod_of, runtime_resources
 
 COMPARED: Final = ("ec", "g", "cpus", "mems", "sh", "upd", "un", "z", "gs")
@@ -221,17 +222,6 @@ def _zone(zone: tuple[int, int, int, int]) -> list[object]:
     return [available, format_list(shared), memory, format_list(isolated)]
 
 
-@dataclass(frozen=True, slots=True)
-class NRIDifference:
-    """A field of an answer that differs. `step`: None where the start differs."""
-
-    scenario: str
-    step: int | None
-    field: str
-    recorded: object
-    replayed: object
-
-
 @dataclass(slots=True)
 class NRIAgreement:
     """What was compared of a theme. `open`: steps from the first one on where the real policy's answers vary."""
@@ -239,7 +229,7 @@ class NRIAgreement:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def check(scenario: NRIScenario, machine: Machine, agreement: NRIAgreement) -> list[NRIDifference]:
+def check(scenario: NRIScenario, machine: Machine, agreement: NRIAgreement) -> list[Difference]:
     """The differences of the first step that has any, counted in *agreement*.
 
     A scenario is compared up to the step where the recorded answers vary from run to run.
@@ -250,7 +240,11 @@ def check(scenario: NRIScenario, machine: Machine, agreement: NRIAgreement) -> l
     refused_start = isinstance(answers, str)
     if refused_start != ("start" in scenario.recorded):
         counts["differ"] += 1
-        return [NRIDifference(scenario.id, None, "start", scenario.recorded.get("start"), answers)]
+        return [
+            Difference(
+                scenario=scenario.id, step=None, path="start", recorded=scenario.recorded.get("start"), replayed=answers
+            )
+        ]
     if isinstance(answers, str):
         return []
     for number, (step, recorded) in enumerate(zip(scenario.steps, scenario.recorded.get("r", ()), strict=False)):
@@ -270,13 +264,15 @@ def check(scenario: NRIScenario, machine: Machine, agreement: NRIAgreement) -> l
 
 def _compare(
     scenario: NRIScenario, number: int, recorded: Mapping[str, Any], replayed: Mapping[str, object]
-) -> list[NRIDifference]:
+) -> list[Difference]:
     """The fields that differ. Of an answer that ends the plugin only the class is compared."""
     names: tuple[str, ...] = ("ec",) if recorded.get("ec") == Refusal.PANIC.value else COMPARED
     if "z0" not in scenario.recorded:
         names = tuple(name for name in names if name != "z")
     return [
-        NRIDifference(scenario.id, number, name, recorded.get(name), replayed.get(name))
+        Difference(
+            scenario=scenario.id, step=number, path=name, recorded=recorded.get(name), replayed=replayed.get(name)
+        )
         for name in names
         if recorded.get(name) != replayed.get(name)
     ]

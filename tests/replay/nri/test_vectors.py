@@ -45,7 +45,7 @@ def test_a_changed_recording_is_noticed(name: str, value: object) -> None:
 
     differences = check(scenario_from_json(document), machine(document["m"]), NRIAgreement())
 
-    assert [(d.step, d.field, d.recorded) for d in differences] == [(number, name, value)]
+    assert [(d.step, d.path, d.recorded) for d in differences] == [(number, name, value)]
 
 
 @pytest.mark.parametrize("theme", ["pools", "start"])
