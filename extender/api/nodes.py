@@ -1,6 +1,7 @@
 """Nodes as people ask for them."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Annotated, Final
@@ -31,7 +32,7 @@ _FIRST_NODE: Final = {
 def nodes_router(service: Service) -> APIRouter:
     """GET /v1/nodes and /v1/nodes/NAME."""
     router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
-    cluster, slices = service.cluster, service.slices
+    cluster = service.cluster
     large = ThreadPoolExecutor(1, "large-node")
     """Apart from the threads of the scheduler's verbs."""
 
@@ -55,25 +56,13 @@ def nodes_router(service: Service) -> APIRouter:
         """Every node that ever reported, by name; filters narrow it down."""
         now = service.clock()
         cluster.expire(now)
-        records = list(cluster)
-        found: list[NodeRecord] = []
-        async with slices.turn() as breathe:
-            for record in records:
-                await breathe()
-                if _matches(record, name, certainty, policy) and (
-                    not min_free_cpus or _free_cpus(record) >= min_free_cpus
-                ):
-                    found.append(record)
-            found.sort(key=lambda record: record.name)
-            rest = [record for record in found if record.name > after] if after else found
-            page: list[bytes] = []
-            for record in rest[:limit]:
-                await breathe()
-                page.append(orjson.dumps(summarize(record, now, service.troubles.of(record.node_class.id))))
-        following = rest[limit - 1].name if len(rest) > limit else None
-        head = b'{"total":%d,"nodes":[' % len(found)
-        body = head + b",".join(page) + b'],"next":' + orjson.dumps(following) + b"}"
-        return Response(body, media_type="application/json")
+
+        def is_wanted(record: NodeRecord) -> bool:
+            return _matches(record, name, certainty, policy) and (
+                not min_free_cpus or _free_cpus(record) >= min_free_cpus
+            )
+
+        return Response(await _page(service, now, is_wanted, after, limit), media_type="application/json")
 
     @router.get(
         "/{name}",
@@ -100,6 +89,25 @@ def nodes_router(service: Service) -> APIRouter:
         return Response(_described(record, now, note), media_type="application/json")
 
     return router
+
+
+async def _page(service: Service, now: float, is_wanted: Callable[[NodeRecord], bool], after: str, limit: int) -> bytes:
+    """The wanted nodes by name, *limit* of them that come after *after*, as a `NodeIndex`."""
+    found: list[NodeRecord] = []
+    async with service.slices.turn() as breathe:
+        for record in list(service.cluster):
+            await breathe()
+            if is_wanted(record):
+                found.append(record)
+        found.sort(key=lambda record: record.name)
+        rest = [record for record in found if record.name > after] if after else found
+        page: list[bytes] = []
+        for record in rest[:limit]:
+            await breathe()
+            page.append(orjson.dumps(summarize(record, now, service.troubles.of(record.node_class.id))))
+    following = rest[limit - 1].name if len(rest) > limit else None
+    head = b'{"total":%d,"nodes":[' % len(found)
+    return head + b",".join(page) + b'],"next":' + orjson.dumps(following) + b"}"
 
 
 def _described(record: NodeRecord, now: float, note: Note | None) -> bytes:

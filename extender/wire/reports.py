@@ -144,15 +144,10 @@ def read_report(
     facts = parse_json(REPORT, body)
     assert isinstance(document, dict)
     _check_envelope(facts)
-    problems = list(facts.problems)
     version_from_node = None if facts.kubelet_version else version_of(facts.node_name)
     if version_from_node:
         facts = replace(facts, kubelet_version=version_from_node)
-        problems.append(_problem("kubelet_version", f"{version_from_node} is what the Node object says", "info"))
-    if len(problems) > MAX_PROBLEMS:
-        left_out.append(("problems", f"{len(problems)} problems; {len(problems) - MAX_PROBLEMS} of them are left out"))
-        del problems[MAX_PROBLEMS:]
-    problems += [_problem(field, f"too large for a node: {reason}", "error") for field, reason in left_out]
+    problems = _problems(facts, version_from_node, left_out)
     kubelet: Kubelet | None = None
     kubelet_digest = ""
     is_starting = _is_starting(facts)
@@ -189,6 +184,17 @@ def read_report(
         is_starting=is_starting,
         kubelet_digest=kubelet_digest,
     )
+
+
+def _problems(facts: NodeReport, version_from_node: str | None, left_out: list[tuple[str, str]]) -> list[Problem]:
+    """The first `MAX_PROBLEMS` problems of the report, and what was left out of it; adds to *left_out*."""
+    problems = list(facts.problems)
+    if version_from_node:
+        problems.append(_problem("kubelet_version", f"{version_from_node} is what the Node object says", "info"))
+    if len(problems) > MAX_PROBLEMS:
+        left_out.append(("problems", f"{len(problems)} problems; {len(problems) - MAX_PROBLEMS} of them are left out"))
+        del problems[MAX_PROBLEMS:]
+    return problems + [_problem(field, f"too large for a node: {reason}", "error") for field, reason in left_out]
 
 
 def _is_starting(facts: NodeReport) -> bool:
