@@ -20,7 +20,7 @@ from extender.transport.places import Places
 LOG: Final = logging.getLogger(__name__)
 BACKLOG: Final = 4096
 """Connections that the kernel completes before we accept them. Linux caps it at `net.core.somaxconn` (4096)."""
-AT_ONCE: Final = 128
+AT_ONCE: Final = 16
 PAUSE_SECONDS: Final = 0.25
 LOG_SECONDS: Final = 60.0
 OTHER_FILES: Final = 128

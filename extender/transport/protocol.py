@@ -24,6 +24,8 @@ from extender.transport.places import Place, Places
 
 MAX_HEAD_BYTES: Final = 64 << 10
 """Request line, headers, chunk sizes and trailers of one request; Go's own limit for heads is 1 MiB."""
+MAX_HEAD_FIELDS: Final = 256
+"""Header fields of one request. kube-scheduler sends 7; each costs the event loop a few microseconds."""
 SWEEP_SECONDS: Final = 1.0
 _NO_CERTIFICATE: Final[Mapping[str, object]] = {}
 
@@ -42,6 +44,10 @@ class PipeliningError(Exception):
 
     No client of ours does it: Go's, Python's and browsers wait for the answer.
     """
+
+
+class TooManyFieldsError(Exception):
+    """A head of more than `MAX_HEAD_FIELDS` fields: answered with 400, before the rest of it is parsed."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -97,6 +103,17 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._metrics.limited.labels("head").inc()
             self.send_400_response("Request head too large.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the head, or of the trailers.
+
+        Raises:
+            TooManyFieldsError: there were enough of them.
+        """
+        super().on_header(name, value)
+        if len(self.headers) > MAX_HEAD_FIELDS:
+            self._metrics.limited.labels("head").inc()
+            raise TooManyFieldsError
 
     def on_headers_complete(self) -> None:
         """The head is here; now the body.

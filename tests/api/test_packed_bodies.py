@@ -7,6 +7,7 @@ import orjson
 import pytest
 from starlette.testclient import TestClient
 
+from extender.api.bodies import STEP_BYTES
 from tests.reports import report_of, sample
 
 LIMIT = 1 << 20
@@ -33,6 +34,15 @@ def test_a_bomb_is_a_413_at_the_limit(client: TestClient) -> None:
     assert put(client, bomb) == (413, f"the body is larger than {LIMIT} bytes")
     assert put(client, gzip.compress(b" " * (LIMIT + 1)))[0] == 413
     assert put(client, gzip.compress(BODY + b" " * (LIMIT - len(BODY))))[0] == 200
+
+
+@pytest.mark.parametrize("length", [0, 1, 255, 256, 257, 258, 259, 300])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_body_that_ends_near_a_step_arrives_whole(client: TestClient, length: int, steps: int) -> None:
+    """A few bytes of input at the end can stand for 258 bytes of the body, before and after the limit of a step."""
+    body = BODY + b" " * (steps * STEP_BYTES - len(BODY) % STEP_BYTES + length - 129)
+
+    assert put(client, gzip.compress(body))[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,10 @@ def _storms(directory: Path, _seed: int, _count: int) -> Result:
 
 
 def _handshakes(directory: Path, seed: int, _count: int) -> Result:
-    story = half_open.play(directory, seed=seed, said=lambda line: click.echo(f"  {line}"))
+    story = half_open.play(directory, seed=seed, floor_ms=half_open.FLOOR_MS, said=lambda line: click.echo(f"  {line}"))
     figures = [f"before: {story.before // MIB} MiB; idle: {_calls(story.idle)}"]
     figures += [f"{one.opened} opened: {one.after // MIB} MiB after; {_calls(one.calls)}" for one in story.storms]
+    figures += [f"p99 of all {kind} calls: {story.p99_ms(kind):.0f} ms" for kind in story.idle]
     return Result(figures, story.broken)
 
 

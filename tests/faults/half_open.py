@@ -31,8 +31,10 @@ MIB = 1 << 20
 HOLD_SECONDS = 1.0
 """How long a storm stays after its last connection was made."""
 MAX_GROWTH = 100 * MIB
-MIN_P99_MS, MAX_P99_RATIO = 3000.0, 20.0
-"""Of calls during a storm, beside those without one. A lost first packet costs a second by itself."""
+MAX_P99_RATIO = 3.0
+FLOOR_MS, BUSY_FLOOR_MS = 150.0, 3000.0
+"""Of all calls during the storms, beside those without one; up to the floor no ratio is too high. The second floor is
+for a machine that has other work: a lost first packet costs a second by itself."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -73,6 +75,7 @@ class Story:
     idle: dict[str, Calls] = field(default_factory=dict)
     before: int = 0
     storms: list[Storm] = field(default_factory=list)
+    floor_ms: float = BUSY_FLOOR_MS
 
     @property
     def broken(self) -> list[str]:
@@ -83,13 +86,18 @@ class Story:
                 count = len(calls.milliseconds)
                 if calls.unanswered or not count:
                     found.append(f"storm {number}: {calls.unanswered} of {count} {kind} calls were not answered")
-                slowest = max(MIN_P99_MS, MAX_P99_RATIO * self.idle[kind].p99_ms)
-                if calls.p99_ms > slowest:
-                    found.append(f"storm {number}: p99 of {kind} calls was {calls.p99_ms:.0f} ms, not {slowest:.0f}")
+        for kind, idle in self.idle.items():
+            p99_ms, slowest = self.p99_ms(kind), max(self.floor_ms, MAX_P99_RATIO * idle.p99_ms)
+            if p99_ms > slowest:
+                found.append(f"p99 of {kind} calls during the storms was {p99_ms:.0f} ms, not {slowest:.0f}")
         grown, count, limit = self.grown // MIB, len(self.storms), MAX_GROWTH // MIB
         if grown > limit:
             found.append(f"resident memory grew by {grown} MiB over {count} storms, more than {limit} MiB")
         return found
+
+    def p99_ms(self, kind: str) -> float:
+        """Over the calls of this kind during all storms; 0 without a call."""
+        return Calls([each for one in self.storms for each in one.calls[kind].milliseconds]).p99_ms
 
     @property
     def grown(self) -> int:
@@ -159,9 +167,23 @@ class Caller:
 
 
 def storm(caller: Caller, port: int, extender: Extender, *, size: int, address: str, seed: int) -> Storm:
-    """*size* connections from *address*, as fast as they can be made, while *caller* calls."""
+    """*size* connections from *address*, as fast as they can be made, while *caller* calls.
+
+    The attacker has the lowest priority: one elsewhere takes no CPU time from the extender, or from the caller.
+    """
     story = Storm()
-    command = (sys.executable, "-m", "tests.faults.half_open", str(port), str(size), address, str(seed))
+    command = (
+        "nice",
+        "-n",
+        "19",
+        sys.executable,
+        "-m",
+        "tests.faults.half_open",
+        str(port),
+        str(size),
+        address,
+        str(seed),
+    )
     with subprocess.Popen(command, stdout=subprocess.PIPE) as attacker:
 
         def going_on() -> bool:
@@ -211,11 +233,12 @@ def play(
     storms: int = 10,
     size: int = 10_000,
     seed: int = 1,
+    floor_ms: float = BUSY_FLOOR_MS,
     said: Callable[[str], None] = lambda _line: None,
     **settings: object,
 ) -> Story:
     """So many storms of *size* connections each; *settings* of the extender; *said* is given a line after each."""
-    files, story = make_files(directory), Story()
+    files, story = make_files(directory), Story(floor_ms=floor_ms)
     tls_port = free_port()
     tls = {**files.settings, "tls_port": tls_port}
     extender = Extender(directory / "extender.log", unknown_nodes="refuse", **tls, **settings)

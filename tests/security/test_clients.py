@@ -10,7 +10,7 @@ import pytest
 
 from extender.identity import Scope
 from extender.settings import Settings
-from extender.transport.protocol import MAX_HEAD_BYTES
+from extender.transport.protocol import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from tests.reports import args_of, pod_of
 from tests.security.running import Running, running, until
 
@@ -142,6 +142,19 @@ def test_heads_are_bounded(extender: Running, head: bytes) -> None:
         send_quietly(connection, HEAD + head)
 
         assert b"400 Bad Request" in connection.recv(1000)
+
+
+def test_no_more_fields_of_a_head_are_parsed_than_the_bound(extender: Running) -> None:
+    before = limited(extender, "head")
+    fields = b"X-A: a\r\n" * (MAX_HEAD_FIELDS - 4)
+    with connected(extender) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n" + fields + b"Connection: close\r\n\r\n")
+        assert b"200 OK" in connection.recv(1000)
+    assert limited(extender, "head") == before
+    with connected(extender) as connection:
+        send_quietly(connection, HEAD + fields + b"X-A: a\r\n" * 9)  # a few kilobytes, and no end
+        assert b"400 Bad Request" in connection.recv(1000)
+    assert limited(extender, "head") == before + 1
 
 
 def test_trailers_and_chunk_sizes_are_bounded(extender: Running) -> None:
