@@ -9,43 +9,43 @@ from typing import Final
 
 from fastapi import Depends, FastAPI
 
-from extender.api import docs_page, openapi, problems
-from extender.api.audit import audit_router
 from extender.api.barrier import Barrier
 from extender.api.binding import binding_router
-from extender.api.capacity import capacity_router
-from extender.api.decisions import decisions_router
-from extender.api.nodes import nodes_router
-from extender.api.ops import ops_router
-from extender.api.page import page_router
-from extender.api.parameters import known_parameters
+from extender.api.http import docs_page, openapi, problems
+from extender.api.http.ops import ops_router
+from extender.api.http.page import page_router
+from extender.api.http.parameters import known_parameters
+from extender.api.nodes.routes import nodes_router
 from extender.api.preempting import preempting_router
+from extender.api.questions.capacity import capacity_router
+from extender.api.questions.what_if import what_if_router
+from extender.api.records.decisions import decisions_router
+from extender.api.records.predictions import audit_router
 from extender.api.reports import reports_router
 from extender.api.scheduling import scheduling_router
 from extender.api.service import Service
-from extender.api.what_if import what_if_router
 from extender.cluster.in_flight import Patience, Settled
 from extender.cluster.node import NodeRecord
 from extender.cluster.pods import KnownPods
 from extender.cluster.restarts import Restarts
 from extender.cluster.state import ClusterState
-from extender.duties import on_duty
-from extender.hosting import guard, make_server
+from extender.config.settings import Settings
+from extender.kube.node_context import WatchedSurroundings
 from extender.kube.running import WatchedPods
-from extender.kube.surroundings import WatchedSurroundings
-from extender.live import connected
-from extender.metrics import Metrics
-from extender.runtime.frames import WorkerSettings
-from extender.runtime.questions import AskedQuestions, QuestionLimits
-from extender.settings import Settings
-from extender.verbs.audit import Audit
-from extender.verbs.judge import make_judge
-from extender.verbs.memo import VerdictMemo
-from extender.verbs.running_pods import UNWATCHED
-from extender.verbs.strategies import make_strategy
-from extender.verbs.surroundings import none_finished, nothing_known
-from extender.verbs.waiting import WaitingPods
-from extender.verbs.weights import Weights
+from extender.observability.metrics import Metrics
+from extender.questions.node_context import none_finished, nothing_known
+from extender.runtime.api_server import connected
+from extender.runtime.leadership import on_duty
+from extender.runtime.server import guard, make_server
+from extender.scheduling.cache import VerdictMemo
+from extender.scheduling.judge import make_judge
+from extender.scheduling.preemption.running_pods import UNWATCHED
+from extender.scheduling.ranking.strategies import make_strategy
+from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.records.predictions import Audit
+from extender.scheduling.records.refused_pods import WaitingPods
+from extender.workers.frames import WorkerSettings
+from extender.workers.pool import AskedQuestions, QuestionLimits
 
 DISTRIBUTION: Final = "numa-extender"
 __all__ = ["make_app", "make_server", "make_service", "set_up_collector"]

@@ -8,7 +8,7 @@ import orjson
 from starlette.requests import Request
 from starlette.types import Message
 
-from extender.api.shortcut import Endpoint
+from extender.api.access.fast_path import Endpoint
 
 
 def ask(endpoint: Endpoint, document: Mapping[str, Any]) -> Any:  # noqa: ANN401

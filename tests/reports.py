@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from extender.demo.files import state_documents
-from extender.demo.nodes import Description, Reserved, SampleNode, Workload, make_node
-from extender.verbs.machines import Hardware
+from extender.samples.files import state_documents
+from extender.samples.machines import Hardware
+from extender.samples.nodes import Description, Reserved, SampleNode, Workload, make_node
 
 STATIC: Mapping[str, Any] = {
     "cpuManagerPolicy": "static",

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from extender.cluster.classes import ClassTable
-from extender.demo.nodes import SampleNode
-from extender.verbs.judge import Doubts, Judge, make_judge
-from extender.verbs.strategies import make_strategy
-from extender.verbs.subjects import Subject
-from extender.verbs.surroundings import Surroundings
-from extender.verbs.totals import node_allocatable
-from extender.verbs.weights import Weights
+from extender.questions.node_context import Surroundings
+from extender.questions.subjects import Subject
+from extender.samples.nodes import SampleNode
+from extender.scheduling.judge import Doubts, Judge, make_judge
+from extender.scheduling.ranking.strategies import make_strategy
+from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.totals import node_allocatable
 
 CLASSES = ClassTable()
 

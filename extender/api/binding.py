@@ -21,9 +21,9 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
-from extender.api.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.access.limits import LimitError
+from extender.api.http.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.judging import judge_at_once, judge_missing
-from extender.api.limits import LimitError
 from extender.api.locks import NodeLocks, Shares
 from extender.api.nominated import breaks_promises, is_worth_waiting
 from extender.api.scheduling import NEWEST_RULES
@@ -31,7 +31,7 @@ from extender.api.service import Service
 from extender.cluster.following import MAX_END_ADMISSIONS, MAX_ENDS
 from extender.replay.pod import Pod
 from extender.replay.verdict import Certainty
-from extender.verbs.bind import (
+from extender.scheduling.bind import (
     AGAIN,
     BindOutcome,
     Bound,
@@ -44,9 +44,9 @@ from extender.verbs.bind import (
     starting,
     unsettled,
 )
-from extender.verbs.judge import INDIFFERENT, Judgement
-from extender.verbs.refusals import Refusal
-from extender.verbs.totals import exceeds, pod_requests
+from extender.scheduling.judge import INDIFFERENT, Judgement
+from extender.scheduling.reasons import Refusal
+from extender.scheduling.totals import exceeds, pod_requests
 from extender.wire.binding import ExtenderBindingArgs, ExtenderBindingResult, binding_reply, parse_binding
 from extender.wire.errors import WireError
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from extender.api.service import Service
 from extender.cluster.classes import NodeClass
-from extender.verbs.judge import Judgement, Trouble
-from extender.verbs.memo import Judgements, ShapeMemo, judge_all, judge_quickly
+from extender.scheduling.cache import Judgements, ShapeMemo, judge_all, judge_quickly
+from extender.scheduling.judge import Judgement, Trouble
 
 LOG: Final = logging.getLogger(__name__)
 _MAX_NAMES: Final = 5

@@ -11,10 +11,10 @@ from typing import Final
 from extender.api.service import Service
 from extender.cluster.nominations import Nomination
 from extender.replay.pod import Pod
-from extender.verbs.filter import Filtered, with_passed
-from extender.verbs.judge import PodShape
-from extender.verbs.nominated import PromisedNode, breaks_promise, waits_for_leavers
-from extender.verbs.refusals import NEVER_TEXTS, Refusal
+from extender.scheduling.filter import Filtered, with_passed
+from extender.scheduling.judge import PodShape
+from extender.scheduling.preemption.nominated import PromisedNode, breaks_promise, waits_for_leavers
+from extender.scheduling.reasons import NEVER_TEXTS, Refusal
 
 MAX_PROMISES: Final = 8
 """Nominated pods of one node whose room is looked after for one question."""

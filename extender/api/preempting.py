@@ -16,14 +16,14 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from extender.api.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.http.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.http.problems import documented
 from extender.api.nominated import is_worth_waiting, note_nomination, promises_before
-from extender.api.problems import documented
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
 from extender.cluster.classes import NodeClass
-from extender.verbs.judge import INDIFFERENT, Judge, Judgement, PodShape
-from extender.verbs.preempt import Plan, Preemptor, Site, Trials, Veto, plan_preemption
+from extender.scheduling.judge import INDIFFERENT, Judge, Judgement, PodShape
+from extender.scheduling.preemption.plan import Plan, Preemptor, Site, Trials, Veto, plan_preemption
 from extender.wire.errors import WireError
 from extender.wire.preemption import ExtenderPreemptionResult, PreemptionArgs, parse_preemption, preemption_reply
 

@@ -8,15 +8,15 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from extender.api.bodies import BodyTooLargeError, json_body, read_body
-from extender.api.node_views import certainty_of
-from extender.api.nodes import NodeName
-from extender.api.problems import documented
+from extender.api.http.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.http.problems import documented
+from extender.api.nodes.routes import NodeName
+from extender.api.nodes.views import certainty_of
 from extender.api.service import Service
 from extender.cluster.node import NodeRecord, Observation
 from extender.cluster.state import ClusterFullError, OutdatedError, UnknownNodeError
+from extender.intake.report import known_kubelet, observation_of
 from extender.replay.verdict import Certainty, Provider
-from extender.verbs.observing import known_kubelet, observation_of
 from extender.wire.errors import WireError, shown
 from extender.wire.reports import KnownKubelet, read_heartbeat, read_report
 

@@ -18,25 +18,25 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
-from extender.api.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.access.fast_path import Endpoint
+from extender.api.access.limits import LimitError
+from extender.api.http.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.http.problems import documented, problem
 from extender.api.judging import judge_at_once, judge_missing
-from extender.api.limits import LimitError
 from extender.api.nominated import note_nomination, with_nominations
-from extender.api.problems import documented, problem
 from extender.api.service import Service
-from extender.api.shortcut import Endpoint
 from extender.cluster.classes import NodeClass
 from extender.cluster.pictures import Picture
-from extender.metrics import Stopwatch
+from extender.observability.metrics import Stopwatch
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
-from extender.verbs.candidates import Candidates
-from extender.verbs.decisions import Call, kept_of
-from extender.verbs.filter import PASSED, Filtered, all_of, avoid, count_answers, filter_nodes
-from extender.verbs.judge import Judgement
-from extender.verbs.memo import Judgements, ShapeMemo
-from extender.verbs.prioritize import MAX_SCORE, prioritize_nodes
-from extender.verbs.refusals import NEVER_TEXTS, Refusal
+from extender.scheduling.cache import Judgements, ShapeMemo
+from extender.scheduling.candidates import Candidates
+from extender.scheduling.filter import PASSED, Filtered, all_of, avoid, count_answers, filter_nodes
+from extender.scheduling.judge import Judgement
+from extender.scheduling.prioritize import MAX_SCORE, prioritize_nodes
+from extender.scheduling.reasons import NEVER_TEXTS, Refusal
+from extender.scheduling.records.decisions import Call, kept_of
 from extender.wire.errors import WireError
 from extender.wire.scheduler import (
     ExtenderFilterResult,

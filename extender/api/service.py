@@ -7,22 +7,22 @@ from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
 from extender.api.barrier import Barrier
-from extender.api.slices import Slices
+from extender.api.http.slices import Slices
 from extender.cluster.pods import KnownPods
 from extender.cluster.state import ClusterState
+from extender.config.settings import Settings
 from extender.identity import LateAuthority
-from extender.lifecycle import Lifecycle
-from extender.metrics import Metrics
-from extender.settings import Settings
-from extender.verbs.audit import Audit
-from extender.verbs.bind import Binds
-from extender.verbs.decisions import DecisionLog
-from extender.verbs.judge import BoundedJudge
-from extender.verbs.memo import VerdictMemo
-from extender.verbs.running_pods import UNWATCHED, RunningPods
-from extender.verbs.surroundings import FinishedRequests, LookUp, none_finished, nothing_known
-from extender.verbs.troubles import Troubles
-from extender.verbs.waiting import WaitingPods
+from extender.observability.lifecycle import Lifecycle
+from extender.observability.metrics import Metrics
+from extender.questions.node_context import FinishedRequests, LookUp, none_finished, nothing_known
+from extender.scheduling.bind import Binds
+from extender.scheduling.cache import VerdictMemo
+from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.preemption.running_pods import UNWATCHED, RunningPods
+from extender.scheduling.records.decisions import DecisionLog
+from extender.scheduling.records.predictions import Audit
+from extender.scheduling.records.refused_pods import WaitingPods
+from extender.scheduling.records.unjudged import Troubles
 
 T = TypeVar("T")
 SETTLING_SECONDS: Final = 12.0

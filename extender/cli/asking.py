@@ -204,7 +204,7 @@ class _Offline:
 def offline(reports: tuple[Path, ...]) -> Asker:
     """An extender of this process that holds these reports; raises ClickException for a file that is none."""
     from extender.app import make_app, make_service  # noqa: PLC0415 - half a second that asking a server need not take
-    from extender.settings import Settings  # noqa: PLC0415
+    from extender.config.settings import Settings  # noqa: PLC0415
 
     service = make_service(Settings(stale_after_seconds=_FOREVER, audit_window=1))
     asker = _Offline(make_app(service))

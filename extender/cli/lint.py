@@ -11,12 +11,12 @@ import click
 import orjson
 
 from extender.cli.lint_knowledge import make_context
+from extender.lint import Finding, Severity
+from extender.lint import lint as lint_documents
+from extender.lint.documents import MAX_BYTES, Located, read_documents, read_environment
+from extender.lint.finding import found
 from extender.replay.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
-from extender.verbs.lint import Finding, Severity
-from extender.verbs.lint import lint as lint_documents
-from extender.verbs.lint.finding import found
 from extender.wire.errors import WireError
-from extender.wire.lint_documents import MAX_BYTES, Located, read_documents, read_environment
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 _COLOURS: Final[Mapping[Severity, str]] = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}

@@ -10,10 +10,10 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, SettingsError
 
 from extender.app import make_app, make_service
-from extender.settings import Settings
-from extender.verbs.lint.context import Context, Fault
-from extender.verbs.lint.kubelet import NUMA_NODE_BYTES
-from extender.verbs.lint.settings import PREFIX
+from extender.config.settings import Settings
+from extender.lint.context import Context, Fault
+from extender.lint.kubelet import NUMA_NODE_BYTES
+from extender.lint.settings import PREFIX
 from node_exporter.__main__ import main as exporter_program
 from node_exporter.kubelet_config import effective_config
 

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from extender.verbs.agreement import Difference
+from extender.conformance.agreement import Difference
 
 SHOWN_DIFFERENCES: Final = 10
 

@@ -12,11 +12,11 @@ from rich.table import Table
 
 from extender.cli.recordings import scenario_lines, show_agreement
 from extender.cli.replay_nri import replay_nri
+from extender.conformance.agreement import AGREEMENT_COLUMNS, Agreement, Difference, check
+from extender.conformance.scenario import Admission, KubeletCrashError, run
 from extender.replay.config import KubeletConfigError
 from extender.replay.rules import parse_minor
 from extender.replay.verdict import Certainty
-from extender.verbs.agreement import AGREEMENT_COLUMNS, Agreement, Difference, check
-from extender.verbs.scenario import Admission, KubeletCrashError, run
 from extender.wire.errors import WireError
 from extender.wire.scenarios import Scenario, scenario_from_json
 from extender.wire.verdicts import verdict_to_json

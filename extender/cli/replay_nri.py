@@ -10,9 +10,9 @@ import orjson
 from rich.table import Table
 
 from extender.cli.recordings import scenario_lines, show_agreement
+from extender.conformance.agreement import Difference
+from extender.conformance.nri_scenario import NRIAgreement, check, run
 from extender.replay.nri.machine import Machine
-from extender.verbs.agreement import Difference
-from extender.verbs.nri_scenario import NRIAgreement, check, run
 from extender.wire.errors import WireError
 from extender.wire.nri_machines import machine_from_json, read_machines
 from extender.wire.nri_scenarios import NRIScenario, scenario_from_json

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from extender.app import make_app, make_server, make_service, set_up_collector
-from extender.logs import set_up_logging
-from extender.settings import PREFIX, Settings, unknown_variables
-from extender.tracing import TracingError
+from extender.config.settings import PREFIX, Settings, unknown_variables
+from extender.observability.logs import set_up_logging
+from extender.observability.tracing import TracingError
 from extender.transport.certificates import CertificateError
 
 LOG: Final = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import click
 import orjson
 
 from extender.cli.asking import asking_options
-from extender.settings import PREFIX, Settings
+from extender.config.settings import PREFIX, Settings
 from node_exporter.__main__ import report, run
 
 Row = tuple[str, str, str, str]

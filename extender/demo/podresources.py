@@ -10,10 +10,10 @@ from pathlib import Path
 
 import grpc
 
-from extender.demo.files import KUBELET_DIR
-from extender.demo.nodes import SampleNode
 from extender.replay.sets import iter_bits
 from extender.replay.state import Block, Device
+from extender.samples.files import KUBELET_DIR
+from extender.samples.nodes import SampleNode
 
 _VARINT, _LENGTH = 0, 2
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from extender.demo.nodes import SampleNode
+from extender.samples.nodes import SampleNode
 
 PARALLEL = 4
 TIMEOUT_SECONDS = 60

@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from extender.app import make_service
-from extender.demo.files import write_node
-from extender.demo.nodes import SampleNode, Workload, make_pod, sample_cluster
+from extender.config.settings import Settings
 from extender.demo.podresources import serve_podresources
 from extender.demo.publish import publish
 from extender.demo.serving import serving
 from extender.demo.story import ask
 from extender.demo.table import render
 from extender.identity import EVERYTHING
-from extender.settings import Settings
+from extender.samples.files import write_node
+from extender.samples.nodes import SampleNode, Workload, make_pod, sample_cluster
 
 PODS = (
     Workload(name="solver", resources={"cpu": 16, "memory": "48Gi"}),

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
-from extender.demo.nodes import SampleNode, requested_milli
 from extender.replay.sets import CPUSet
+from extender.samples.nodes import SampleNode, requested_milli
 from extender.wire.quantity import parse_milli
 
 Json = Mapping[str, Any]

@@ -14,11 +14,11 @@ from collections import defaultdict
 from extender.kube.changes import Batch, Changed, Gone
 from extender.kube.pdbs import DisruptionBudget
 from extender.kube.pods import PodRecord
-from extender.verbs.running_pods import NodePods, RunningPod
+from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 
 
 class WatchedPods:
-    """`extender.verbs.running_pods.RunningPods`, from watches."""
+    """`extender.scheduling.preemption.running_pods.RunningPods`, from watches."""
 
     def __init__(self) -> None:
         self._pods: dict[str, dict[str, PodRecord]] = defaultdict(dict)

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from extender.cluster.node import NodeRecord
 from extender.cluster.state import ClusterFullError, ClusterState, OutdatedError, UnknownNodeError
+from extender.intake.report import known_kubelet, observation_of
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient
 from extender.kube.fields import mapping, text
 from extender.kube.watch import Deliver, Source, Watch, WatchSettings
-from extender.verbs.observing import known_kubelet, observation_of
 from extender.wire.errors import WireError
 from extender.wire.nrt import Published, counted, published_from_json, unpack_report
 from extender.wire.reports import read_report

@@ -41,7 +41,7 @@ from extender.kube.lines import (
     resource_version,
     went_back,
 )
-from extender.logs import FaultLog
+from extender.observability.logs import FaultLog
 
 T = TypeVar("T")
 Decode = Callable[[Mapping[str, Any]], tuple[str, T] | None]

@@ -1,1 +1,1 @@
-"""People's questions: what if, how many fit, where would they go. Pure: a question and a snapshot in, an answer out."""
+"""What people ask about: what-if, capacity, plans, explanations. Pure functions over snapshots of nodes."""

@@ -1,195 +1,251 @@
-"""The answers to capacity and plan: how many more fit, and where a list of pods would go."""
+"""Capacity: how many pods fit one after another, and what runs out first.
+
+Laws
+- Copies are replayed, one after another, each on the state that the one before left; none is extrapolated.
+- A copy counts only if it is admitted whatever the kubelet picks at random.
+- Work is shared: what follows from a state is computed once, whichever node gets there, and whichever way.
+- The node's totals, selectors and taints limit it as well, by arithmetic: kube-scheduler looks at them first.
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-from pydantic import TypeAdapter
+from extender.questions.explain import first_fault
+from extender.questions.scheduler_checks import check_node
+from extender.questions.subjects import Subject
+from extender.replay.admission import admit, is_indifferent, start_pod
+from extender.replay.alignment import Alignment, alignment_of_outcomes
+from extender.replay.branches import admit_in_all
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import PodRequest
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Certainty, Rejected
+from extender.scheduling.judge import Judge, PodShape
+from extender.scheduling.reasons import Refusal, refusal_of
+from extender.scheduling.totals import add, format_milli, pod_requests, shortages
+from extender.wire.workloads import Workload
 
-from extender.questions.alignments import alignment_counts
-from extender.questions.notes import all_notes
-from extender.questions.question import Asked
-from extender.questions.reading import (
-    is_manifest,
-    live_subjects,
-    made_subjects,
-    parse_question,
-    parts_of,
-    read_question,
-)
-from extender.questions.requests import MAX_PLANNED_PODS, CapacityRequest, PlanRequest
-from extender.questions.snapshot import Snapshot
-from extender.replay.alignment import Alignment
-from extender.replay.verdict import Certainty
-from extender.verbs.capacity import Capacity, Room
-from extender.verbs.judge import Judge
-from extender.verbs.plan import Placed, Plan
-from extender.verbs.subjects import Subject
-from extender.wire.errors import WireError
-from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json
-from extender.wire.workloads import Workload, workload_from_json
-
-_CAPACITY: Final = TypeAdapter(CapacityRequest)
-_PLAN: Final = TypeAdapter(PlanRequest)
-MAX_PLACED: Final = 50_000_000
-"""Pods of a plan times its nodes: how much looking around one plan may cost."""
-Json = dict[str, object]
+MAX_REPLAYS_A_COPY: Final = 16
+"""Spent on random device choices of one copy; the default of a single admission is more than a long row can pay."""
 
 
-def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capacity, list[Subject]]:
-    """The question of a `CapacityRequest`, ready to be counted; raises WireError or UnknownNodeError."""
-    document, paths = read_question(asked), None
-    if is_manifest(document, "pods"):
-        node = None if asked.node is None else list(asked.node)
-        parts = parts_of(document)
-        paths = [part.path for part in parts]
-        document = {"pods": [part.document for part in parts], "nodes": node, "max_copies": asked.max_copies}
-    question = parse_question(_CAPACITY, document)
-    paths = paths or [f"pods[{i}]" for i in range(len(question.pods))]
-    mix = [workload_from_json(pod, path) for pod, path in zip(question.pods, paths, strict=True)]
-    subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
-    subjects += made_subjects(snapshot, question.hypothetical)
-    return Capacity(mix, judge, question.max_copies), subjects
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Why not one more. `why` is of the closed set of reasons, `detail` a sentence with amounts."""
+
+    by: Literal["topology", "scheduler", "max_copies", "unknown"]
+    why: str
+    detail: str
+    resource: str | None = None
 
 
-def read_plan(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Plan, list[tuple[Workload, int]], bool]:
-    """The question of a `PlanRequest`: the plan, its workloads with the number of copies, and `all_or_nothing`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What one node takes. `totals_known`: whether what its other pods request is known.
 
-    Raises:
-        WireError: it cannot be understood, or is too large.
-        UnknownNodeError: it names a node that no report is held of.
+    `alignments`: the copies by what they get; empty where nothing was replayed.
     """
-    document, paths = read_question(asked), None
-    if is_manifest(document, "pods"):
-        node = None if asked.node is None else list(asked.node)
-        parts = parts_of(document)
-        paths = [part.path for part in parts]
-        document = {"pods": [{"pod": part.document} for part in parts], "nodes": node}
-    question = parse_question(_PLAN, document)
-    entries = _entries(question, paths or [f"pods[{i}].pod" for i in range(len(question.pods))])
-    subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
-    _check_size(entries, len(subjects) + len(question.hypothetical))
-    subjects += made_subjects(snapshot, question.hypothetical)
-    return Plan(subjects, judge), entries, question.all_or_nothing
+
+    subject: Subject
+    copies: int
+    certainty: Certainty
+    limit: Limit
+    totals_known: bool
+    alignments: Mapping[Alignment, int]
 
 
-def capacity_document(capacity: Capacity, subjects: Sequence[Subject]) -> Json:
-    """The whole `CapacityReply`."""
-    *nodes, last = capacity_lines(capacity, subjects)
-    return {**last, "nodes": nodes}
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What still follows from a state: so many copies, and then the limit.
 
-
-def capacity_lines(capacity: Capacity, subjects: Sequence[Subject]) -> Iterator[Json]:
-    """One document a node, then one with the summary."""
-    rooms = []
-    for room in capacity.rooms(subjects):
-        rooms.append(room)
-        yield _room(capacity, room)
-    yield {"summary": {**_summary(capacity, rooms), "notes": all_notes(capacity.mix, subjects)}}
-
-
-def _room(capacity: Capacity, room: Room) -> Json:
-    return {
-        "node": room.subject.name,
-        "hypothetical": room.subject.hypothetical,
-        "copies": room.copies,
-        "per_pod": capacity.per_pod(room.copies),
-        **alignment_counts(room.alignments),
-        "certainty": room.certainty.value,
-        "totals_known": room.totals_known,
-        "limited_by": room.limit,
-    }
-
-
-def _summary(capacity: Capacity, rooms: Sequence[Room]) -> Json:
-    per_node = [capacity.per_pod(room.copies) for room in rooms]
-    ends = Counter((room.limit.why, room.limit.resource) for room in rooms)
-    return {
-        "copies": sum(room.copies for room in rooms),
-        **alignment_counts(sum((Counter(room.alignments) for room in rooms), Counter())),
-        "per_pod": [sum(each) for each in zip(*per_node, strict=True)] or capacity.per_pod(0),
-        "nodes": len(rooms),
-        "full_nodes": sum(not room.copies and room.certainty is not Certainty.UNKNOWN for room in rooms),
-        "unknown_nodes": sum(room.certainty is Certainty.UNKNOWN for room in rooms),
-        "bounded": any(room.limit.by == "max_copies" for room in rooms),
-        "runs_out": [
-            {"why": why, "resource": resource, "nodes": count} for (why, resource), count in ends.most_common()
-        ],
-        "replays": capacity.replays,
-    }
-
-
-def _entries(asked: PlanRequest, paths: Sequence[str]) -> list[tuple[Workload, int]]:
-    entries = []
-    pods = 0
-    for i, entry in enumerate(asked.pods):
-        path = paths[i]
-        workload = workload_from_json(entry.pod, path)
-        copies = workload.replicas if entry.copies is None else entry.copies
-        pods += copies
-        if pods > MAX_PLANNED_PODS:
-            raise WireError(path.removesuffix(".pod"), f"more than {MAX_PLANNED_PODS} pods in one plan")
-        entries.append((workload, copies))
-    return entries
-
-
-def _check_size(entries: Sequence[tuple[Workload, int]], nodes: int) -> None:
-    pods = sum(copies for _, copies in entries)
-    if pods * nodes > MAX_PLACED:
-        raise WireError("pods", f"{pods} pods on {nodes} nodes are more than one plan may look at; ask in parts")
-
-
-def plan_lines(plan: Plan, entries: Sequence[tuple[Workload, int]], *, all_or_nothing: bool = False) -> Iterator[Json]:
-    """One document a pod, then one with the summary.
-
-    With *all_or_nothing* nothing is sent before all pods were looked at; at most `MAX_PLANNED_PODS` are kept.
+    `first` is what the first copy gets, and `then` what follows it; None where no copy was replayed.
     """
-    found: Iterable[Placed] = plan.run(entries)
-    held_back = 0
-    if all_or_nothing:
-        found = list(found)
-        if any(placed.node is None for placed in found):
-            held_back = sum(placed.node is not None for placed in found)
-            found = [placed if placed.node is None else _held_back(placed) for placed in found]
-    per_node: Counter[str] = Counter()
-    alignments: Counter[Alignment] = Counter()
-    pods = 0
-    for placed in found:
-        if placed.node is not None:
-            per_node[placed.node] += 1
-        if placed.alignment is not None:
-            alignments[placed.alignment.alignment] += 1
-        yield _placed(pods, placed)
-        pods += 1
-    placed_pods = per_node.total()
-    summary = {
-        "pods": pods,
-        "placed": placed_pods,
-        "unplaced": pods - placed_pods,
-        "held_back": held_back,
-        **alignment_counts(alignments),
-        "notes": all_notes((workload for workload, _ in entries), plan.subjects),
-        "per_node": dict(per_node),
-    }
-    yield {"summary": summary}
+
+    copies: int
+    limit: Limit
+    first: Alignment | None = None
+    then: "_Rest | None" = None
 
 
-def _held_back(placed: Placed) -> Placed:
-    """A pod that finds a node while another one of the plan does not."""
-    return Placed(entry=placed.entry, name=placed.name, node=None)
+ENOUGH: Final = Limit("max_copies", "counting stopped at max_copies", "more may fit")
+_NOT_KNOWN: Final = Limit("unknown", Refusal.UNKNOWN.text, "too little is known of the node")
 
 
-def _placed(number: int, placed: Placed) -> Json:
-    return {
-        "pod": number,
-        "entry": placed.entry,
-        "name": placed.name,
-        "node": placed.node,
-        "score": placed.score,
-        "certainty": placed.certainty,
-        **alignment_to_json(placed.alignment),
-        "containers": {}
-        if placed.admitted is None
-        else aligned_placements_to_json(placed.admitted.placements, placed.alignment),
-        "reasons": placed.reasons,
-    }
+class Capacity:
+    """Counts copies of one mix of pods, taken in turn. One object serves one question: it remembers what follows."""
+
+    def __init__(self, mix: Sequence[Workload], judge: Judge, max_copies: int) -> None:
+        self.mix: Final = mix
+        self._judge: Final = judge
+        self._max: Final = max_copies
+        self._shapes: Final = [PodShape(workload.copy(0)) for workload in mix]
+        self._wanted: Final = [pod_requests(w.pod, w.rules.overhead_milli) for w in mix]
+        self._known: dict[object, _Rest] = {}
+        self._counts: dict[tuple[int, int], Counter[Alignment]] = {}
+        """By the identity of a `_Rest` that `_known` keeps, and a number of copies."""
+        self._kubelets: dict[object, int] = {}
+        self._kubelet_numbers: dict[int, int] = {}
+        self.replays = 0
+
+    def rooms(self, subjects: Sequence[Subject]) -> Iterator[Room]:
+        """The room of each node, in order. The subjects must live as long as the iteration."""
+        return map(self._room, subjects)
+
+    def per_pod(self, copies: int) -> list[int]:
+        """How many of *copies* pods are of each entry of the mix."""
+        rounds, extra = divmod(copies, len(self.mix))
+        return [rounds + (i < extra) for i in range(len(self.mix))]
+
+    def _room(self, subject: Subject) -> Room:
+        by_totals = self._by_totals(subject)
+        certainty, kubelet = _certainty(subject), subject.kubelet
+        alignments: Mapping[Alignment, int] = {}
+        if kubelet is None or not subject.states or not self._is_known(subject):
+            rest, certainty = _Rest(0, _NOT_KNOWN), Certainty.UNKNOWN
+        elif by_totals.copies == 0:
+            rest = by_totals
+        else:
+            rest, alignments = self._by_topology(kubelet, subject.states, min(by_totals.copies, self._max))
+            if by_totals.copies <= rest.copies and by_totals.copies < self._max:
+                rest = by_totals
+        return Room(
+            subject=subject,
+            copies=rest.copies,
+            certainty=certainty,
+            limit=rest.limit,
+            totals_known=subject.around.requested_milli is not None,
+            alignments=alignments,
+        )
+
+    def _is_known(self, subject: Subject) -> bool:
+        """Whether verdicts are possible; only classes with gaps are asked."""
+        node_class = subject.node_class
+        if not (node_class.hidden or node_class.stale):
+            return True
+        judged = (self._judge(shape, node_class) for shape in self._shapes)
+        return all(j.certainty is not Certainty.UNKNOWN and j.refusal is not Refusal.STALE for j in judged)
+
+    def _by_topology(
+        self, kubelet: Kubelet, states: tuple[ManagerState, ...], most: int
+    ) -> tuple[_Rest, Mapping[Alignment, int]]:
+        """Replay copy after copy until one is refused, *most* are placed, or it is known how it goes on."""
+        requests = [shape.request(kubelet.rules) for shape in self._shapes]
+        if all(is_indifferent(kubelet, request) for request in requests):
+            return _Rest(most, ENOUGH), {Alignment.NOT_MANAGED: most}
+        number = self._number(kubelet)
+        chain: list[tuple[object, Alignment]] = []
+        while True:
+            turn = len(chain) % len(requests)
+            key = number, turn, _keys(states)
+            rest = self._known.get(key)
+            if rest is not None:
+                break
+            if len(chain) >= most:
+                return _Rest(most, ENOUGH), Counter(alignment for _, alignment in chain)
+            after, limit = self._one_more(kubelet, states, requests[turn], len(chain))
+            if isinstance(limit, Limit):
+                rest = self._known[key] = _Rest(0, limit)
+                break
+            chain.append((key, limit))
+            states = after
+        for passed, alignment in reversed(chain):
+            rest = self._known[passed] = _Rest(rest.copies + 1, rest.limit, alignment, rest)
+        counts = self._counted(rest, min(most, rest.copies))
+        return (rest if rest.copies < most else _Rest(most, ENOUGH)), counts
+
+    def _counted(self, rest: _Rest, copies: int) -> Mapping[Alignment, int]:
+        """What the first *copies* of *rest* get. Equal nodes are counted once."""
+        key = id(rest), copies
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = Counter()
+            here: _Rest | None = rest
+            while copies and here is not None and here.first is not None:
+                counts[here.first] += 1
+                copies, here = copies - 1, here.then
+        return counts
+
+    def _one_more(
+        self, kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, number: int
+    ) -> tuple[tuple[ManagerState, ...], Alignment | Limit]:
+        """The states after one more copy and what it gets, or why there is none."""
+        request = replace(request, uid=f"what-if-{number}")
+        self.replays += len(states)
+        if len(states) == 1:
+            first = admit(kubelet, states[0], request, max_replays=MAX_REPLAYS_A_COPY)
+            outcomes = (first, *first.alternatives)
+            complete = first.complete
+        else:
+            outcomes = admit_in_all(kubelet, states, request, max_replays=MAX_REPLAYS_A_COPY)
+            complete = all(outcome.complete for outcome in outcomes)
+        for outcome in outcomes:
+            verdict = outcome.verdict
+            if isinstance(verdict, Rejected):
+                detail = first_fault(kubelet, states[0], verdict, ())
+                return (), Limit("topology", refusal_of(verdict).text, detail, verdict.resource)
+        if not complete:
+            return (), Limit("topology", Refusal.CHANCE.text, "too many random choices of devices to try them all")
+        alignment = alignment_of_outcomes(kubelet, outcomes)
+        assert alignment is not None  # no outcome is a refusal
+        started = any(c.reusable for c in request.containers)
+        after = (start_pod(o.state, request) if started else o.state for o in outcomes)
+        if len(outcomes) == 1:
+            return tuple(after), alignment.alignment
+        return tuple({state.key: state for state in after}.values()), alignment.alignment
+
+    def _number(self, kubelet: Kubelet) -> int:
+        """Equal kubelets have equal numbers; their long identity is hashed once for each object."""
+        number = self._kubelet_numbers.get(id(kubelet))
+        if number is None:
+            number = self._kubelets.setdefault(kubelet.identity, len(self._kubelets))
+            self._kubelet_numbers[id(kubelet)] = number
+        return number
+
+    def _by_totals(self, subject: Subject) -> _Rest:
+        """How many fit by what kube-scheduler looks at."""
+        around = subject.around
+        for workload in self.mix:
+            answer = check_node(subject.name, {}, workload.rules, around)
+            failure = answer.first_failure
+            if failure is not None:
+                return _Rest(0, Limit("scheduler", f"kube-scheduler: {failure.check}", failure.detail))
+        if around.allocatable_milli is None:
+            return _Rest(self._max, ENOUGH)
+        return self._by_amounts(around.allocatable_milli, around.requested_milli or {})
+
+    def _by_amounts(self, total: Mapping[str, int], requested: Mapping[str, int]) -> _Rest:
+        in_all: dict[str, int] = {}
+        for wanted in self._wanted:
+            in_all = add(in_all, wanted)
+        rounds = min(
+            (
+                (total.get(name, 0) - requested.get(name, 0)) // amount
+                for name, amount in in_all.items()
+                if name in total or "/" in name
+            ),
+            default=self._max,
+        )
+        rounds = max(0, min(rounds, self._max))
+        copies = rounds * len(self.mix)
+        used = add(requested, {name: rounds * amount for name, amount in in_all.items()})
+        for wanted in (*self._wanted, *self._wanted):
+            short = next(shortages(wanted, total, used), None)
+            if short is not None:
+                name, amount, left = short
+                detail = f"{format_milli(name, amount)} {name} wanted, {format_milli(name, max(0, left))} left in all"
+                return _Rest(copies, Limit("scheduler", "kube-scheduler: resources", detail, name))
+            copies += 1
+            used = add(used, wanted)
+        return _Rest(self._max, ENOUGH)
+
+
+def _certainty(subject: Subject) -> Certainty:
+    if subject.node_class.stale:
+        return Certainty.STALE
+    return Certainty.EXACT if subject.node_class.complete else Certainty.POSSIBLE
+
+
+def _keys(states: tuple[ManagerState, ...]) -> object:
+    return states[0].key if len(states) == 1 else frozenset(state.key for state in states)

@@ -1,129 +1,135 @@
-"""The answer to what-if: what would become of a pod, node by node, with placements and reasons."""
+"""What-if: the full verdict of nodes on a pod, placements and reasons included. Never changes anything.
 
-from collections import Counter
+Laws
+- The same code judges here and in filter, so that both always say the same. The pod is taken for a new one, even if a
+  node holds one of its UID: people paste what they copied from a cluster.
+- What kube-scheduler's own filters would say stands beside the verdict, never inside it.
+"""
+
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from pydantic import TypeAdapter
+from extender.cluster.classes import NodeClass
+from extender.questions.explain import explain
+from extender.questions.scheduler_checks import SchedulerAnswer, check_node
+from extender.questions.subjects import Subject, candidates_of
+from extender.replay.admission import MAX_OUTCOMES
+from extender.replay.alignment import PodAlignment, alignment_of_outcomes
+from extender.replay.branches import admit_in_all
+from extender.replay.verdict import Certainty, Rejected, Verdict, When
+from extender.scheduling.cache import NOBODY
+from extender.scheduling.judge import Judge, Judgement, PodShape
+from extender.scheduling.prioritize import prioritize_nodes
+from extender.scheduling.totals import pod_requests
+from extender.wire.workloads import Workload
 
-from extender.questions.alignments import alignment_counts
-from extender.questions.notes import node_notes
-from extender.questions.pod_summary import pod_summary
-from extender.questions.question import Asked
-from extender.questions.reading import (
-    is_manifest,
-    live_subjects,
-    made_subjects,
-    parse_question,
-    parts_of,
-    read_question,
-)
-from extender.questions.requests import WhatIfRequest
-from extender.questions.snapshot import Snapshot
-from extender.replay.pod import Pod
-from extender.verbs.explain import Story, explain, story_to_json
-from extender.verbs.judge import Judge
-from extender.verbs.what_if import Answer, what_if
-from extender.wire.errors import WireError
-from extender.wire.verdicts import alignment_to_json, explained_to_json
-from extender.wire.workloads import Workload, workload_from_json
-
-MAX_EXPLAINED: Final = 24
-"""Nodes explained in one answer: each costs up to 160 replays."""
-_REQUEST: Final = TypeAdapter(WhatIfRequest)
-_OUTCOMES: Final = ("fits", "topology", "scheduler", "unknown")
-Json = dict[str, object]
+Outcome = Literal["fits", "topology", "scheduler", "unknown"]
 
 
-def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> Json:
-    """The `WhatIfReply`; raises WireError or UnknownNodeError."""
-    document = read_question(asked)
-    path = "pod"
-    if is_manifest(document, "pod"):
-        parts = parts_of(document)
-        if len(parts) > 1:
-            raise WireError(
-                "", f"one workload is expected, not {len(parts)}: ask about one at a time, or plan them all"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One node's answer.
+
+    `verdict` None: too little is known of the node. `admitted_as` is the alignment of an admitted pod, whatever else
+    is in its way; None where it is refused. `judgement` is what filter goes by, `score` what prioritize gives among the
+    nodes asked; None where the node does not pass. `first_fault`: what broke it first, in a sentence; empty where the
+    verdict is no refusal.
+    """
+
+    subject: Subject
+    verdict: Verdict | None
+    admitted_as: PodAlignment | None
+    first_fault: str
+    judgement: Judgement
+    scheduler: SchedulerAnswer
+    score: int | None
+
+    @property
+    def certainty(self) -> Certainty:
+        """How sure the answer is."""
+        return self.judgement.certainty
+
+    @property
+    def outcome(self) -> Outcome:
+        """In one word: see `NodeAnswer.outcome` of the API."""
+        if self.judgement.refusal is not None:
+            return "unknown" if self.certainty is Certainty.UNKNOWN else "topology"
+        if self.scheduler.outcome == "fails":
+            return "scheduler"
+        return "unknown" if self.certainty is Certainty.UNKNOWN or self.verdict is None else "fits"
+
+    @property
+    def alignment(self) -> PodAlignment | None:
+        """What the pod gets; None unless `outcome` is `fits`."""
+        return self.admitted_as if self.outcome == "fits" else None
+
+    @property
+    def reason(self) -> str:
+        """Why not, in one sentence, with amounts if known; empty unless the pod is refused or not offered."""
+        if self.outcome == "scheduler":
+            failure = self.scheduler.first_failure
+            return "" if failure is None else failure.detail
+        if self.judgement.refusal is None:
+            return ""
+        return self.first_fault or f"{self.judgement.refusal.text[0].upper()}{self.judgement.refusal.text[1:]}."
+
+    @property
+    def never(self) -> bool:
+        """Whether the node refuses the pod whatever is free on it."""
+        refused = isinstance(self.verdict, Rejected) and self.verdict.when is When.NEVER
+        return refused and self.outcome == "topology" and self.certainty is not Certainty.POSSIBLE
+
+
+@dataclass(frozen=True, slots=True)
+class _Replayed:
+    """What a replay says of a node; see `Answer`."""
+
+    verdict: Verdict | None
+    alignment: PodAlignment | None = None
+    first_fault: str = ""
+
+
+def what_if(workload: Workload, subjects: Sequence[Subject], judge: Judge) -> list[Answer]:
+    """The answer of each node, in order. Equal nodes are replayed once, unless the pod wants devices: see `_replay`."""
+    shape = PodShape(replace(workload.pod, uid=NOBODY))
+    wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
+    candidates = candidates_of(subjects)
+    judgements = {node_class.id: judge(shape, node_class) for node_class in candidates.distinct}
+    scores = prioritize_nodes(candidates, judgements)
+    shared: dict[NodeClass, _Replayed] = {}
+    wants_devices = any("/" in resource for resource in wanted)
+    answers = []
+    for subject, score in zip(subjects, scores, strict=True):
+        node_class = subject.node_class
+        if wants_devices or node_class not in shared:
+            shared[node_class] = _replay(shape, subject)
+        judgement, replayed = judgements[node_class.id], shared[node_class]
+        answers.append(
+            Answer(
+                subject=subject,
+                verdict=replayed.verdict,
+                admitted_as=replayed.alignment,
+                first_fault=replayed.first_fault,
+                judgement=judgement,
+                scheduler=check_node(subject.name, wanted, workload.rules, subject.around),
+                score=score if judgement.refusal is None else None,
             )
-        path, document = (
-            parts[0].path,
-            {"pod": parts[0].document, "nodes": None if asked.node is None else list(asked.node)},
         )
-    question = parse_question(_REQUEST, document)
-    workload = workload_from_json(question.pod, path)
-    subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
-    subjects += made_subjects(snapshot, question.hypothetical)
-    answers = what_if(workload, subjects, judge)
-    return _reply(workload, answers, is_explained=question.explain or asked.explain)
+    return answers
 
 
-def _reply(workload: Workload, answers: Sequence[Answer], *, is_explained: bool) -> Json:
-    stories: dict[str, Story] = {}
-    left_out = 0
-    if is_explained:
-        stories, left_out = _stories(workload.pod, answers)
-    outcomes = Counter(answer.outcome for answer in answers)
-    alignments = Counter(a.alignment.alignment for a in answers if a.alignment is not None)
-    reasons = Counter(a.judgement.refusal.text for a in answers if a.judgement.refusal is not None)
-    return {
-        "pod": pod_summary(workload),
-        "summary": {
-            "nodes": len(answers),
-            **{outcome: outcomes[outcome] for outcome in _OUTCOMES},
-            **alignment_counts(alignments),
-            "reasons": dict(reasons),
-        },
-        "nodes": [_answer(workload, answer, stories.get(answer.subject.name)) for answer in answers],
-        "explanations_left_out": left_out,
-    }
+def _replay(shape: PodShape, subject: Subject) -> _Replayed:
+    """On the node's own state: nodes of one class have equal devices free, but not the same ones by id.
 
-
-def _stories(pod: Pod, answers: Sequence[Answer]) -> tuple[dict[str, Story], int]:
-    """The stories of the first nodes that are unlike each other, by name; and how many nodes got none."""
-    stories: dict[str, Story] = {}
-    told = set()
-    for answer in answers:
-        subject = answer.subject
-        if subject.kubelet is None or not subject.states or len(stories) >= MAX_EXPLAINED:
-            continue
-        if subject.node_class in told and len(answers) > MAX_EXPLAINED:
-            continue
-        told.add(subject.node_class)
-        stories[subject.name] = explain(subject.kubelet, subject.states[0], pod)
-    return stories, len(answers) - len(stories)
-
-
-def _answer(workload: Workload, answer: Answer, story: Story | None) -> Json:
-    refusal, subject = answer.judgement.refusal, answer.subject
-    return {
-        "node": subject.name,
-        "hypothetical": subject.hypothetical,
-        "outcome": answer.outcome,
-        "passes": refusal is None,
-        "why": "" if refusal is None else refusal.text,
-        "reason": answer.reason,
-        "never": answer.never,
-        "notes": node_notes(workload, subject.kubelet, answer.scheduler),
-        "certainty": answer.certainty.value,
-        "score": answer.score,
-        **alignment_to_json(answer.alignment),
-        "verdict": None if answer.verdict is None else explained_to_json(answer.verdict, answer.admitted_as),
-        "scheduler": answer.scheduler,
-        "explanation": None if story is None else _explanation(story),
-    }
-
-
-def _explanation(story: Story) -> Json:
-    nearest = [
-        {
-            "kind": each.kind,
-            "change": each.change,
-            "container": each.container,
-            "resource": each.resource,
-            "wanted": each.wanted,
-            "instead": each.instead,
-            "verdict": explained_to_json(each.fit.verdict, each.fit.alignment),
-        }
-        for each in story.nearest.suggestions
-    ]
-    return {**story_to_json(story), "nearest": nearest}
+    The verdict is that of the likeliest state; the alignment is `split` if any outcome is.
+    """
+    kubelet = subject.kubelet
+    if kubelet is None or not subject.states:
+        return _Replayed(None)
+    outcomes = admit_in_all(kubelet, subject.states, shape.request(kubelet.rules), max_replays=MAX_OUTCOMES)
+    verdict = outcomes[0].verdict
+    if isinstance(verdict, Rejected):
+        story = explain(kubelet, subject.states[0], shape.pod, search=False)
+        return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), story.first_fault or "")
+    return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes))

@@ -1,7 +1,7 @@
 """A node of which only counts per NUMA node are known: what other publishers' NodeResourceTopology objects tell.
 
 Laws:
-- Counts never admit. All that they can do is prove that an admission must fail; see `extender.verbs.degraded`.
+- Counts never admit. All that they can do is prove that an admission must fail; see `extender.scheduling.counts_only`.
 - What is not told is None or missing, never 0.
 """
 

@@ -1,1 +1,1 @@
-"""The processes that the service runs beside its own."""
+"""Long-running work at the edge: the API server's watches, leadership, requeueing, the HTTP server."""

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from extender.metrics import Metrics
+from extender.observability.metrics import Metrics
 from extender.transport.places import Places
 
 LOG: Final = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ Laws of this file
 - A new set is used only after a trial handshake with it. One that does not work (half written, key of another
   certificate) is counted, logged and tried again; the last good one stays in use.
 - Replacing the client CA replaces it: an old CA is not believed at new handshakes. Open connections stay as they are;
-  the end of the client's own certificate is checked at every request (`extender.api.gate`).
+  the end of the client's own certificate is checked at every request (`extender.api.access.middleware`).
 """
 
 import logging
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from extender.metrics import Metrics
+from extender.observability.metrics import Metrics
 
 LOG: Final = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 1.0

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from extender.metrics import Metrics
+from extender.observability.metrics import Metrics
 from extender.transport.places import Place, Places
 from extender.transport.protocol import BoundedProtocol
 

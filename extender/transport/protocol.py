@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from extender.identity import Peer
-from extender.metrics import Metrics
+from extender.observability.metrics import Metrics
 from extender.transport.places import Place, Places
 
 MAX_HEAD_BYTES: Final = 64 << 10

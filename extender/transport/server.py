@@ -22,8 +22,8 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
-from extender.lifecycle import Lifecycle
-from extender.metrics import Metrics
+from extender.observability.lifecycle import Lifecycle
+from extender.observability.metrics import Metrics
 from extender.transport.accepting import Listener, bind, room_for_files
 from extender.transport.certificates import Certificates
 from extender.transport.handshakes import Handshakes

@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 
 from extender.api.service import Service
 from extender.app import make_app, make_service
-from extender.settings import Settings
+from extender.config.settings import Settings
 
 
 class Clock:

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from extender.api.service import Service
-from extender.demo.nodes import Workload
+from extender.samples.nodes import Workload
 from tests.reports import args_of, pod_of, report_of, sample
 
 NODE = sample(

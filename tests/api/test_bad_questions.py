@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from extender.app import make_app, make_service
-from extender.settings import Settings
-from extender.verbs.machines import GPU
+from extender.config.settings import Settings
+from extender.samples.machines import GPU
 from tests.reports import pod_of, report_of, sample
 
 NODE = sample("node-a", devices={GPU: [0, 1]})

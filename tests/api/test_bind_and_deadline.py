@@ -14,10 +14,10 @@ from extender.api.barrier import Barrier
 from extender.api.locks import NodeLocks, Shares
 from extender.api.service import Service
 from extender.app import make_app, make_service
-from extender.demo.nodes import Workload
-from extender.settings import Settings
-from extender.verbs.bind import BindOutcome, Bound, Unbound
-from extender.verbs.judge import Treatment
+from extender.config.settings import Settings
+from extender.samples.nodes import Workload
+from extender.scheduling.bind import BindOutcome, Bound, Unbound
+from extender.scheduling.judge import Treatment
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample

@@ -12,15 +12,15 @@ import orjson
 import pytest
 from starlette.testclient import TestClient
 
-import extender.api.openapi
+import extender.api.http.openapi
 from extender.app import make_app, make_service
-from extender.demo.nodes import Workload
-from extender.settings import Settings
-from extender.verbs.machines import GPU, Hardware
+from extender.config.settings import Settings
+from extender.samples.machines import GPU, Hardware
+from extender.samples.nodes import Workload
 from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample
 
-FILE = Path(extender.api.openapi.__file__).with_name("examples.json")
+FILE = Path(extender.api.http.openapi.__file__).with_name("examples.json")
 SMALL = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=3, threads=2, memory_gib=8, distances=(10, 21))
 MODELS = (
     "NodeIndex",

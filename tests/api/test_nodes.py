@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 from starlette.testclient import TestClient
 
-from extender.api.node_models import NodeDetail, NodeSummary
-from extender.demo.nodes import Workload
+from extender.api.nodes.models import NodeDetail, NodeSummary
+from extender.samples.nodes import Workload
 from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample
 

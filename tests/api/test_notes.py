@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from extender.app import make_app, make_service
-from extender.settings import Settings
+from extender.config.settings import Settings
 from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample
 

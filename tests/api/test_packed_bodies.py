@@ -7,7 +7,7 @@ import orjson
 import pytest
 from starlette.testclient import TestClient
 
-from extender.api.bodies import STEP_BYTES
+from extender.api.http.bodies import STEP_BYTES
 from tests.reports import report_of, sample
 
 LIMIT = 1 << 20

@@ -10,11 +10,11 @@ from starlette.testclient import TestClient
 
 from extender.api.service import Service
 from extender.app import make_app
-from extender.demo.nodes import Workload
 from extender.kube.changes import Batch, Seen
 from extender.kube.pdbs import decode_budget
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
+from extender.samples.nodes import Workload
 from tests.reports import pod_of, report_of, sample
 
 NODE = sample(workloads=[Workload(name="w", copies=4, resources={"cpu": 7, "memory": "1Gi"})])

@@ -10,15 +10,15 @@ import pytest
 from pydantic import BaseModel
 from starlette.testclient import TestClient
 
-from extender.api.capacity_models import CapacityReply, NodeCapacity, PlanEnd, PlannedPod
-from extender.api.decision_models import DecisionIndex, PodDecision
+from extender.api.questions.capacity_models import CapacityReply, NodeCapacity, PlanEnd, PlannedPod
+from extender.api.questions.what_if_models import MachineIndex, WhatIfReply
+from extender.api.records.decision_models import DecisionIndex, PodDecision
 from extender.api.service import Service
-from extender.api.what_if_models import MachineIndex, WhatIfReply
 from extender.app import make_app, make_service
-from extender.demo.nodes import Workload
-from extender.settings import Settings
-from extender.verbs.decisions import Call, DecisionLog
-from extender.verbs.machines import GPU
+from extender.config.settings import Settings
+from extender.samples.machines import GPU
+from extender.samples.nodes import Workload
+from extender.scheduling.records.decisions import Call, DecisionLog
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample

@@ -16,9 +16,9 @@ from schemathesis.specs.openapi.checks import (
 from starlette.testclient import TestClient
 
 from extender.app import make_app, make_service
-from extender.demo.nodes import Workload
-from extender.settings import Settings
-from extender.verbs.machines import GPU
+from extender.config.settings import Settings
+from extender.samples.machines import GPU
+from extender.samples.nodes import Workload
 from tests.reports import args_of, pod_of, report_of, sample
 
 LOOPBACK = ("127.0.0.1", 50_000)

@@ -12,7 +12,7 @@ from extender.api.service import Service
 from extender.app import make_app
 from extender.cluster.classes import NodeClass
 from extender.replay.budget import Budget
-from extender.verbs.judge import Judgement, PodShape
+from extender.scheduling.judge import Judgement, PodShape
 from tests.faults.hostile_nodes import many_numa_nodes, uneven_numa_nodes
 from tests.reports import args_of, pod_of, report_of, sample
 

@@ -11,17 +11,17 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from extender.answers.capacity import capacity_document
 from extender.cluster.classes import ClassTable
-from extender.demo.nodes import SampleNode
-from extender.questions.capacity import capacity_document
-from extender.verbs.capacity import Capacity
-from extender.verbs.judge import Doubts, make_judge
-from extender.verbs.machines import GPU
-from extender.verbs.strategies import make_strategy
-from extender.verbs.subjects import Subject
-from extender.verbs.surroundings import Surroundings
-from extender.verbs.totals import node_allocatable
-from extender.verbs.weights import Weights
+from extender.questions.capacity import Capacity
+from extender.questions.node_context import Surroundings
+from extender.questions.subjects import Subject
+from extender.samples.machines import GPU
+from extender.samples.nodes import SampleNode
+from extender.scheduling.judge import Doubts, make_judge
+from extender.scheduling.ranking.strategies import make_strategy
+from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.totals import node_allocatable
 from extender.wire.workloads import workload_from_json
 from tests.bench.filter_http import distinct_states
 from tests.reports import pod_of

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from extender.demo.nodes import SampleNode, Workload
-from extender.verbs.machines import Hardware
+from extender.samples.machines import Hardware
+from extender.samples.nodes import SampleNode, Workload
 from tests.reports import args_of, pod_of, report_of, sample
 
 CLUSTERS = (1000, 5000)

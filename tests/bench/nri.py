@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
-from extender.verbs import nri_scenario
+from extender.conformance import nri_scenario
 from extender.wire.nri_scenarios import NRIScenario, scenario_from_json
 from tests.replay.nri.vectors import VECTORS, machine
 

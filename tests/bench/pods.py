@@ -35,10 +35,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from extender.demo.nodes import SampleNode, Workload
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.pod import resolve
 from extender.replay.verdict import Admitted
+from extender.samples.nodes import SampleNode, Workload
 from extender.wire.pods import pod_from_json
 from tests.bench.bind_http import _api_server, _running, _send, _wait_ready
 from tests.bench.filter_http import HARDWARE, call, node_names, served

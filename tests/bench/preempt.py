@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.cluster.classes import ClassTable
-from extender.demo.nodes import SampleNode, Workload
-from extender.verbs.judge import Doubts, PodShape, make_judge
-from extender.verbs.machines import Hardware
-from extender.verbs.memo import judge_all
-from extender.verbs.preempt import MAX_TRIALS, Plan, Preemptor, Site, Trials, plan_preemption
-from extender.verbs.running_pods import NodePods, RunningPod
-from extender.verbs.strategies import STRATEGIES, least_numa, make_strategy
-from extender.verbs.weights import Weights
+from extender.samples.machines import Hardware
+from extender.samples.nodes import SampleNode, Workload
+from extender.scheduling.cache import judge_all
+from extender.scheduling.judge import Doubts, PodShape, make_judge
+from extender.scheduling.preemption.plan import MAX_TRIALS, Plan, Preemptor, Site, Trials, plan_preemption
+from extender.scheduling.preemption.running_pods import NodePods, RunningPod
+from extender.scheduling.ranking.strategies import STRATEGIES, least_numa, make_strategy
+from extender.scheduling.ranking.weights import Weights
 from extender.wire.pods import pod_from_json
 from extender.wire.preemption import Proposal
 from tests.reports import pod_of, sample

@@ -12,8 +12,8 @@ from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
 from extender.app import make_app, make_server, make_service, set_up_collector
+from extender.config.settings import Settings
 from extender.identity import EVERYTHING
-from extender.settings import Settings
 
 
 def main(port: int) -> None:

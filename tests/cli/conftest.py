@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 
 from extender.__main__ import main
 from extender.app import make_service
-from extender.demo.nodes import Workload
+from extender.config.settings import Settings
 from extender.demo.serving import serving
-from extender.settings import Settings
-from extender.verbs.machines import GPU
+from extender.samples.machines import GPU
+from extender.samples.nodes import Workload
 from tests.reports import report_of, sample
 
 MANIFEST = """

@@ -12,7 +12,7 @@ import yaml
 
 from extender.__main__ import COMMANDS, main
 from extender.cli.asking import complete_node
-from extender.demo.nodes import Workload
+from extender.samples.nodes import Workload
 from tests.cli.conftest import Run
 from tests.reports import args_of, pod_of, report_of, sample
 

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from extender.cli.serve import start_line
-from extender.settings import Settings, unknown_variables
+from extender.config.settings import Settings, unknown_variables
 from tests.faults.parts import Extender, Process, until
 
 

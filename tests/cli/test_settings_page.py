@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from extender.cli.settings_page import Row, asking_rows, exporter_rows, extender_rows, page
-from extender.settings import PREFIX, Settings
+from extender.config.settings import PREFIX, Settings
 from node_exporter.__main__ import run
 
 PAGE = Path(__file__).parents[2] / "docs/settings.md"

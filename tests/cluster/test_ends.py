@@ -11,12 +11,12 @@ from extender.cluster.ends import can_only_gain
 from extender.cluster.following import follow, is_safe_from_ends, withstands_an_end
 from extender.cluster.ledger import EMPTY, Ledger, ask_to_leave, assume
 from extender.cluster.steps import Steps
-from extender.demo.nodes import SampleNode
 from extender.replay.admission import Outcome, admit, release_pods, start_pod
 from extender.replay.pod import Pod, resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Rejected
-from extender.verbs.machines import Hardware
+from extender.samples.machines import Hardware
+from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample
 

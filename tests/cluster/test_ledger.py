@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from extender.cluster.in_flight import Fate, Patience, Settled
 from extender.cluster.node import NodeRecord, Observation
 from extender.cluster.state import ClusterState, Watching
-from extender.demo.nodes import SampleNode
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.pod import Pod, resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
+from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample
 

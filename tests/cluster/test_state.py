@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from extender.cluster.classes import UNKNOWN
 from extender.cluster.node import Observation
 from extender.cluster.state import ClusterFullError, ClusterState, OutdatedError, UnknownNodeError
-from extender.demo.nodes import SampleNode, Workload
 from extender.replay.verdict import Provider
+from extender.samples.nodes import SampleNode, Workload
 from tests.reports import sample
 
 EMPTY = sample()

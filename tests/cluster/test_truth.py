@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from extender.cluster.in_flight import Patience
 from extender.cluster.node import Observation
 from extender.cluster.state import ClusterState, Watching
-from extender.demo.nodes import SampleNode
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.pod import Pod, resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
-from extender.verbs.judge import PodShape
+from extender.samples.nodes import SampleNode
+from extender.scheduling.judge import PodShape
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample
 from tests.subjects import judge

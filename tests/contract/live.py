@@ -14,8 +14,8 @@ import yaml
 
 from extender.api.service import Service
 from extender.app import make_service
+from extender.config.settings import Settings
 from extender.demo.serving import serving
-from extender.settings import Settings
 from tests.fakes.apiserver import FakeApiServer
 
 Json = dict[str, Any]

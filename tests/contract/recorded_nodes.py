@@ -24,6 +24,9 @@ import orjson
 
 from extender.api.service import Service
 from extender.app import make_service
+from extender.config.settings import Settings
+from extender.conformance.agreement import Agreement, Checker, Difference
+from extender.conformance.scenario import Admission, run
 from extender.demo.serving import serving
 from extender.replay.admission import Outcome, admit
 from extender.replay.pod import resolve
@@ -31,9 +34,6 @@ from extender.replay.sets import iter_bits
 from extender.replay.startup import initial_state, start
 from extender.replay.state import DeviceState
 from extender.replay.verdict import Admitted, Certainty
-from extender.settings import Settings
-from extender.verbs.agreement import Agreement, Checker, Difference
-from extender.verbs.scenario import Admission, run
 from extender.wire import reports
 from extender.wire.scenarios import Scenario, scenario_from_json
 from node_exporter._podresources import podresources_pb2 as pb

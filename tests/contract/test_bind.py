@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from extender.api.service import Service
-from extender.demo.nodes import SampleNode, Workload
-from extender.verbs.machines import Hardware
-from extender.verbs.refusals import Refusal
+from extender.samples.machines import Hardware
+from extender.samples.nodes import SampleNode, Workload
+from extender.scheduling.reasons import Refusal
 from tests.contract.live import Client, cluster, until
 from tests.fakes.apiserver import FakeApiServer
 from tests.oracle.kubelet import NaiveKubelet

@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 
 from extender.app import make_app, make_service
 from extender.cluster.node import Observation
+from extender.config.settings import Settings
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
@@ -15,7 +16,6 @@ from extender.replay.pod import PodRequest, resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty
-from extender.settings import Settings
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import scenario_from_json
 from extender.wire.verdicts import verdict_to_json

@@ -10,12 +10,12 @@ import pytest
 
 from extender.api.service import Service
 from extender.app import make_service
-from extender.demo.files import write_node
-from extender.demo.nodes import SampleNode, Workload
+from extender.config.settings import Settings
 from extender.demo.podresources import serve_podresources
 from extender.demo.publish import PublishError, publish
 from extender.demo.serving import serving
-from extender.settings import Settings
+from extender.samples.files import write_node
+from extender.samples.nodes import SampleNode, Workload
 from tests.reports import args_of, pod_of, sample
 
 GPU = "vendor.example/gpu"

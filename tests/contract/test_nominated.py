@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.api.service import Service
-from extender.demo.nodes import Workload
+from extender.samples.nodes import Workload
 from tests.contract.live import Client, cluster, until
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of, report_of, sample

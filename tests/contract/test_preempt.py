@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from extender.app import make_service
-from extender.demo.nodes import SampleNode, Workload
+from extender.config.settings import Settings
 from extender.demo.serving import serving
-from extender.settings import Settings
+from extender.samples.nodes import SampleNode, Workload
 from tests.recordings import of_verb
 from tests.reports import DUAL, report_of, sample
 

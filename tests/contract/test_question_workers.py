@@ -15,8 +15,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from extender.app import make_app, make_service
-from extender.demo.nodes import Workload
-from extender.settings import Settings
+from extender.config.settings import Settings
+from extender.samples.nodes import Workload
 from tests.faults.parts import Extender, until
 from tests.faults.people import children_of, cpu_seconds, family_of
 from tests.reports import args_of, pod_of, report_of, sample

@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from extender.app import make_service
-from extender.demo.nodes import Workload
+from extender.config.settings import Settings
 from extender.demo.serving import serving
-from extender.settings import Settings
+from extender.samples.nodes import Workload
 from tests.recordings import of_verb
 from tests.reports import report_of, sample
 

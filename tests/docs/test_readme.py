@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from extender.__main__ import main
 from extender.app import make_service
-from extender.demo.nodes import sample_cluster
+from extender.config.settings import Settings
 from extender.demo.serving import serving
-from extender.settings import Settings
+from extender.samples.nodes import sample_cluster
 from tests.reports import args_of, pod_of, report_of
 
 ROOT = Path(__file__).parents[2]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from extender.verbs.bind import BindOutcome, Bound, Unbound, Unsure
+from extender.scheduling.bind import BindOutcome, Bound, Unbound, Unsure
 from tests.drill.timeline import Timeline
 
 Json = dict[str, Any]
@@ -113,7 +113,7 @@ class Api:
 
 
 class Binds:
-    """`extender.verbs.bind.Binds` over the simulated network: slow, and sometimes the reply is lost."""
+    """`extender.scheduling.bind.Binds` over the simulated network: slow, and sometimes the reply is lost."""
 
     def __init__(self, api: Api) -> None:
         self.api = api

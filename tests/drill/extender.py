@@ -8,16 +8,16 @@ from typing import Any
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.state import Watching
+from extender.config.settings import Settings
 from extender.identity import EVERYTHING
 from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.feed import ClusterFeed
+from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import NodeRecord, decode_node
 from extender.kube.nominated import NominatedFeed, NominatedPod, decode_nominated
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
-from extender.kube.surroundings import WatchedSurroundings
-from extender.settings import Settings
-from extender.verbs.judge import Treatment
+from extender.scheduling.judge import Treatment
 from tests.drill.api import Api, Binds, Event, Watcher
 
 Json = dict[str, Any]

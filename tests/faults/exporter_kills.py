@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from extender.demo.files import write_node
+from extender.samples.files import write_node
 from tests.faults.parts import Extender, Process, until
 from tests.reports import sample
 

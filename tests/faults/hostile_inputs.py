@@ -18,17 +18,17 @@ from typing import Any, Final
 import orjson
 import yaml
 
-from extender.demo.nodes import Workload
 from extender.kube.errors import KubeError, api_error
 from extender.kube.lines import parse_events
 from extender.kube.nodes import decode_node
 from extender.kube.pdbs import decode_budget
 from extender.kube.pods import PodDecoder
 from extender.kube.reviews import Reviews
+from extender.lint.documents import read_documents, read_environment
+from extender.samples.nodes import Workload
 from extender.wire.binding import parse_binding
 from extender.wire.documents import read_document, read_yaml
 from extender.wire.errors import WireError
-from extender.wire.lint_documents import read_documents, read_environment
 from extender.wire.nrt import REPORT, counted, published_from_json, unpack_report
 from extender.wire.preemption import parse_preemption
 from extender.wire.quantity import parse_milli, parse_whole

@@ -24,7 +24,7 @@ import httpx
 import orjson
 import yaml
 
-from extender.demo.nodes import SampleNode
+from extender.samples.nodes import SampleNode
 from tests.reports import report_of
 
 JSON = Any

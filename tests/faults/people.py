@@ -24,8 +24,8 @@ from typing import Any, Final
 
 import orjson
 
-from extender.demo.nodes import SampleNode, Workload
-from extender.verbs.machines import Hardware
+from extender.samples.machines import Hardware
+from extender.samples.nodes import SampleNode, Workload
 from tests.faults.parts import Extender, until
 from tests.reports import args_of, pod_of, report_of, sample
 

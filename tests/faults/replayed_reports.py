@@ -15,10 +15,10 @@ from typing import Any, Final
 import httpx
 import orjson
 
-from extender.demo.nodes import SampleNode
 from extender.replay.admission import admit
 from extender.replay.pod import resolve
 from extender.replay.verdict import Admitted, Certainty
+from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.faults.hostile_inputs import bend_value
 from tests.faults.parts import Extender, until

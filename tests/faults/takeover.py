@@ -12,10 +12,10 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from extender.demo.nodes import SampleNode
 from extender.replay.admission import admit
 from extender.replay.pod import resolve
 from extender.replay.verdict import Admitted
+from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.fakes.apiserver import FakeApiServer
 from tests.faults.parts import JSON, Extender, Reporter, kubeconfig, until

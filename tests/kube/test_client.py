@@ -11,12 +11,12 @@ import trustme
 import yaml
 
 from extender.app import make_service
+from extender.config.settings import Settings
 from extender.kube.access import AccessError, TokenFile, discover, from_kubeconfig, in_cluster, plain
 from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.client import KubeClient, path_of
 from extender.kube.errors import ApiError, NoReplyError, api_error
-from extender.live import Bindings, connected
-from extender.settings import Settings
+from extender.runtime.api_server import Bindings, connected
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.scripted import reply, scripted
 from tests.kube.test_leases import Clock
@@ -254,7 +254,7 @@ def test_a_certificate_that_nobody_verifies_is_one_line_of_ours(
 def test_bindings_that_fail_in_an_outage_are_one_warning(
     server: FakeApiServer, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "extender.live")
+    caplog.set_level(logging.INFO, "extender.runtime.api_server")
     server.pods.create(pod("a"))
     uid = (server.pods.get("a") or {})["metadata"]["uid"]
     bindings = Bindings(AsyncBinder(Binder(client, timeout_seconds=0.2)), time.monotonic)

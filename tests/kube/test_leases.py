@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.duties import lease_settings
+from extender.config.settings import Settings
 from extender.kube.client import KubeClient
 from extender.kube.errors import ApiError, KubeError
 from extender.kube.leases import Create, Elector, LeaseSettings, Observed, Renew, Take, Wait, decide
-from extender.settings import Settings
+from extender.runtime.leadership import lease_settings
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.watching import until
 

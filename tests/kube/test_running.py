@@ -7,7 +7,7 @@ from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.pdbs import DisruptionBudget, Requirement
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
-from extender.verbs.running_pods import NodePods, RunningPod
+from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 
 WEB = Requirement(key="app", operator="In", values=frozenset({"web"}))
 BUDGET = DisruptionBudget(

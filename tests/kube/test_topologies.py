@@ -12,17 +12,17 @@ from pydantic import TypeAdapter
 
 from extender.api.service import Service
 from extender.app import make_service
-from extender.demo.nodes import SampleNode, Workload
+from extender.config.settings import Settings
 from extender.kube.access import plain
 from extender.kube.changes import Batch, Gone, Seen
 from extender.kube.client import KubeClient
 from extender.kube.topologies import TopologyFeed, TopologyRecord, decode_topology, watch_topologies
 from extender.kube.watch import WatchSettings
-from extender.live import connected, watch_settings
 from extender.replay.verdict import Certainty
-from extender.settings import Settings
-from extender.verbs.judge import Judgement, PodShape
-from extender.verbs.refusals import Refusal
+from extender.runtime.api_server import connected, watch_settings
+from extender.samples.nodes import SampleNode, Workload
+from extender.scheduling.judge import Judgement, PodShape
+from extender.scheduling.reasons import Refusal
 from extender.wire.pods import pod_from_json
 from node_exporter.report import NodeReport
 from node_exporter.sinks import Outcome

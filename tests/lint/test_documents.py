@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.lint.documents import MAX_BYTES, MAX_DEPTH, nested, read_documents
 from extender.wire.errors import WireError
-from extender.wire.lint_documents import MAX_BYTES, MAX_DEPTH, nested, read_documents
 
 TEXT = """\
 first: 1

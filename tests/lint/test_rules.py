@@ -7,10 +7,10 @@ import pytest
 
 from extender.__main__ import main
 from extender.cli.lint_knowledge import make_context
-from extender.verbs.lint import RULES, Context, Finding, Severity, lint
-from extender.verbs.lint.finding import found
+from extender.lint import RULES, Context, Finding, Severity, lint
+from extender.lint.documents import Located, read_documents
+from extender.lint.finding import found
 from extender.wire.errors import WireError
-from extender.wire.lint_documents import Located, read_documents
 from tests.lint.building import Case, daemonset, deployment, kubelet, scheduler
 from tests.lint.cases import CASES
 

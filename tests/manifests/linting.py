@@ -6,8 +6,8 @@ import yaml
 
 from extender.__main__ import main
 from extender.cli.lint_knowledge import make_context
-from extender.verbs.lint import Finding, lint
-from extender.wire.lint_documents import read_documents
+from extender.lint import Finding, lint
+from extender.lint.documents import read_documents
 from tests.manifests.rendering import Json
 
 

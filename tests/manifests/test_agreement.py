@@ -12,9 +12,9 @@ import pytest
 from extender.__main__ import main
 from extender.app import make_app, make_service
 from extender.cli.lint_knowledge import check_arguments, check_settings
-from extender.metrics import Metrics
-from extender.settings import Settings
-from extender.verbs.lint import Severity
+from extender.config.settings import Settings
+from extender.lint import Severity
+from extender.observability.metrics import Metrics
 from node_exporter.__main__ import main as exporter
 from node_exporter.agent import JITTER, Cadence
 from node_exporter.metrics import Metrics as ExporterMetrics

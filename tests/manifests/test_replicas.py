@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from extender.settings import Settings
+from extender.config.settings import Settings
 from tests.manifests.rendering import Json, named, rendered
 
 RECIPES = ("overlays/second-scheduler", "overlays/standalone", "overlays/replicas")

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pytest
 
+from extender.config.settings import Settings
 from extender.identity import Scope
 from extender.kube.authority import GRANTS as SCOPES
-from extender.settings import Settings
 from tests.kube.test_rbac import GRANTS
 from tests.manifests.rendering import MANIFESTS, TARGETS, containers, documents, everything, named, pod_specs, rendered
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.demo.nodes import SampleNode, Workload
 from extender.replay.admission import Outcome, admit
 from extender.replay.alignment import Alignment, PodAlignment, alignment_of, alignment_of_outcome, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
@@ -15,7 +14,8 @@ from extender.replay.pod import resolve
 from extender.replay.sets import iter_bits
 from extender.replay.state import Block, Device
 from extender.replay.verdict import Placement
-from extender.verbs.machines import GPU, Hardware
+from extender.samples.machines import GPU, Hardware
+from extender.samples.nodes import SampleNode, Workload
 from extender.wire.pods import pod_from_json
 from tests.reports import DUAL, pod_of, sample
 

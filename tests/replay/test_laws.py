@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from extender.conformance.agreement import Agreement, check
 from extender.replay.admission import admit, release_pods, retain_pods
 from extender.replay.config import KubeletConfigError
 from extender.replay.families import at_least, fold, touching_at_least, universe
@@ -20,7 +21,6 @@ from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.trace import RecordingTrace
 from extender.replay.verdict import Admitted, Rejected, When
-from extender.verbs.agreement import Agreement, check
 from extender.wire.scenarios import scenario_from_json
 from tests.oracle import NaiveKubelet, NaiveKubeletError
 from tests.replay.strategies import machines, scenarios

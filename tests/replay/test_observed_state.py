@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from extender.conformance.agreement import Agreement, Checker, Difference
+from extender.conformance.scenario import Admission, run
 from extender.replay.admission import Outcome, retain_pods
 from extender.replay.branches import admit_in_all
 from extender.replay.observed import ObservedStateError, check_observed
 from extender.replay.pod import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
-from extender.verbs.agreement import Agreement, Checker, Difference
-from extender.verbs.scenario import Admission, run
 from extender.wire.checkpoints import cpu_state_from_json, memory_state_from_json
 from extender.wire.scenarios import Scenario, Step, scenario_from_json
 from tests.replay.vectors import VERSIONS, scenarios

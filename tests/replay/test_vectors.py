@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.verbs.agreement import Agreement, check
+from extender.conformance.agreement import Agreement, check
 from extender.wire.scenarios import scenario_from_json
 from tests.replay.vectors import VERSIONS, scenarios
 

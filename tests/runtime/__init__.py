@@ -1,0 +1,1 @@
+"""Leadership, forwarding and requeueing."""

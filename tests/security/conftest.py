@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from extender.config.settings import Settings
 from extender.identity import Scope
 from extender.kube.authority import GRANTS
-from extender.settings import Settings
 from tests.fakes.apiserver import FakeApiServer
 from tests.security.running import EXPORTER, READER, Files, Running, make_files, running, token_status
 

@@ -17,10 +17,10 @@ from fastapi import FastAPI
 
 from extender.api.service import Service
 from extender.app import make_app, make_server, make_service
-from extender.hosting import make_authority
+from extender.config.settings import Settings
 from extender.kube.access import plain
 from extender.kube.client import KubeClient
-from extender.settings import Settings
+from extender.runtime.server import make_authority
 from extender.transport.server import Server
 from tests.fakes.apiserver import FakeApiServer
 

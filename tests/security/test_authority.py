@@ -9,8 +9,7 @@ import orjson
 import pytest
 
 from extender.app import make_service
-from extender.duties import on_duty
-from extender.hosting import ACCEPTED_SECONDS, make_authority
+from extender.config.settings import Settings
 from extender.identity import (
     ForbiddenError,
     LateAuthority,
@@ -24,9 +23,10 @@ from extender.kube.access import plain
 from extender.kube.authority import GRANTS, MAX_WAITING, TokenAuthority
 from extender.kube.client import KubeClient
 from extender.kube.reviews import MAX_TOKENS_OF_A_POD
-from extender.live import connected
-from extender.metrics import Metrics
-from extender.settings import Settings
+from extender.observability.metrics import Metrics
+from extender.runtime.api_server import connected
+from extender.runtime.leadership import on_duty
+from extender.runtime.server import ACCEPTED_SECONDS, make_authority
 from tests.fakes.apiserver import FakeApiServer
 from tests.security.running import EXPORTER, token_status, until
 

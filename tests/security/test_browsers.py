@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.api.browsers import foreign
+from extender.api.access.browsers import foreign
+from extender.config.settings import Settings
 from extender.identity import Peer, Scope
-from extender.settings import Settings
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.security.running import Files, Running, bearer, running
 

@@ -10,9 +10,9 @@ import httpx
 import pytest
 import trustme
 
+from extender.config.settings import Settings
 from extender.identity import Peer
-from extender.metrics import Metrics
-from extender.settings import Settings
+from extender.observability.metrics import Metrics
 from extender.transport.certificates import CertificateError, CertificateFiles, Certificates
 from tests.security.running import Files, Running, make_files, running, until
 

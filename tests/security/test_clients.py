@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 import orjson
 import pytest
 
+from extender.config.settings import Settings
 from extender.identity import Scope
-from extender.settings import Settings
 from extender.transport.protocol import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from tests.reports import args_of, pod_of
 from tests.security.running import Running, running, until

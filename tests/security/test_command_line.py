@@ -8,8 +8,8 @@ import trustme
 from click.testing import CliRunner, Result
 
 from extender.__main__ import main
+from extender.config.settings import Settings
 from extender.identity import Scope
-from extender.settings import Settings
 from tests.fakes.apiserver import FakeApiServer
 from tests.security.running import Files, Running, running
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from extender.settings import Settings
+from extender.config.settings import Settings
 from extender.transport import handshakes
 from tests.faults.half_open import client_hello
 from tests.security.running import Files, Running, running, until

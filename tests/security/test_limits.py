@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.api.limits import PER_CALLER, BodyBudget, LimitError, Limits, Rates
+from extender.api.access.limits import PER_CALLER, BodyBudget, LimitError, Limits, Rates
+from extender.config.settings import Settings
 from extender.identity import Scope
-from extender.settings import Settings
 from tests.fakes.apiserver import FakeApiServer
 from tests.security.running import Files, Running, bearer, running
 

@@ -13,10 +13,10 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from extender.api.scopes import ROUTES, UnlistedRouteError, need_of
+from extender.api.access.routes import ROUTES, UnlistedRouteError, need_of
 from extender.app import make_app, make_service
+from extender.config.settings import Settings
 from extender.identity import Scope
-from extender.settings import Settings
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.security.running import Files, Running, bearer
 
@@ -114,7 +114,7 @@ def test_every_route_of_the_service_is_listed() -> None:
             try:
                 need_of(method, route.path.replace("{path:path}", "x"))
             except UnlistedRouteError:
-                pytest.fail(f"{method} {route.path} needs a row in extender/api/scopes.py")
+                pytest.fail(f"{method} {route.path} needs a row in extender/api/access/routes.py")
 
 
 @pytest.mark.parametrize("path", ["/v1/nodes/a%2Freport/report", "/v1//nodes/a/report", "/V1/nodes/a/report"])

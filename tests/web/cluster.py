@@ -9,10 +9,10 @@ import httpx
 
 from extender.api.service import Service
 from extender.app import make_service
-from extender.demo.nodes import SampleNode, sample_cluster
+from extender.config.settings import Settings
 from extender.demo.serving import serving
 from extender.identity import EVERYTHING
-from extender.settings import Settings
+from extender.samples.nodes import SampleNode, sample_cluster
 from tests.reports import report_of, sample
 
 A_DAY = 86_400.0

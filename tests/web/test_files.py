@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from extender.app import make_app, make_service
-from extender.settings import Settings
+from extender.config.settings import Settings
 
 
 @pytest.fixture(scope="module")

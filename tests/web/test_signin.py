@@ -3,9 +3,9 @@
 from playwright.sync_api import Page, expect
 
 from extender.app import make_service
+from extender.config.settings import Settings
 from extender.demo.serving import serving
 from extender.identity import Scope
-from extender.settings import Settings
 
 
 def test_who_is_refused_is_offered_another_token(page: Page) -> None:

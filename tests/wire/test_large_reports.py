@@ -7,13 +7,13 @@ import orjson
 import pytest
 
 from extender.cluster.classes import ClassTable
+from extender.questions.explain import first_fault
 from extender.replay.admission import admit, is_indifferent
 from extender.replay.pod import resolve
 from extender.replay.verdict import Reason, Rejected, Verdict
-from extender.verbs.explain import first_fault
-from extender.verbs.judge import Doubts, PodShape, make_judge
-from extender.verbs.refusals import Refusal, refusal_of
-from extender.verbs.strategies import least_numa
+from extender.scheduling.judge import Doubts, PodShape, make_judge
+from extender.scheduling.ranking.strategies import least_numa
+from extender.scheduling.reasons import Refusal, refusal_of
 from extender.wire.errors import WireError
 from extender.wire.large_reports import MAX_PROBLEMS, SMALL
 from extender.wire.pods import pod_from_json

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.demo.nodes import SampleNode, Workload
+from extender.intake.report import known_kubelet, observation_of
 from extender.replay.verdict import Provider
-from extender.verbs.observing import known_kubelet, observation_of
+from extender.samples.nodes import SampleNode, Workload
 from extender.wire.errors import WireError
 from extender.wire.reports import ReadReport, read_heartbeat, read_report
 from tests.reports import report_of, sample

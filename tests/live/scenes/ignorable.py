@@ -5,7 +5,7 @@ for the control plane's own scheduler is played as it is shipped, with an extend
 with pods that carry the mark of that recipe: those are bound by the extender or not at all.
 """
 
-from extender.verbs.totals import ALIGNED
+from extender.scheduling.totals import ALIGNED
 from tests.live.binaries import Binaries
 from tests.live.cluster import Plan, Say, cluster
 from tests.live.load import counted, feed

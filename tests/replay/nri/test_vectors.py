@@ -2,12 +2,12 @@
 
 import pytest
 
+from extender.conformance.nri_scenario import NRIAgreement, check
 from extender.replay.nri.config import LEVELS
 from extender.replay.nri.cpu_taking import discover
 from extender.replay.nri.events import set_up
 from extender.replay.nri.pools import Pool
 from extender.replay.sets import format_list
-from extender.verbs.nri_scenario import NRIAgreement, check
 from extender.wire.nri_scenarios import scenario_from_json
 from tests.replay.nri.vectors import THEMES, machine, sample
 

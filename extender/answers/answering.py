@@ -1,0 +1,74 @@
+"""Any question, from the bytes of its body to the bytes of the answer. Pure, and may take long."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import orjson
+
+from extender.answers.capacity import capacity_document, capacity_lines, plan_lines, read_capacity, read_plan
+from extender.answers.question import Asked, Kind, PastCall
+from extender.answers.snapshot import Snapshot
+from extender.answers.what_if import what_if_document
+from extender.replay.admission import admit
+from extender.replay.alignment import alignment_of_outcomes
+from extender.replay.pod import resolve
+from extender.scheduling.cache import NOBODY
+from extender.scheduling.judge import Judge
+from extender.wire.verdicts import explained_to_json
+
+SINGLE_LINES: Final = 16
+"""Lines that are sent one by one, so that progress shows at once; later ones go together."""
+BATCH: Final = 16
+MAX_PIECE_BYTES: Final = 1 << 18
+"""Of an answer: a piece is copied between processes and sockets in one go."""
+Json = Mapping[str, object]
+
+
+def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
+    """The answer, in pieces as they become known.
+
+    Raises:
+        WireError: the question cannot be understood.
+        UnknownNodeError: it names a node that no report is held of.
+    """
+    if asked.kind is Kind.WHAT_IF:
+        return _whole(what_if_document(asked, snapshot, judge))
+    if asked.kind is Kind.CAPACITY:
+        capacity, subjects = read_capacity(asked, snapshot, judge)
+        if asked.lines:
+            return _batches(capacity_lines(capacity, subjects))
+        return _whole(capacity_document(capacity, subjects))
+    if asked.kind is Kind.PLAN:
+        plan, entries, all_or_nothing = read_plan(asked, snapshot, judge)
+        return _batches(plan_lines(plan, entries, all_or_nothing=all_or_nothing))
+    assert asked.past is not None
+    return _whole(_past_verdict(asked.past))
+
+
+def _past_verdict(past: PastCall) -> Json:
+    """What the kubelet answered, as a `Verdict` of the API."""
+    request = resolve(replace(past.pod, uid=NOBODY), past.kubelet.rules)
+    outcome = admit(past.kubelet, past.state, request)
+    alignment = alignment_of_outcomes(past.kubelet, (outcome, *outcome.alternatives))
+    return explained_to_json(outcome.verdict, alignment)
+
+
+def _whole(document: Json) -> Iterator[bytes]:
+    body = orjson.dumps(document)
+    for start in range(0, len(body), MAX_PIECE_BYTES):
+        yield body[start : start + MAX_PIECE_BYTES]
+
+
+def _batches(documents: Iterable[Json]) -> Iterator[bytes]:
+    """The documents as lines: one by one at first, then several together."""
+    batch: list[bytes] = []
+    sent = 0
+    for document in documents:
+        batch.append(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+        if sent < SINGLE_LINES or len(batch) >= BATCH:
+            yield b"".join(batch)
+            sent += len(batch)
+            batch = []
+    if batch:
+        yield b"".join(batch)

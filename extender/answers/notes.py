@@ -1,0 +1,134 @@
+"""What an answer takes for granted, or could not look at, in sentences. All answers get theirs here.
+
+Laws of this file
+- Nothing that the answer depends on is passed over in silence: what was not checked is named.
+- `pod_notes` hold for every node, `node_notes` for one. Each sentence is of a small set for one pod, so that equal ones
+  can be counted over many nodes.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from extender.questions.scheduler_checks import SchedulerAnswer, check_node
+from extender.questions.subjects import Subject
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import ContainerKind, Pod, PodRequest, QOSClass, resolve
+from extender.replay.rules import NEWEST_MINOR, Rules
+from extender.wire.placement_rules import PlacementRules
+from extender.wire.workloads import Workload
+
+MAX_NOTES: Final = 100
+NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
+_CHECKS: Final = {
+    "resources": "what the node's other pods request",
+    "node-selector": "the pod's nodeSelector",
+    "node-affinity": "the pod's required node affinity",
+    "taints": "the node's taints",
+    "unschedulable": "whether the node is cordoned",
+}
+"""What was not checked, by the name of the check; `other` says it itself."""
+
+
+def pod_notes(workload: Workload) -> list[str]:
+    """What is odd about a pod, and what is not looked at on any node."""
+    pod = workload.pod
+    request = resolve(pod, NEWEST_RULES)
+    return [*workload.unknown, *_not_looked_at(workload), *_oddities(pod), *_unpinned(pod, request)]
+
+
+def node_notes(workload: Workload, kubelet: Kubelet | None, scheduler: SchedulerAnswer) -> list[str]:
+    """What one node's answer takes for granted, and what was not checked of it."""
+    notes = [] if kubelet is None else [*kubelet.caveats, *_pod_level(workload.pod, kubelet)]
+    missed = [_CHECKS[c.check] for c in scheduler.checks if c.outcome == "not-checked" and c.check in _CHECKS]
+    if missed:
+        notes.append(f"not checked, because the extender does not know it of the node: {', '.join(missed)}")
+    return notes
+
+
+def all_notes(workloads: Iterable[Workload], subjects: Sequence[Subject]) -> list[str]:
+    """The notes of a question about several pods and nodes: those of pods once, those of nodes with a count."""
+    asked = list(workloads)
+    of_pods = list(dict.fromkeys(note for workload in asked for note in pod_notes(workload)))
+    alike = {_kind_of_notes(workload): workload for workload in asked}
+    of_nodes: Counter[str] = Counter()
+    for subject in subjects:
+        found = set[str]()
+        for workload in alike.values():
+            checked = check_node(subject.name, {}, workload.rules, subject.around)
+            found.update(node_notes(workload, subject.kubelet, checked))
+        of_nodes.update(found)
+    counted = [f"{note} ({count} of {len(subjects)} nodes)" for note, count in of_nodes.most_common()]
+    all_of_them = of_pods + counted
+    if len(all_of_them) > MAX_NOTES:
+        return [*all_of_them[:MAX_NOTES], f"{len(all_of_them) - MAX_NOTES} more notes are left out"]
+    return all_of_them
+
+
+def _kind_of_notes(workload: Workload) -> object:
+    """Equal for workloads of which a node says the same notes."""
+    pod, rules = workload.pod, workload.rules
+    has_devices = any("/" in name for c in pod.containers for name in c.limits_milli)
+    amounts = None if pod.pod_requests_milli is None else bool(pod.pod_requests_milli or pod.pod_limits_milli)
+    return bool(rules.node_selector), _affinity_kind(rules), amounts, has_devices
+
+
+def _affinity_kind(rules: PlacementRules) -> bool | None:
+    """None: no required node affinity. Otherwise whether it looks at labels."""
+    return None if rules.node_terms is None else any(term.match_labels for term in rules.node_terms)
+
+
+def _not_looked_at(workload: Workload) -> Iterator[str]:
+    unread = workload.rules.unread
+    if "resource claims" in unread:
+        yield (
+            "the pod has resource claims: devices that a DRA driver allocates, and their NUMA nodes, are not looked at"
+        )
+    if others := [each for each in unread if each != "resource claims"]:
+        yield f"not looked at: {', '.join(others)}"
+
+
+def _pod_level(pod: Pod, kubelet: Kubelet) -> Iterator[str]:
+    """What a kubelet makes of `spec.resources`."""
+    rules = kubelet.rules
+    if pod.pod_requests_milli is None or not rules.pod_level_qos:
+        return
+    is_empty = not pod.pod_requests_milli and not pod.pod_limits_milli
+    if is_empty and not rules.pod_level_qos_needs_amounts:
+        yield (
+            "spec.resources is there without amounts: this kubelet (before 1.37) takes the pod for BestEffort, "
+            "whatever its containers request, and pins nothing"
+        )
+    elif not is_empty and rules.pod_level_skips_managers and not rules.pod_level_managers:
+        yield "the pod has pod-level resources: this kubelet's CPU and memory managers pass such pods over"
+    elif (
+        not is_empty
+        and rules.pod_level_managers
+        and any("/" in name for c in pod.containers for name in c.limits_milli)
+    ):
+        yield "the pod has pod-level resources: this kubelet does not place devices when it admits such a pod"
+
+
+def _oddities(pod: Pod) -> Iterator[str]:
+    """What the API server would not take, or the kubelet would not count."""
+    for c in pod.containers:
+        for name, amount in c.requests_milli.items():
+            limit = c.limits_milli.get(name)
+            if limit is not None and amount > limit:
+                yield f"container {c.name} requests more {name} than its limit: the API server would refuse the pod"
+            elif limit is None and "/" in name:
+                yield f"container {c.name} requests {name} without a limit: the API server would refuse the pod"
+
+
+def _unpinned(pod: Pod, request: PodRequest) -> Iterator[str]:
+    """Why a pod that looks as if it wanted CPUs of its own gets none."""
+    if request.qos is not QOSClass.GUARANTEED and any("cpu" in c.requests_milli for c in pod.containers):
+        yield (
+            f"the pod is {request.qos.value}, not Guaranteed (requests equal to limits, for CPU and memory, in every "
+            "container): its CPUs and memory are not pinned"
+        )
+        return
+    for c in pod.containers:
+        milli = c.requests_milli.get("cpu", 0)
+        if request.guaranteed and milli % 1000 and c.kind is not ContainerKind.INIT:
+            yield f"container {c.name} asks for {milli}m, not for whole CPUs: it runs in the shared pool"

@@ -1,0 +1,62 @@
+"""What all questions share: from the body to a checked question, and the nodes that it is about.
+
+A bare manifest is a question too: the options then come from the query.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from pydantic import TypeAdapter
+
+from extender.answers.question import Asked
+from extender.answers.snapshot import Snapshot
+from extender.questions.hypothetical import build
+from extender.questions.subjects import Subject
+from extender.wire.bundles import Part, bundle_of
+from extender.wire.documents import read_documents
+from extender.wire.errors import WireError
+from extender.wire.questions import HypotheticalNode
+from extender.wire.validation import parse_object
+
+T = TypeVar("T")
+
+
+def is_manifest(document: object, key: str) -> bool:
+    """Whether the document is no question (which has *key*) but a bare Kubernetes object."""
+    return isinstance(document, dict) and key not in document and bool({"kind", "spec"} & document.keys())
+
+
+def read_question(asked: Asked) -> object:
+    """The document of a question. Several documents are one list, as `kubectl get` prints it."""
+    documents = read_documents(asked.body, asked.media_type)
+    return documents[0] if len(documents) == 1 else {"kind": "List", "items": documents}
+
+
+def parts_of(document: object) -> list[Part]:
+    """The workloads of a bare manifest, or of a list of them; raises WireError if there is none."""
+    return list(bundle_of([document]).parts)
+
+
+def parse_question(adapter: TypeAdapter[T], document: object) -> T:
+    """The question that the document is; raises WireError for the first fault."""
+    if not isinstance(document, dict):
+        raise WireError("", "an object is expected")
+    return parse_object(adapter, document, "")
+
+
+def live_subjects(
+    snapshot: Snapshot, names: Sequence[str] | None, hypothetical: Sequence[HypotheticalNode]
+) -> list[Subject]:
+    """The live nodes of a question: in the order asked, without repeats.
+
+    *names* None: all of them by name, unless there are hypothetical nodes.
+
+    Raises:
+        UnknownNodeError: no report of one of them is held.
+    """
+    return [] if names is None and hypothetical else snapshot.subjects(names)
+
+
+def made_subjects(snapshot: Snapshot, hypothetical: Sequence[HypotheticalNode]) -> list[Subject]:
+    """The hypothetical nodes of a question; raises WireError where one cannot be."""
+    return [build(node, f"hypothetical[{i}]", i + 1, snapshot.find) for i, node in enumerate(hypothetical)]

@@ -1,0 +1,192 @@
+"""The nodes of the cluster as questions see them: a copy in another process, kept current by sending what changed.
+
+Laws of this file
+- A node is sent again only if its class, its own state, what is known beside it, or its list of pods is another object
+  than last time: all of these are values that are never changed in place.
+- A class is sent once, with its kubelet and its states. A node whose state is the class's own object sends no state.
+- One update is small (`MAX_UPDATE_NODES`): whoever makes updates can do other work between two of them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import orjson
+
+from extender.cluster.classes import AWAITED, UNKNOWN, NodeClass
+from extender.cluster.node import NodeRecord
+from extender.cluster.state import UnknownNodeError
+from extender.questions.node_context import NOTHING_KNOWN, LookUp, Surroundings, Taint
+from extender.questions.subjects import Subject, subject_of
+from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
+
+MAX_UPDATE_NODES: Final = 16
+"""Nodes looked at for one update: about a millisecond if all of them changed."""
+_CPU, _MEMORY, _DEVICES = (tuple(f.name for f in fields(part)) for part in (CPUState, MemoryState, DeviceState))
+StateParts = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
+"""The fields of a `ManagerState`: plain tuples are pickled five times as fast as dataclasses."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUpdate:
+    """One node. `state` None: the first state of its class. `pods`: JSON of the pods that its report lists."""
+
+    name: str
+    class_id: int
+    state: StateParts | None
+    around: Surroundings
+    pods: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotUpdate:
+    """What changed: new classes, new or changed nodes, names of nodes and ids of classes that are gone."""
+
+    classes: Sequence[NodeClass] = ()
+    nodes: Sequence[NodeUpdate] = ()
+    gone_nodes: Sequence[str] = ()
+    gone_classes: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """The objects that a node was last sent with; compared by identity."""
+
+    node_class: NodeClass
+    state: ManagerState | None
+    around: Surroundings
+    pods: object
+
+    def is_current(self, record: NodeRecord, around: Surroundings) -> bool:
+        return (
+            self.node_class is record.node_class
+            and self.state is record.state
+            and self.pods is record.observation.facts.get("pods")
+            and self.around.labels is around.labels
+            and self.around.taints is around.taints
+            and self.around.unschedulable is around.unschedulable
+            and self.around.allocatable_milli is around.allocatable_milli
+            and self.around.requested_milli is around.requested_milli
+        )
+
+
+class SnapshotSender:
+    """What one other process was sent, and what it lacks."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Sent] = {}
+        self._classes: dict[int, NodeClass] = {UNKNOWN.id: UNKNOWN, AWAITED.id: AWAITED}
+
+    def updates(self, records: Sequence[NodeRecord], look_up: LookUp) -> Iterator[SnapshotUpdate | None]:
+        """What changed since the last call, in steps; None for a step in which nothing did. Run it to its end.
+
+        *records*: every node there is.
+        """
+        for start in range(0, len(records), MAX_UPDATE_NODES):
+            yield self._changed(records[start : start + MAX_UPDATE_NODES], look_up)
+        names = {record.name for record in records} if len(records) < len(self._nodes) else self._nodes.keys()
+        gone = [name for name in self._nodes if name not in names]
+        for name in gone:
+            del self._nodes[name]
+        yield SnapshotUpdate(gone_nodes=gone) if gone else None
+        if len(self._classes) > 2 * (len(records) + 1):
+            held = {sent.node_class.id for sent in self._nodes.values()} | {UNKNOWN.id, AWAITED.id}
+            unused = [class_id for class_id in self._classes if class_id not in held]
+            for class_id in unused:
+                del self._classes[class_id]
+            yield SnapshotUpdate(gone_classes=unused)
+
+    def _changed(self, records: Iterable[NodeRecord], look_up: LookUp) -> SnapshotUpdate | None:
+        classes: list[NodeClass] = []
+        nodes: list[NodeUpdate] = []
+        for record in records:
+            around, sent = look_up(record.name), self._nodes.get(record.name)
+            if sent is not None and sent.is_current(record, around):
+                continue
+            node_class, pods = record.node_class, record.observation.facts.get("pods")
+            self._nodes[record.name] = _Sent(node_class, record.state, around, pods)
+            if node_class.id not in self._classes:
+                self._classes[node_class.id] = node_class
+                classes.append(node_class)
+            is_own = record.state is not None and record.state is not node_class.state
+            parts = _parts(record.state) if is_own and record.state is not None else None
+            nodes.append(NodeUpdate(record.name, node_class.id, parts, _plain(around), orjson.dumps(pods)))
+        return SnapshotUpdate(classes, nodes) if nodes else None
+
+
+class Snapshot:
+    """Every live node, as of the last update."""
+
+    def __init__(self) -> None:
+        self._classes: dict[int, NodeClass] = {UNKNOWN.id: UNKNOWN, AWAITED.id: AWAITED}
+        self._nodes: dict[str, Subject] = {}
+        self._pods: dict[str, bytes] = {}
+
+    @classmethod
+    def of(cls, records: Sequence[NodeRecord], look_up: LookUp) -> "Snapshot":
+        """The snapshot of these nodes."""
+        snapshot = cls()
+        for update in SnapshotSender().updates(records, look_up):
+            if update is not None:
+                snapshot.apply(update)
+        return snapshot
+
+    def apply(self, update: SnapshotUpdate) -> None:
+        """Take in what changed."""
+        for node_class in update.classes:
+            self._classes[node_class.id] = node_class
+        for node in update.nodes:
+            node_class = self._classes[node.class_id]
+            state = node_class.state if node.state is None else _state(node.state)
+            self._nodes[node.name] = subject_of(node.name, node_class, state, node.around, {})
+            self._pods[node.name] = node.pods
+        for name in update.gone_nodes:
+            del self._nodes[name], self._pods[name]
+        for class_id in update.gone_classes:
+            del self._classes[class_id]
+
+    def find(self, name: str) -> Subject | None:
+        """One node with the pods that it lists; None if no report of it is held."""
+        subject = self._nodes.get(name)
+        return None if subject is None else replace(subject, facts={"pods": orjson.loads(self._pods[name])})
+
+    def subjects(self, names: Iterable[str] | None) -> list[Subject]:
+        """Nodes in the order asked, without repeats; None: all of them, by name.
+
+        Raises:
+            UnknownNodeError: no report of one of them is held.
+        """
+        if names is None:
+            return sorted(self._nodes.values(), key=lambda subject: subject.name)
+        found = []
+        for name in dict.fromkeys(names):
+            subject = self._nodes.get(name)
+            if subject is None:
+                raise UnknownNodeError(name)
+            found.append(subject)
+        return found
+
+
+def _parts(state: ManagerState) -> StateParts:
+    cpu, memory, devices = state.cpu, state.memory, state.devices
+    return (
+        tuple(getattr(cpu, name) for name in _CPU),
+        tuple(getattr(memory, name) for name in _MEMORY),
+        tuple(getattr(devices, name) for name in _DEVICES),
+    )
+
+
+def _state(parts: StateParts) -> ManagerState:
+    cpu, memory, devices = parts
+    return ManagerState(
+        cpu=CPUState(**dict(zip(_CPU, cpu, strict=True))),
+        memory=MemoryState(**dict(zip(_MEMORY, memory, strict=True))),
+        devices=DeviceState(**dict(zip(_DEVICES, devices, strict=True))),
+    )
+
+
+def _plain(around: Surroundings) -> Surroundings:
+    """The same with taints of our own type: those of the watch would load the Kubernetes client's room."""
+    if around is NOTHING_KNOWN or not around.taints:
+        return around
+    return replace(around, taints=[Taint(key=t.key, value=t.value, effect=t.effect) for t in around.taints])

@@ -1,0 +1,129 @@
+"""The answer to what-if: what would become of a pod, node by node, with placements and reasons."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from extender.answers.alignments import alignment_counts
+from extender.answers.notes import node_notes
+from extender.answers.pod_summary import pod_summary
+from extender.answers.question import Asked
+from extender.answers.reading import (
+    is_manifest,
+    live_subjects,
+    made_subjects,
+    parse_question,
+    parts_of,
+    read_question,
+)
+from extender.answers.requests import WhatIfRequest
+from extender.answers.snapshot import Snapshot
+from extender.questions.explain import Story, explain, story_to_json
+from extender.questions.what_if import Answer, what_if
+from extender.replay.pod import Pod
+from extender.scheduling.judge import Judge
+from extender.wire.errors import WireError
+from extender.wire.verdicts import alignment_to_json, explained_to_json
+from extender.wire.workloads import Workload, workload_from_json
+
+MAX_EXPLAINED: Final = 24
+"""Nodes explained in one answer: each costs up to 160 replays."""
+_REQUEST: Final = TypeAdapter(WhatIfRequest)
+_OUTCOMES: Final = ("fits", "topology", "scheduler", "unknown")
+Json = dict[str, object]
+
+
+def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> Json:
+    """The `WhatIfReply`; raises WireError or UnknownNodeError."""
+    document = read_question(asked)
+    path = "pod"
+    if is_manifest(document, "pod"):
+        parts = parts_of(document)
+        if len(parts) > 1:
+            raise WireError(
+                "", f"one workload is expected, not {len(parts)}: ask about one at a time, or plan them all"
+            )
+        path, document = (
+            parts[0].path,
+            {"pod": parts[0].document, "nodes": None if asked.node is None else list(asked.node)},
+        )
+    question = parse_question(_REQUEST, document)
+    workload = workload_from_json(question.pod, path)
+    subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
+    subjects += made_subjects(snapshot, question.hypothetical)
+    answers = what_if(workload, subjects, judge)
+    return _reply(workload, answers, is_explained=question.explain or asked.explain)
+
+
+def _reply(workload: Workload, answers: Sequence[Answer], *, is_explained: bool) -> Json:
+    stories: dict[str, Story] = {}
+    left_out = 0
+    if is_explained:
+        stories, left_out = _stories(workload.pod, answers)
+    outcomes = Counter(answer.outcome for answer in answers)
+    alignments = Counter(a.alignment.alignment for a in answers if a.alignment is not None)
+    reasons = Counter(a.judgement.refusal.text for a in answers if a.judgement.refusal is not None)
+    return {
+        "pod": pod_summary(workload),
+        "summary": {
+            "nodes": len(answers),
+            **{outcome: outcomes[outcome] for outcome in _OUTCOMES},
+            **alignment_counts(alignments),
+            "reasons": dict(reasons),
+        },
+        "nodes": [_answer(workload, answer, stories.get(answer.subject.name)) for answer in answers],
+        "explanations_left_out": left_out,
+    }
+
+
+def _stories(pod: Pod, answers: Sequence[Answer]) -> tuple[dict[str, Story], int]:
+    """The stories of the first nodes that are unlike each other, by name; and how many nodes got none."""
+    stories: dict[str, Story] = {}
+    told = set()
+    for answer in answers:
+        subject = answer.subject
+        if subject.kubelet is None or not subject.states or len(stories) >= MAX_EXPLAINED:
+            continue
+        if subject.node_class in told and len(answers) > MAX_EXPLAINED:
+            continue
+        told.add(subject.node_class)
+        stories[subject.name] = explain(subject.kubelet, subject.states[0], pod)
+    return stories, len(answers) - len(stories)
+
+
+def _answer(workload: Workload, answer: Answer, story: Story | None) -> Json:
+    refusal, subject = answer.judgement.refusal, answer.subject
+    return {
+        "node": subject.name,
+        "hypothetical": subject.hypothetical,
+        "outcome": answer.outcome,
+        "passes": refusal is None,
+        "why": "" if refusal is None else refusal.text,
+        "reason": answer.reason,
+        "never": answer.never,
+        "notes": node_notes(workload, subject.kubelet, answer.scheduler),
+        "certainty": answer.certainty.value,
+        "score": answer.score,
+        **alignment_to_json(answer.alignment),
+        "verdict": None if answer.verdict is None else explained_to_json(answer.verdict, answer.admitted_as),
+        "scheduler": answer.scheduler,
+        "explanation": None if story is None else _explanation(story),
+    }
+
+
+def _explanation(story: Story) -> Json:
+    nearest = [
+        {
+            "kind": each.kind,
+            "change": each.change,
+            "container": each.container,
+            "resource": each.resource,
+            "wanted": each.wanted,
+            "instead": each.instead,
+            "verdict": explained_to_json(each.fit.verdict, each.fit.alignment),
+        }
+        for each in story.nearest.suggestions
+    ]
+    return {**story_to_json(story), "nearest": nearest}

@@ -1,0 +1,155 @@
+"""How much one caller may ask, and all of them together. Memory is bounded: the callers seen last are remembered.
+
+Laws of this file
+- The scheduler is never limited in rate. A bound on its calls at once exists because each holds memory; a call over it
+  is answered in the scheduler's own form.
+- Callers on loopback are not limited in rate: they cannot be told apart, and one of them is the scheduler.
+- A limit is checked before anything is read or computed, and costs one dictionary lookup.
+"""
+
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from extender.config.security import SecuritySettings
+from extender.identity import Scope
+
+MAX_CALLERS: Final = 20_000
+PER_CALLER: Final = 4
+"""Requests that one caller may have under way, so that a slow one does not take everybody's places."""
+BURST: Final = 10.0
+"""A bucket holds what comes together in so many seconds."""
+
+
+class LimitError(Exception):
+    """Too much. `limit` as in the metric `limited`; `retry_after_seconds`: when it may be less."""
+
+    def __init__(self, limit: str, reason: str, retry_after_seconds: float) -> None:
+        super().__init__(reason)
+        self.limit: Final = limit
+        self.retry_after_seconds: Final = max(1, math.ceil(retry_after_seconds))
+
+
+class Rates:
+    """Token buckets by caller. *rate*: requests a second; *clock*: monotonic seconds."""
+
+    def __init__(self, rate: float, clock: Callable[[], float], *, size: int = MAX_CALLERS) -> None:
+        self._rate, self._clock, self._size = rate, clock, size
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, caller: str) -> float:
+        """0: go on, and it is counted; else how many seconds until one more request is let through."""
+        wait = self.wait_seconds(caller)
+        if not wait:
+            self._buckets[caller] = (self._level(caller) - 1.0, self._clock())
+            self._buckets.move_to_end(caller)
+            if len(self._buckets) > self._size:
+                self._buckets.popitem(last=False)
+        return wait
+
+    def wait_seconds(self, caller: str) -> float:
+        """As `take`, and nothing is counted."""
+        return max(0.0, 1.0 - self._level(caller)) / self._rate
+
+    def _level(self, caller: str) -> float:
+        level, at = self._buckets.get(caller, (math.inf, 0.0))
+        return min(max(1.0, self._rate * BURST), level + (self._clock() - at) * self._rate)
+
+
+class BodyBudget:
+    """Bytes of request bodies in memory, over all requests."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self.held = 0
+
+    def take(self, size: int) -> None:
+        """Account for a piece that was read.
+
+        Raises:
+            LimitError: there is no room for it; nothing was taken.
+        """
+        if self.held + size > self._max:
+            raise LimitError("body", "too many request bodies are being read", 1)
+        self.held += size
+
+    def give_back(self, size: int) -> None:
+        """The request with these bytes has ended."""
+        self.held -= size
+
+
+class Limits:
+    """All of them, for one service."""
+
+    def __init__(self, settings: SecuritySettings, clock: Callable[[], float]) -> None:
+        others = BodyBudget(settings.max_buffered_bytes)
+        self.bodies: Final = dict.fromkeys(Scope, others) | {Scope.SCHEDULE: BodyBudget(settings.max_buffered_bytes)}
+        """The scheduler has a budget of its own: nobody's reports or questions use it up."""
+        self._rates: Final = {
+            Scope.REPORT: Rates(settings.report_rate, clock),
+            Scope.READ: Rates(settings.read_rate, clock),
+            Scope.METRICS: Rates(settings.read_rate, clock),
+        }
+        self._refused: Final = Rates(settings.refused_rate, clock)
+        self._at_once: Final = {
+            Scope.SCHEDULE: settings.max_scheduler_calls,
+            Scope.REPORT: settings.max_reports_at_once,
+            Scope.READ: settings.max_questions_at_once,
+            Scope.METRICS: settings.max_questions_at_once,
+        }
+        self._now: Final[Counter[Scope]] = Counter()
+        self._by_caller: Final[Counter[tuple[Scope, str]]] = Counter()
+
+    def check_rate(self, scope: Scope, caller: str) -> None:
+        """Count one request of *caller*.
+
+        Raises:
+            LimitError: it asks too often.
+        """
+        rates = self._rates.get(scope)
+        if rates is not None and (wait := rates.take(caller)):
+            raise LimitError("rate", f"{caller} asks too often", wait)
+
+    def check_refused(self, address: str) -> None:
+        """Whether *address* may try to prove something now; `note_refused` counts when it failed.
+
+        Raises:
+            LimitError: it failed too often.
+        """
+        if wait := self._refused.wait_seconds(address):
+            raise LimitError("rate", "too many requests that prove nothing", wait)
+
+    def note_refused(self, address: str) -> None:
+        """A request of *address* proved nothing."""
+        self._refused.take(address)
+
+    @contextmanager
+    def place(self, scope: Scope, caller: str = "") -> Iterator[None]:
+        """One of the places for requests with *scope*, as long as it takes. *caller* empty: cannot be told apart.
+
+        Those who cannot be told apart leave `PER_CALLER` places to those who can.
+
+        Raises:
+            LimitError: all are taken, or this caller has as many as it may have.
+        """
+        key = (scope, caller)
+        if self._now[scope] >= self._at_once[scope]:
+            raise LimitError("concurrency", f"{self._at_once[scope]} requests of this kind are under way", 1)
+        most = PER_CALLER if caller else max(1, self._at_once[scope] - PER_CALLER)
+        if scope is not Scope.SCHEDULE and self._by_caller[key] >= most:
+            who = caller or "callers on loopback"
+            raise LimitError("concurrency", f"{most} requests of {who} are under way", 1)
+        self._now[scope] += 1
+        self._by_caller[key] += 1
+        try:
+            yield
+        finally:
+            self._now[scope] -= 1
+            self._by_caller[key] -= 1
+            if not self._by_caller[key]:
+                del self._by_caller[key]

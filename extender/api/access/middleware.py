@@ -1,0 +1,224 @@
+"""The gate before every route: who asks, may they, and is there room. ASGI, outside of FastAPI's own routing.
+
+Laws of this file
+- What a caller shows counts: a token that is refused is refused, even on loopback. Only who shows nothing is taken for
+  what its connection proves.
+- Where the connection alone is the proof, requests that a page of another site made a browser send are refused.
+- A certificate counts until it ends, not until its connection closes.
+- The answer to who is not let in is HTTP's own (401, 403, 429, 503), also at the scheduler's verbs: who did not prove
+  to be the scheduler is not answered in its form. A call over the bound of calls at once is the scheduler's, and is
+  answered in its form where that has a place for an error.
+- Nothing of the body is read before the caller is known.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import Response
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as ASGIScope
+
+from extender.api.access.browsers import foreign
+from extender.api.access.limits import BodyBudget, LimitError, Limits
+from extender.api.access.routes import UnlistedRouteError, need_of
+from extender.api.http.problems import problem
+from extender.config.security import SecuritySettings
+from extender.identity import (
+    EVERYTHING,
+    AccessError,
+    Authority,
+    ForbiddenError,
+    Means,
+    Peer,
+    Principal,
+    Scope,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from extender.observability.metrics import Metrics
+from extender.wire.scheduler import error_reply
+
+LOG: Final = logging.getLogger(__name__)
+WITHOUT_ERROR: Final = frozenset({"/scheduler/preempt", "/scheduler/prioritize"})
+"""Verbs whose replies have no place for an error. No victims would mean that evicting helps nowhere, and prioritize
+answers a bare list."""
+_STATUS: Final[dict[type[AccessError], tuple[str, HTTPStatus]]] = {
+    UnauthenticatedError: ("unauthenticated", HTTPStatus.UNAUTHORIZED),
+    ForbiddenError: ("forbidden", HTTPStatus.FORBIDDEN),
+    UnavailableError: ("unavailable", HTTPStatus.SERVICE_UNAVAILABLE),
+}
+
+
+class Gate:
+    """Lets requests through to *app*, with `principal` in their state. *wall*: Unix seconds, for certificates."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        settings: SecuritySettings,
+        authority: Authority,
+        limits: Limits,
+        metrics: Metrics,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._app, self._settings, self._authority = app, settings, authority
+        self._limits, self._metrics, self._wall = limits, metrics, wall
+
+    async def __call__(self, asgi: ASGIScope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if asgi["type"] != "http":
+            await self._app(asgi, receive, send)
+            return
+        try:
+            needed, node_name = need_of(asgi["method"], asgi["path"])
+        except UnlistedRouteError as error:
+            await problem(HTTPStatus.METHOD_NOT_ALLOWED, str(error))(asgi, receive, send)
+            return
+        if needed is None:
+            await self._app(asgi, receive, send)
+            return
+        with ExitStack() as stack:
+            refused = await self._refusal(asgi, needed, node_name, stack)
+            if refused is not None:
+                await refused(asgi, receive, send)
+                return
+            bounded = _BoundedReceive(receive, self._limits.bodies[needed])
+            stack.callback(bounded.give_back)
+            try:
+                await self._app(asgi, bounded, send)
+            except ClientDisconnect:
+                LOG.debug("the client went away path=%s", asgi["path"])
+            except LimitError as error:
+                await self._limited(error, needed, asgi)(asgi, receive, send)
+
+    async def _refusal(
+        self, asgi: ASGIScope, needed: Scope, node_name: str | None, stack: ExitStack
+    ) -> Response | None:
+        """None: let through, with a place that *stack* holds."""
+        peer = _peer(asgi)
+        try:
+            principal = await self._identify(asgi, peer, needed)
+            if needed is Scope.REPORT and not principal.may_report(node_name or ""):
+                raise ForbiddenError(f"{principal.name} may not report another node", principal.means)
+            self._metrics.admission_series[principal.means.value, needed.value, "allowed"].inc()
+            caller = "" if principal.means in (Means.LOOPBACK, Means.INSECURE) else principal.name
+            if caller:
+                self._limits.check_rate(needed, caller)
+            stack.enter_context(self._limits.place(needed, caller))
+        except AccessError as error:
+            return self._denied(error, needed, peer)
+        except LimitError as error:
+            return self._limited(error, needed, asgi)
+        asgi["state"]["principal"] = principal
+        return None
+
+    async def _identify(self, asgi: ASGIScope, peer: Peer, needed: Scope) -> Principal:
+        settings = self._settings
+        if settings.insecure:
+            _check_origin(asgi, needed, Means.INSECURE)
+            return Principal(name="anybody", means=Means.INSECURE, scopes=EVERYTHING, node_name=None)
+        headers = Headers(scope=asgi)
+        if (authorization := headers.get("authorization")) is not None:
+            token = _bearer(authorization)
+            if (known := self._authority.known(token, needed)) is not None:
+                return known
+            self._limits.check_refused(peer.address)
+            return await self._authority.admit(token, needed)
+        if peer.certificate:
+            _check_origin(asgi, needed, Means.CERTIFICATE)
+            return self._by_certificate(peer, needed)
+        if peer.is_loopback and _names_this_machine(headers.get("host", "")):
+            scopes = settings.loopback_scopes
+            if needed not in scopes:
+                raise ForbiddenError(f"loopback may not {needed} (NUMA_EXTENDER_LOOPBACK_SCOPES)", Means.LOOPBACK)
+            _check_origin(asgi, needed, Means.LOOPBACK)
+            return Principal(name="loopback", means=Means.LOOPBACK, scopes=scopes, node_name=None)
+        self._limits.check_refused(peer.address)
+        raise UnauthenticatedError("show a token or a client certificate")
+
+    def _by_certificate(self, peer: Peer, needed: Scope) -> Principal:
+        if peer.certificate_ends <= self._wall():
+            raise UnauthenticatedError("the certificate has ended", Means.CERTIFICATE)
+        allowed = peer.subjects & set(self._settings.scheduler_subjects)
+        if needed is not Scope.SCHEDULE or not allowed:
+            names = ", ".join(sorted(peer.subjects)) or "no name"
+            raise ForbiddenError(f"the certificate of {names} may not {needed}", Means.CERTIFICATE)
+        return Principal(name=min(allowed), means=Means.CERTIFICATE, scopes=frozenset({Scope.SCHEDULE}))
+
+    def _denied(self, error: AccessError, needed: Scope, peer: Peer) -> Response:
+        outcome, status = _STATUS[type(error)]
+        self._metrics.admissions.labels(error.means.value, needed.value, outcome).inc()
+        if status is not HTTPStatus.SERVICE_UNAVAILABLE:
+            self._limits.note_refused(peer.address)
+        LOG.warning("refused address=%s means=%s scope=%s reason=%r", peer.address, error.means, needed, str(error))
+        response = problem(status, str(error))
+        if status is HTTPStatus.UNAUTHORIZED:
+            response.headers["WWW-Authenticate"] = 'Bearer realm="numa-extender"'
+        if status is HTTPStatus.SERVICE_UNAVAILABLE:
+            response.headers["Retry-After"] = "2"
+        return response
+
+    def _limited(self, error: LimitError, needed: Scope, asgi: ASGIScope) -> Response:
+        self._metrics.limited.labels(error.limit).inc()
+        if needed is Scope.SCHEDULE and asgi["path"] not in WITHOUT_ERROR:
+            return Response(error_reply(f"numa-extender: {error}"), media_type="application/json")
+        response = problem(HTTPStatus.TOO_MANY_REQUESTS, str(error))
+        response.headers["Retry-After"] = str(error.retry_after_seconds)
+        return response
+
+
+class _BoundedReceive:
+    """The request's body, accounted for while the request lasts."""
+
+    def __init__(self, receive: Receive, budget: BodyBudget) -> None:
+        self._receive, self._budget, self._held = receive, budget, 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        size = len(message.get("body", b""))
+        if size:
+            self._budget.take(size)
+            self._held += size
+        return message
+
+    def give_back(self) -> None:
+        self._budget.give_back(self._held)
+        self._held = 0
+
+
+def _check_origin(asgi: ASGIScope, needed: Scope, means: Means) -> None:
+    if reason := foreign(asgi["headers"], method=asgi["method"], scheme=asgi["scheme"], needed=needed):
+        raise ForbiddenError(f"a browser may have sent it for a page of another site: {reason}", means)
+
+
+def _peer(asgi: ASGIScope) -> Peer:
+    """Whom the connection leads to: our protocol says; any other server only knows the address."""
+    state = asgi.setdefault("state", {})
+    found = state.get("peer")
+    if isinstance(found, Peer):
+        return found
+    client = asgi.get("client")
+    return Peer(client[0] if client else "")
+
+
+def _bearer(authorization: str) -> str:
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise UnauthenticatedError("the only kind of Authorization is Bearer", Means.TOKEN)
+    return token.strip()
+
+
+def _names_this_machine(host: str) -> bool:
+    """Whether a Host header is an address or a name without dots.
+
+    A browser that was led here by a page's own domain (DNS rebinding) shows that domain.
+    """
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    return name.startswith("[") or "." not in name or name.replace(".", "").isdecimal()

@@ -1,0 +1,68 @@
+"""Every request gets an id, a line in the log and a count. ASGI, outermost.
+
+A line is INFO where something went wrong (status 400 and above) and DEBUG otherwise: kube-scheduler asks a hundred
+times a second. The id comes from the caller's X-Request-Id or is new; the answer carries it.
+"""
+
+import logging
+import time
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from extender.api.access.routes import UnlistedRouteError, need_of
+from extender.observability.logs import REQUEST_ID, request_id_from
+from extender.observability.metrics import Metrics
+
+LOG: Final = logging.getLogger(__name__)
+HEADER: Final = "X-Request-Id"
+
+
+class Observed:
+    """Watches *app* at work."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, asgi: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if asgi["type"] != "http":
+            await self._app(asgi, receive, send)
+            return
+        request_id = request_id_from(Headers(scope=asgi).get(HEADER))
+        token = REQUEST_ID.set(request_id)
+        started, status = time.perf_counter(), 0
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[HEADER] = request_id
+            await send(message)
+
+        try:
+            await self._app(asgi, receive, watch)
+        except Exception:
+            status = status or 500  # as it will be answered further out
+            raise
+        finally:
+            self._note(asgi, status, time.perf_counter() - started)
+            REQUEST_ID.reset(token)
+
+    def _note(self, asgi: Scope, status: int, seconds: float) -> None:
+        """*status* 0: nobody was left to answer."""
+        label = f"{status // 100}xx" if status else "none"
+        self._metrics.response_series[_scope_label(asgi), label].inc()
+        level = logging.INFO if status >= 400 or not status else logging.DEBUG
+        if LOG.isEnabledFor(level):
+            method, path = asgi["method"], asgi["path"][:200]
+            LOG.log(level, "request method=%s path=%r status=%d ms=%.1f", method, path, status, seconds * 1000)
+
+
+def _scope_label(asgi: Scope) -> str:
+    try:
+        needed = need_of(asgi["method"], asgi["path"]).scope
+    except UnlistedRouteError:
+        return "unlisted"
+    return needed.value if needed else "open"

@@ -1,0 +1,92 @@
+"""The OpenAPI document: bodies that routes read themselves are described as well as those that FastAPI reads."""
+
+from importlib.resources import files
+from typing import Any, Final, Literal
+
+import orjson
+from fastapi import FastAPI
+from pydantic import TypeAdapter
+
+from extender.answers.requests import CapacityRequest, PlanRequest, WhatIfRequest
+from extender.api.http.problems import ProblemDetails, StreamProblem
+from extender.api.questions.capacity_models import PlanEnd, PlannedPod
+from extender.wire.binding import BINDING_ARGS
+from extender.wire.preemption import ExtenderPreemptionArgs
+from extender.wire.reports import HEARTBEAT, REPORT
+from extender.wire.scheduler import EXAMPLE_POD, ExtenderArgs
+
+DESCRIPTION: Final = """
+Keeps what every node's kubelet has given away, and answers by replaying the kubelet's own admission.
+
+* **scheduler**: the verbs that kube-scheduler calls. filter and bind: always status 200, what went wrong is in `Error`;
+  prioritize and preempt, whose replies have no such place: statuses of their own.
+* **nodes**: what exporters report, and what is known of each node.
+* **what-if**: what each node would answer to a pod, and why; how many fit; where a list of pods would go. Bodies are
+  questions or bare manifests, as JSON or YAML.
+* **decisions**: what was answered to kube-scheduler, and why.
+
+Errors of everything but filter and bind are `application/problem+json` (RFC 9457) with the faulty field.
+"""
+TAGS: Final = [
+    {"name": "scheduler", "description": "The extender protocol of kube-scheduler."},
+    {"name": "nodes", "description": "Reports of exporters, and what follows from them."},
+    {"name": "what-if", "description": "Questions of people. Asking changes nothing."},
+    {"name": "decisions", "description": "Why the last scheduling calls answered as they did."},
+    {"name": "service", "description": "Is it alive, is it ready, how is it doing."},
+]
+BODIES: Final[dict[str, TypeAdapter[Any]]] = {
+    "NodeReport": REPORT,
+    "Heartbeat": HEARTBEAT,
+    "ExtenderArgs": TypeAdapter(ExtenderArgs),
+    "ExtenderBindingArgs": BINDING_ARGS,
+    "ExtenderPreemptionArgs": TypeAdapter(ExtenderPreemptionArgs),
+    "WhatIfRequest": TypeAdapter(WhatIfRequest),
+    "CapacityRequest": TypeAdapter(CapacityRequest),
+    "PlanRequest": TypeAdapter(PlanRequest),
+    "PlannedPod": TypeAdapter(PlannedPod),
+    "PlanEnd": TypeAdapter(PlanEnd),
+    "ProblemDetails": TypeAdapter(ProblemDetails),
+    "StreamProblem": TypeAdapter(StreamProblem),
+}
+"""Schemas that routes name in `openapi_extra` and `responses`."""
+_EXAMPLES: Final[dict[str, object]] = {
+    "ExtenderArgs": {"Pod": EXAMPLE_POD, "Nodes": None, "NodeNames": ["node-a", "node-b"]},
+    "ExtenderPreemptionArgs": {
+        "Pod": EXAMPLE_POD,
+        "NodeNameToVictims": None,
+        "NodeNameToMetaVictims": {
+            "node-a": {"Pods": [{"UID": "5c0f7c1e-6a0b-4e0f-8f0e-1b2c3d4e5f60"}], "NumPDBViolations": 0}
+        },
+    },
+    "WhatIfRequest": {"pod": EXAMPLE_POD, "nodes": None},
+    "CapacityRequest": {"pods": [EXAMPLE_POD], "max_copies": 100},
+    "PlanRequest": {"pods": [{"pod": EXAMPLE_POD, "copies": 3}]},
+}
+
+
+def install(app: FastAPI) -> None:
+    """Add the schemas of `BODIES` to the document of *app*."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generate()
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        if "ExtenderArgs" not in schemas:
+            schemas.update(_body_schemas())
+            for name, example in orjson.loads(files(__package__).joinpath("examples.json").read_bytes()).items():
+                schemas[name]["examples"] = [example]
+        return document
+
+    # FastAPI's documented way to extend the document.
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _body_schemas() -> dict[str, Any]:
+    inputs: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
+        (name, "validation", adapter) for name, adapter in BODIES.items()
+    ]
+    _, shared = TypeAdapter.json_schemas(inputs, ref_template="#/components/schemas/{model}")
+    schemas: dict[str, Any] = shared["$defs"]
+    for name, example in _EXAMPLES.items():
+        schemas[name]["examples"] = [example]
+    return schemas

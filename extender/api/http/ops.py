@@ -1,0 +1,91 @@
+"""Is it alive, is it ready, how is it doing."""
+
+from collections import Counter
+from http import HTTPStatus
+
+from fastapi import APIRouter, HTTPException, Response
+from pydantic import BaseModel, Field
+
+from extender.api.http.problems import documented
+from extender.api.nodes.views import certainty_of
+from extender.api.service import Service
+from extender.observability.metrics import CONTENT_TYPE
+from extender.replay.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
+from extender.replay.verdict import Certainty
+
+
+class Ready(BaseModel):
+    """The service answers."""
+
+    nodes: int = Field(description="Nodes that reported.")
+    classes: int = Field(description="How many different ones, as far as verdicts go.")
+
+
+def ops_router(service: Service) -> APIRouter:
+    """GET /livez, /readyz, /metrics."""
+    router = APIRouter(tags=["service"])
+
+    @router.get("/livez", summary="The process runs")
+    async def livez() -> dict[str, str]:
+        """Answers as long as the event loop turns."""
+        return {"status": "alive"}
+
+    @router.get("/readyz", summary="Requests are answered", responses=documented(HTTPStatus.SERVICE_UNAVAILABLE))
+    async def readyz() -> Ready:
+        """Ready once pods and nodes are listed, or from the start where nobody watches; 503 until then and at the end.
+
+        Nodes that did not report yet are unknown, and treated as set.
+        """
+        if service.lifecycle.draining:
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the service is ending")
+        if service.link.trouble:
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, service.link.trouble)
+        if not service.settings.standby_ready and not service.lifecycle.leads():
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "another extender leads")
+        return Ready(nodes=len(service.cluster), classes=service.cluster.class_count)
+
+    @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+    async def metrics() -> Response:
+        """The Prometheus text format."""
+        service.cluster.expire(service.clock())
+        by_certainty = Counter(certainty_of(record) for record in service.cluster)
+        for certainty in Certainty:
+            if certainty is not Certainty.POSSIBLE:  # of single verdicts only
+                service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
+        _kubelets(service)
+        _silence(service)
+        service.metrics.assumed.set(service.cluster.pods_in_flight)
+        service.metrics.distrusted.set(service.cluster.distrusted_count)
+        service.metrics.classes.set(service.cluster.class_count)
+        service.metrics.remembered.set(len(service.memo))
+        return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)
+
+    return router
+
+
+def _kubelets(service: Service) -> None:
+    """How many nodes there are of each kubelet minor, and how sure verdicts about them are."""
+    counts = Counter(
+        (_minor_label(record.observation.facts.get("kubelet_version")), certainty_of(record).value)
+        for record in service.cluster
+    )
+    service.metrics.kubelets.clear()
+    for labels, count in counts.items():
+        service.metrics.kubelets.labels(*labels).set(count)
+
+
+def _minor_label(version: object) -> str:
+    """The minor as in `1.36`; `other` for what is no version or is far from any known, so that labels are few."""
+    try:
+        minor = parse_minor(str(version))
+    except UnknownVersionError:
+        return "other"
+    return f"1.{minor}" if minor <= NEWEST_MINOR + 10 else "other"
+
+
+def _silence(service: Service) -> None:
+    """How long nodes have been silent: nothing of it is kept between two scrapes."""
+    now = service.clock()
+    ages = sorted(now - record.heard_at for record in service.cluster) or [0.0]
+    for quantile in ("0.5", "0.99", "1"):
+        service.metrics.silence.labels(quantile).set(ages[min(len(ages) - 1, int(float(quantile) * len(ages)))])

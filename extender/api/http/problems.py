@@ -1,0 +1,138 @@
+"""Errors as problem+json (RFC 9457). The scheduler's verbs do not use it: see `scheduling`."""
+
+import logging
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from extender.answers.question import BusyError, OutOfMemoryError, OutOfTimeError, QuestionError, WorkerDiedError
+from extender.api.http.bodies import BodyTooLargeError, EncodingError
+from extender.cluster.state import ClusterFullError, OutdatedError, UnknownNodeError
+from extender.wire.documents import NotYAMLError
+from extender.wire.errors import NotJSONError, WireError
+
+LOG: Final = logging.getLogger(__name__)
+MEDIA_TYPE: Final = "application/problem+json"
+
+
+class ProblemDetails(BaseModel):
+    """Why a request was not answered."""
+
+    title: Annotated[str, Field(description="The kind of problem, in the words of HTTP.")]
+    status: Annotated[int, Field(description="The HTTP status.")]
+    detail: Annotated[str, Field(description="What is wrong with this request, and what was expected.")]
+    field: Annotated[
+        str | None, Field(description="Path of the faulty part in the request body; null: none in particular.")
+    ] = None
+
+
+class StreamProblem(BaseModel):
+    """The last line of an answer in lines that broke off."""
+
+    problem: ProblemDetails
+
+
+def problem(status: HTTPStatus, detail: str, field: str | None = None) -> Response:
+    """One problem as a response."""
+    document = ProblemDetails(title=status.phrase, status=status.value, detail=detail, field=field or None)
+    return Response(orjson.dumps(document.model_dump()), status_code=status, media_type=MEDIA_TYPE)
+
+
+def question_problem(error: QuestionError) -> ProblemDetails:
+    """Why a question got no answer, or only the part that was sent before."""
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    if isinstance(error, BusyError):
+        status = HTTPStatus.TOO_MANY_REQUESTS if error.refused else HTTPStatus.SERVICE_UNAVAILABLE
+    elif isinstance(error, OutOfTimeError):
+        status = HTTPStatus.GATEWAY_TIMEOUT
+    elif isinstance(error, OutOfMemoryError | WorkerDiedError):
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+    return ProblemDetails(title=status.phrase, status=status.value, detail=str(error))
+
+
+def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that can answer with these problems."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
+    return {status.value: {"description": status.phrase, "content": content} for status in statuses}
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of *app* a problem."""
+    for kind, handler in (
+        (WireError, _wire_error),
+        (BodyTooLargeError, _too_large),
+        (UnknownNodeError, _unknown_node),
+        (OutdatedError, _outdated),
+        (ClusterFullError, _full),
+        (QuestionError, _question),
+        (RequestValidationError, _validation),
+        (HTTPException, _http),
+        (Exception, _internal),
+    ):
+        app.add_exception_handler(kind, handler)
+
+
+async def _wire_error(_request: Request, error: Exception) -> Response:
+    if isinstance(error, NotJSONError | NotYAMLError):
+        return problem(HTTPStatus.BAD_REQUEST, error.reason)
+    if isinstance(error, EncodingError):
+        response = problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, error.reason)
+        response.headers["accept-encoding"] = "gzip"
+        return response
+    if isinstance(error, WireError):
+        return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.field)
+    raise error
+
+
+async def _too_large(_request: Request, error: Exception) -> Response:
+    return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
+
+
+async def _unknown_node(_request: Request, error: Exception) -> Response:
+    return problem(HTTPStatus.NOT_FOUND, f"no report of node {str(error.args[0])[:253]!r} is held")
+
+
+async def _outdated(_request: Request, error: Exception) -> Response:
+    return problem(HTTPStatus.CONFLICT, str(error))
+
+
+async def _full(_request: Request, error: Exception) -> Response:
+    return problem(HTTPStatus.INSUFFICIENT_STORAGE, str(error))
+
+
+async def _question(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, QuestionError):
+        raise error
+    document = question_problem(error)
+    response = problem(HTTPStatus(document.status), document.detail)
+    if isinstance(error, BusyError):
+        response.headers["Retry-After"] = str(error.retry_after_seconds)
+    elif isinstance(error, WorkerDiedError):
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+async def _validation(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    return problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"{path}: {first['msg']}", path)
+
+
+async def _http(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    response = problem(HTTPStatus(error.status_code), str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _internal(request: Request, error: Exception) -> Response:
+    LOG.error("defect method=%s path=%s", request.method, request.url.path, exc_info=error)
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of the service; its log tells more")

@@ -1,0 +1,1 @@
+"""Routes about nodes, with their models."""

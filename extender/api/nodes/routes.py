@@ -1,0 +1,125 @@
+"""Nodes as people ask for them."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Annotated, Final
+
+import orjson
+from fastapi import APIRouter, Path, Query, Response
+
+from extender.api.http.problems import documented
+from extender.api.nodes.models import NodeDetail, NodeIndex
+from extender.api.nodes.views import certainty_of, describe, is_large, summarize
+from extender.api.service import Service
+from extender.cluster.node import NodeRecord
+from extender.cluster.state import UnknownNodeError
+from extender.questions.free_room import free_cpus
+from extender.replay.config import TopologyPolicy
+from extender.replay.verdict import Certainty
+from extender.scheduling.records.unjudged import Note
+
+NodeName = Annotated[str, Path(description="The node's name in the cluster.", min_length=1, max_length=253)]
+PAGE: Final = 500
+MAX_PAGE: Final = 5000
+_FIRST_NODE: Final = {
+    "node": {"operationId": "get_node", "parameters": {"name": "$response.body#/nodes/0/name"}},
+    "rest": {"operationId": "list_nodes", "parameters": {"after": "$response.body#/next"}},
+}
+
+
+def nodes_router(service: Service) -> APIRouter:
+    """GET /v1/nodes and /v1/nodes/NAME."""
+    router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
+    cluster = service.cluster
+    large = ThreadPoolExecutor(1, "large-node")
+    """Apart from the threads of the scheduler's verbs."""
+
+    @router.get(
+        "",
+        summary="Nodes, page by page",
+        response_class=Response,
+        responses={
+            200: {"model": NodeIndex, "links": _FIRST_NODE},
+            **documented(HTTPStatus.UNPROCESSABLE_ENTITY),
+        },
+    )
+    async def list_nodes(
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Nodes a page.")] = PAGE,
+        after: Annotated[str, Query(max_length=253, description="Name after which to go on: `next` of a page.")] = "",
+        name: Annotated[str, Query(max_length=253, description="Only names that contain this text.")] = "",
+        certainty: Annotated[Certainty | None, Query(description="Only nodes with verdicts this sure.")] = None,
+        policy: Annotated[TopologyPolicy | None, Query(description="Only nodes with this topology policy.")] = None,
+        min_free_cpus: Annotated[int, Query(ge=0, le=1 << 16, description="Only nodes with that many free CPUs.")] = 0,
+    ) -> Response:
+        """Every node that ever reported, by name; filters narrow it down."""
+        now = service.clock()
+        cluster.expire(now)
+
+        def is_wanted(record: NodeRecord) -> bool:
+            return _matches(record, name, certainty, policy) and (
+                not min_free_cpus or _free_cpus(record) >= min_free_cpus
+            )
+
+        return Response(await _page(service, now, is_wanted, after, limit), media_type="application/json")
+
+    @router.get(
+        "/{name}",
+        summary="One node in full",
+        response_class=Response,
+        responses={
+            200: {"model": NodeDetail},
+            **documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
+        },
+    )
+    async def get_node(name: NodeName) -> Response:
+        """Topology, what is free, who holds what, and what is wrong."""
+        now = service.clock()
+        cluster.expire(now)
+        record = cluster.get(name)
+        if record is None:
+            raise UnknownNodeError(name)
+        note = service.troubles.of(record.node_class.id)
+        if is_large(record):
+            return Response(
+                await asyncio.get_running_loop().run_in_executor(large, _described, record, now, note),
+                media_type="application/json",
+            )
+        return Response(_described(record, now, note), media_type="application/json")
+
+    return router
+
+
+async def _page(service: Service, now: float, is_wanted: Callable[[NodeRecord], bool], after: str, limit: int) -> bytes:
+    """The wanted nodes by name, *limit* of them that come after *after*, as a `NodeIndex`."""
+    found: list[NodeRecord] = []
+    async with service.slices.turn() as breathe:
+        for record in list(service.cluster):
+            await breathe()
+            if is_wanted(record):
+                found.append(record)
+        found.sort(key=lambda record: record.name)
+        rest = [record for record in found if record.name > after] if after else found
+        page: list[bytes] = []
+        for record in rest[:limit]:
+            await breathe()
+            page.append(orjson.dumps(summarize(record, now, service.troubles.of(record.node_class.id))))
+    following = rest[limit - 1].name if len(rest) > limit else None
+    head = b'{"total":%d,"nodes":[' % len(found)
+    return head + b",".join(page) + b'],"next":' + orjson.dumps(following) + b"}"
+
+
+def _described(record: NodeRecord, now: float, note: Note | None) -> bytes:
+    return orjson.dumps(describe(record, now, note))
+
+
+def _matches(record: NodeRecord, name: str, certainty: Certainty | None, policy: TopologyPolicy | None) -> bool:
+    if name not in record.name or (certainty is not None and certainty_of(record) is not certainty):
+        return False
+    return policy is None or (record.kubelet is not None and record.kubelet.policy is policy)
+
+
+def _free_cpus(record: NodeRecord) -> int:
+    kubelet, state = record.kubelet, record.state
+    return free_cpus(kubelet, state).bit_count() if kubelet is not None and state is not None else 0

@@ -1,0 +1,252 @@
+"""How the record of a node becomes the models of `node_models`.
+
+Rendered as plain mappings: 500 nodes a page are made for every look at the cluster.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from extender.cluster.node import NodeRecord
+from extender.questions.free_room import free_cpus, free_devices, numa_room
+from extender.replay.kubelet import Kubelet
+from extender.replay.sets import format_list, iter_bits
+from extender.replay.state import Block, ManagerState
+from extender.replay.verdict import Certainty
+from extender.scheduling.records.unjudged import Note
+
+Json = dict[str, object]
+_NOTHING_KNOWN: Final[Mapping[str, object]] = {
+    "sockets": [],
+    "topology": [],
+    "shared_cpus": "",
+    "reserved_cpus": "",
+    "cpu_options": {},
+    "topology_options": {},
+    "device_list": {},
+    "holders": [],
+}
+SMALL_NODE: Final = 2000
+"""CPUs, devices, pods, zones and problems together. Today's largest servers have 1,024 CPUs and 250 pods."""
+_NO_POD: Final[tuple[None, None]] = (None, None)
+
+
+def certainty_of(record: NodeRecord) -> Certainty:
+    """How sure verdicts on this node are, pods with random device choices aside."""
+    if record.node_class.kubelet is None:
+        if record.node_class.counts is not None:
+            return Certainty.STALE if record.node_class.stale else Certainty.DEGRADED
+        return Certainty.UNKNOWN
+    return Certainty.STALE if record.node_class.stale else record.node_class.kubelet.certainty
+
+
+def summarize(record: NodeRecord, now: float, note: Note | None = None) -> Json:
+    """The record as one entry of a list: a `NodeSummary`. *note*: why its class could not be judged for some pod."""
+    observation, kubelet = record.observation, record.kubelet
+    problems, pods = observation.facts.get("problems"), observation.facts.get("pods")
+    summary: Json = {
+        "name": record.name,
+        "certainty": certainty_of(record),
+        "hidden": sorted(observation.hidden),
+        "heard_seconds_ago": round(max(0.0, now - record.heard_at), 3),
+        "boot_id": observation.boot_id,
+        "sequence": observation.sequence,
+        "observed_at": observation.observed_at,
+        "kubelet_version": observation.facts.get("kubelet_version"),
+        "topology_policy": None,
+        "topology_scope": None,
+        "cpu_policy": None,
+        "memory_policy": None,
+        "numa_nodes": 0,
+        "cpus": 0,
+        "free_cpus": 0,
+        "pods": len(pods) if isinstance(pods, list) else None,
+        "problems": (sum(p["severity"] != "info" for p in problems) if isinstance(problems, list) else 0)
+        + (note is not None),
+        "numa": [],
+        "devices": {},
+    }
+    if kubelet is not None and record.state is not None:
+        summary |= _known(kubelet, record.state)
+    return summary
+
+
+def _known(kubelet: Kubelet, state: ManagerState) -> Json:
+    free = free_devices(state.devices)
+    return {
+        "topology_policy": kubelet.policy.value,
+        "topology_scope": kubelet.scope.value,
+        "cpu_policy": kubelet.config.cpu_manager_policy,
+        "memory_policy": kubelet.config.memory_manager_policy,
+        "numa_nodes": len(kubelet.machine.numa_ids),
+        "cpus": kubelet.machine.num_cpus,
+        "free_cpus": free_cpus(kubelet, state).bit_count(),
+        "numa": _numa_summaries(kubelet, state),
+        "devices": {
+            resource: {"total": sum(d.healthy for d in devices.values()), "free": len(free[resource])}
+            for resource, devices in sorted(state.devices.devices.items())
+        },
+    }
+
+
+def _numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[Json]:
+    machine, free = kubelet.machine, free_cpus(kubelet, state)
+    counted = {node.id: node.get("memory") for node in state.memory.nodes}
+    sockets = numa_sockets(kubelet)
+    summaries: list[Json] = []
+    for node in machine.numa_nodes:
+        cpus, memory = machine.numa_cpus.get(node.id, 0), counted.get(node.id)
+        summaries.append(
+            {
+                "id": node.id,
+                "socket": sockets.get(node.id),
+                "cpus": cpus.bit_count(),
+                "reserved_cpus": (cpus & kubelet.reserved_cpus).bit_count(),
+                "free_cpus": (cpus & free).bit_count(),
+                "memory_bytes": node.memory_bytes if memory is None else memory.allocatable,
+                "free_memory_bytes": None if memory is None else memory.free,
+            }
+        )
+    return summaries
+
+
+def numa_sockets(kubelet: Kubelet) -> dict[int, int]:
+    """The lowest socket of each NUMA node that has CPUs."""
+    sockets: dict[int, int] = {}
+    for cpu in kubelet.machine.cpus:
+        sockets[cpu.numa] = min(cpu.socket, sockets.get(cpu.numa, cpu.socket))
+    return sockets
+
+
+def is_large(record: NodeRecord) -> bool:
+    """Whether `describe` takes more than a few milliseconds."""
+    facts, kubelet, state = record.observation.facts, record.kubelet, record.state
+    lists = (facts.get("pods"), facts.get("problems"), facts.get("zones"))
+    size = sum(len(each) for each in lists if isinstance(each, list))
+    if kubelet is not None and state is not None:
+        size += kubelet.machine.num_cpus + sum(map(len, state.devices.devices.values()))
+    return size > SMALL_NODE
+
+
+def describe(record: NodeRecord, now: float, note: Note | None = None) -> Json:
+    """The record in full: a `NodeDetail`. *note* as of `summarize`."""
+    state, kubelet = record.state, record.kubelet
+    facts = record.observation.facts
+    problems = facts.get("problems")
+    detail: Json = {
+        **summarize(record, now, note),
+        "problem_list": [*problems, *_problems_of(note)] if isinstance(problems, list) else _problems_of(note),
+        "pod_list": facts.get("pods"),
+        "zones": facts.get("zones", []),
+    }
+    if state is None or kubelet is None:
+        return {**detail, **_NOTHING_KNOWN}
+    return detail | {
+        "sockets": _sockets(kubelet),
+        "topology": _topology(kubelet, state),
+        "shared_cpus": format_list(state.cpu.default),
+        "reserved_cpus": format_list(kubelet.reserved_cpus),
+        "cpu_options": dict(kubelet.config.cpu_manager_policy_options),
+        "topology_options": dict(kubelet.config.topology_manager_policy_options),
+        "device_list": _device_list(state),
+        "holders": _holders(state, pod_names(facts)),
+    }
+
+
+def _problems_of(note: Note | None) -> list[Json]:
+    if note is None:
+        return []
+    return [{"source": "extender", "path": "replay", "reason": note.reason, "severity": "error"}]
+
+
+def pod_names(facts: Mapping[str, object]) -> dict[str, tuple[str, str]]:
+    """Namespace and name of the pods that the node lists, by UID."""
+    pods = facts.get("pods")
+    if not isinstance(pods, list):
+        return {}
+    return {pod["uid"]: (pod["namespace"], pod["name"]) for pod in pods if pod.get("uid")}
+
+
+def _sockets(kubelet: Kubelet) -> list[Json]:
+    by_socket: dict[int, set[int]] = {}
+    for cpu in kubelet.machine.cpus:
+        by_socket.setdefault(cpu.socket, set()).add(cpu.numa)
+    return [{"id": socket, "numa": sorted(numa)} for socket, numa in sorted(by_socket.items())]
+
+
+def _topology(kubelet: Kubelet, state: ManagerState) -> list[Json]:
+    machine, free, rooms = kubelet.machine, free_cpus(kubelet, state), numa_room(kubelet, state)
+    counted = {node.id: node for node in state.memory.nodes}
+    sockets = numa_sockets(kubelet)
+    numa_of = {cpu.cpu: cpu.numa for cpu in machine.cpus}
+    cores: dict[int, list[int]] = {}
+    for first_cpu, core in machine.core_cpus.items():  # a core is on one NUMA node
+        cores.setdefault(numa_of[first_cpu], []).append(core)
+    views: list[Json] = []
+    for node in machine.numa_nodes:
+        cpus, memory, room = machine.numa_cpus.get(node.id, 0), counted.get(node.id), rooms[node.id]
+        views.append(
+            {
+                "id": node.id,
+                "socket": sockets.get(node.id),
+                "cpus": format_list(cpus),
+                "cores": [list(iter_bits(core)) for core in cores.get(node.id, ())],
+                "reserved_cpus": format_list(cpus & kubelet.reserved_cpus),
+                "free_cpus": format_list(cpus & free),
+                "memory": {
+                    name: {"total": a.total, "allocatable": a.allocatable, "free": a.free}
+                    for name, a in (memory.amounts if memory is not None else ())
+                },
+                "memory_bytes": node.memory_bytes,
+                "memory_group": list(iter_bits(memory.cells)) if memory is not None else [node.id],
+                "distances": list(node.distances),
+                "free_room": {"cpus": room.cpus, "memory": room.memory, "devices": room.devices},
+            }
+        )
+    return views
+
+
+def _device_list(state: ManagerState) -> dict[str, list[Json]]:
+    holder = {
+        (resource, device_id): uid
+        for uid, containers in state.devices.entries.items()
+        for resources in containers.values()
+        for resource, ids in resources.items()
+        for device_id in ids
+    }
+    return {
+        resource: [
+            {
+                "id": device_id,
+                "numa": None if device.numa is None else list(iter_bits(device.numa)),
+                "healthy": device.healthy,
+                "held_by": holder.get((resource, device_id)),
+            }
+            for device_id, device in sorted(devices.items())
+        ]
+        for resource, devices in sorted(state.devices.devices.items())
+    }
+
+
+def _holders(state: ManagerState, names: Mapping[str, tuple[str, str]]) -> list[Json]:
+    """Every container that holds anything; a pod's own share (pod-level resources) stands under no container."""
+    holders = []
+    for uid in sorted(state.pod_uids | state.cpu.pod_entries.keys() | state.memory.pod_entries.keys()):
+        cpus, memory = state.cpu.entries.get(uid, {}), state.memory.entries.get(uid, {})
+        devices = state.devices.entries.get(uid, {})
+        namespace, pod = names.get(uid, _NO_POD)
+        known: Json = {"pod_uid": uid, "namespace": namespace, "pod": pod}
+        if uid in state.cpu.pod_entries or uid in state.memory.pod_entries:
+            own = _holding(state.cpu.pod_entries.get(uid, 0), state.memory.pod_entries.get(uid, ()), {})
+            holders.append({**known, "container": "", **own})
+        for name in sorted({*cpus, *memory, *devices}):
+            held = _holding(cpus.get(name, 0), memory.get(name, ()), devices.get(name, {}))
+            holders.append({**known, "container": name, **held})
+    return holders
+
+
+def _holding(cpus: int, memory: tuple[Block, ...], devices: Mapping[str, frozenset[str]]) -> Json:
+    return {
+        "cpus": format_list(cpus),
+        "memory": [{"numa": list(iter_bits(b.mask)), "type": b.type, "size": b.size} for b in memory],
+        "devices": {resource: sorted(ids) for resource, ids in sorted(devices.items())},
+    }

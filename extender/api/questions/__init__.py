@@ -1,0 +1,1 @@
+"""Routes for questions of people, with their models."""

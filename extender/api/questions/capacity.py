@@ -1,0 +1,76 @@
+"""How many more fit, and where a list of pods would go."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+
+from extender.answers.question import Asked, Kind, Questions
+from extender.answers.requests import MAX_COPIES
+from extender.api.http.bodies import read_body
+from extender.api.questions.capacity_models import CapacityReply
+from extender.api.questions.routes import NDJSON, PROBLEMS, NodeQuery, answered, question_body, wants_lines
+from extender.api.service import Service
+
+
+def capacity_router(service: Service, questions: Questions) -> APIRouter:
+    """POST /v1/capacity, POST /v1/plan."""
+    router = APIRouter(prefix="/v1", tags=["what-if"])
+
+    async def asked_of(request: Request, kind: Kind, node: list[str] | None, *, lines: bool, copies: int = 1) -> Asked:
+        return Asked(
+            kind=kind,
+            body=await read_body(request, service.settings.max_body_bytes),
+            media_type=request.headers.get("content-type", ""),
+            node=None if node is None else tuple(node),
+            max_copies=copies,
+            lines=lines,
+        )
+
+    @router.post(
+        "/capacity",
+        response_class=Response,
+        summary="How many copies fit",
+        responses={200: {"model": CapacityReply}, **PROBLEMS},
+        openapi_extra=question_body("CapacityRequest"),
+    )
+    async def post_capacity(
+        request: Request,
+        node: NodeQuery = None,
+        max_copies: Annotated[int, Query(ge=1, le=MAX_COPIES, description="As in the body.")] = 1000,
+    ) -> Response:
+        """Copies of a pod, or of a mix in turn, replayed one after another on each node until one is refused.
+
+        The body is a question, or a bare manifest. With `Accept: application/x-ndjson` each node is a line, sent as
+        soon as it is counted, and the summary is the last line; a `StreamProblem` if it breaks off.
+        """
+        asked = await asked_of(request, Kind.CAPACITY, node, lines=wants_lines(request), copies=max_copies)
+        return await answered(request, questions, asked)
+
+    @router.post(
+        "/plan",
+        response_class=Response,
+        summary="Where each pod of a list would go",
+        responses={
+            200: {
+                "description": "One `PlannedPod` a line, then one `PlanEnd`; a `StreamProblem` if it breaks off.",
+                "content": {NDJSON: {"schema": {"type": "string"}, "example": _PLAN_EXAMPLE}},
+            },
+            **PROBLEMS,
+        },
+        openapi_extra=question_body("PlanRequest"),
+    )
+    async def post_plan(request: Request, node: NodeQuery = None) -> Response:
+        """Place pods one after another by the service's own ranking; one line of JSON a pod, as soon as it is placed.
+
+        The body is a question, or a bare manifest, of which as many pods are placed as it has replicas.
+        """
+        return await answered(request, questions, await asked_of(request, Kind.PLAN, node, lines=True))
+
+    return router
+
+
+_PLAN_EXAMPLE: Final = (
+    '{"pod":0,"entry":0,"name":"solver-0","node":"node-a","score":10,"certainty":"exact",'
+    '"alignment":"aligned","alignment_certain":true,"numa":[0],"containers":{},"reasons":{}}\n'
+    '{"summary":{"pods":1,"placed":1,"unplaced":0,"held_back":0,"aligned":1,"split":0,"not_managed":0,"per_node":{"node-a":1}}}\n'
+)

@@ -1,0 +1,67 @@
+"""What would become of a pod, node by node, with placements and reasons."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from extender.answers.question import Asked, Kind, Questions
+from extender.api.http.bodies import read_body
+from extender.api.questions.routes import PROBLEMS, NodeQuery, answered, question_body
+from extender.api.questions.what_if_models import MachineIndex, WhatIfReply
+from extender.api.service import Service
+from extender.samples.machines import CATALOGUE
+
+Json = dict[str, object]
+
+
+def what_if_router(service: Service, questions: Questions) -> APIRouter:
+    """POST /v1/what-if, GET /v1/machines."""
+    router = APIRouter(prefix="/v1", tags=["what-if"])
+
+    @router.post(
+        "/what-if",
+        response_class=Response,
+        summary="What each node would answer to a pod",
+        responses={200: {"model": WhatIfReply}, **PROBLEMS},
+        openapi_extra=question_body("WhatIfRequest"),
+    )
+    async def post_what_if(
+        request: Request,
+        node: NodeQuery = None,
+        *,
+        explain: Annotated[bool, Query(description="As `explain` in the body.")] = False,
+    ) -> Response:
+        """Replay the pod's admission on live or hypothetical nodes. Nothing changes by asking.
+
+        The body is a question, or a bare manifest (`kubectl get -o yaml`), as JSON or YAML.
+        """
+        asked = Asked(
+            kind=Kind.WHAT_IF,
+            body=await read_body(request, service.settings.max_body_bytes),
+            media_type=request.headers.get("content-type", ""),
+            node=None if node is None else tuple(node),
+            explain=explain,
+        )
+        return await answered(request, questions, asked)
+
+    @router.get("/machines", summary="Machines to ask about by name")
+    async def list_machines() -> MachineIndex:
+        """The catalogue of machine shapes that `hypothetical[].machine` can name."""
+        return MachineIndex.model_validate({"machines": [_machine(name) for name in CATALOGUE]})
+
+    return router
+
+
+def _machine(name: str) -> Json:
+    shape = CATALOGUE[name]
+    hardware = shape.hardware
+    return {
+        "name": name,
+        "about": shape.about,
+        "sockets": hardware.sockets,
+        "numa_nodes": len(hardware.numa_ids),
+        "cpus": hardware.cpus,
+        "threads": hardware.threads,
+        "memory_bytes": len(hardware.numa_ids) * hardware.memory_gib << 30,
+        "devices": {resource: len(numas) for resource, numas in shape.devices.items()},
+    }

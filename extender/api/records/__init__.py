@@ -1,0 +1,1 @@
+"""Routes about past decisions and predictions, with their models."""

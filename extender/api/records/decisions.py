@@ -1,0 +1,146 @@
+"""Why the last scheduling calls answered as they did."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Annotated, Final
+
+import orjson
+from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
+
+from extender.answers.question import Asked, Kind, PastCall, Questions
+from extender.api.http.problems import documented
+from extender.api.questions.routes import PROBLEMS, whole_answer
+from extender.api.records.decision_models import DecisionIndex, PodDecision
+from extender.api.service import Service
+from extender.scheduling.reasons import Refusal
+from extender.scheduling.records.decisions import Call, certainties
+
+MAX_SHOWN: Final = 10
+_FIRST_POD: Final = {
+    "pod": {"operationId": "get_decision", "parameters": {"uid": "$response.body#/decisions/0/pod/uid"}},
+}
+Json = dict[str, object]
+
+
+def decisions_router(service: Service, questions: Questions) -> APIRouter:
+    """GET /v1/decisions, GET /v1/pods/UID/decision."""
+    router = APIRouter(prefix="/v1", tags=["decisions"])
+
+    @router.get(
+        "/decisions",
+        response_class=Response,
+        summary="What the last scheduling calls answered",
+        responses={200: {"model": DecisionIndex, "links": _FIRST_POD}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
+    )
+    async def list_decisions(
+        limit: Annotated[int, Query(ge=1, le=500, description="Pods at most.")] = 50,
+        pod: Annotated[str, Query(max_length=512, description="Part of a UID, or of NAMESPACE/NAME.")] = "",
+    ) -> Response:
+        """Pods that kube-scheduler asked about last, the newest first, with the last call of each verb."""
+        now = service.clock()
+        found = service.decisions.newest(limit, pod)
+        forgotten = service.decisions.forgotten
+
+        rendered = []
+        async with service.slices.turn() as breathe:
+            for calls in found:
+                await breathe()
+                rendered.append(orjson.dumps(_decision(calls, now)))
+        body = b'{"decisions":[' + b",".join(rendered) + b'],"forgotten":%d}' % forgotten
+        return Response(body, media_type="application/json")
+
+    @router.get(
+        "/pods/{uid}/decision",
+        response_class=Response,
+        summary="Why a pod was offered the nodes that it was",
+        responses={
+            200: {"model": PodDecision},
+            **PROBLEMS,
+        },
+    )
+    async def get_decision(
+        request: Request,
+        uid: Annotated[str, Path(description="The pod's UID.", max_length=253)],
+        node: Annotated[
+            str, Query(max_length=253, description="Tell this candidate in full, as it was at that moment.")
+        ] = "",
+    ) -> Response:
+        """The last call of each verb about the pod; with `node`, the verdict behind one candidate's answer."""
+        calls = service.decisions.of_pod(uid)
+        if not calls:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"no call about pod {uid[:253]!r} is remembered")
+        told = _node(calls, node) if node else None
+        if node and told is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"{node[:253]!r} was no candidate of the calls remembered")
+        if told is not None and (past := _past_call(calls, node)) is not None:
+            verdict = await whole_answer(request, questions, Asked(kind=Kind.PAST, past=past))
+            told["verdict"] = orjson.loads(verdict)
+        decision = _decision(calls, service.clock())
+        return Response(orjson.dumps({**decision, "node": told}), media_type="application/json")
+
+    return router
+
+
+def _decision(calls: Sequence[Call], now: float) -> Json:
+    pod = calls[0].pod
+    return {
+        "pod": {"uid": pod.uid, "namespace": pod.namespace, "name": pod.name},
+        "calls": [_call(call, now) for call in calls],
+    }
+
+
+def _call(call: Call, now: float) -> Json:
+    refused: dict[Refusal, list[str]] = {}
+    for judgement, names in call.by_judgement():
+        if judgement.refusal is not None:
+            refused.setdefault(judgement.refusal, []).extend(names)
+    count = sum(map(len, refused.values()))
+    best: list[tuple[str, int]] = []
+    if call.verb == "prioritize":
+        best = sorted(call.scores(), key=lambda entry: (-entry[1], entry[0]))[:MAX_SHOWN]
+    return {
+        "verb": call.verb,
+        "seconds_ago": round(max(0.0, now - call.at), 3),
+        "candidates": call.count,
+        "passed": call.count - count,
+        "refused": count,
+        "aligned": call.classes is not None,
+        "certainty": certainties(call) if call.classes is not None else {"exact": call.count},
+        "reasons": [
+            {"reason": why.text, "never": why.never, "nodes": len(names), "examples": sorted(names)[:MAX_SHOWN]}
+            for why, names in sorted(refused.items(), key=lambda item: -len(item[1]))
+        ],
+        "best": [{"node": name, "score": score} for name, score in best],
+    }
+
+
+def _node(calls: Sequence[Call], name: str) -> Json | None:
+    """One candidate of the newest call that had it; None if none did."""
+    call = next((each for each in calls if name in each.names), None)
+    if call is None:
+        return None
+    node_class, judgement = call.class_of(name), call.judgement_of(name)
+    scores = {n: s for each in calls if each.verb == "prioritize" for n, s in each.scores()}
+    told: Json = {
+        "node": name,
+        "passed": True,
+        "reason": "",
+        "certainty": "exact",
+        "score": scores.get(name),
+        "verdict": None,
+    }
+    if node_class is None or judgement is None:
+        return told
+    told["certainty"] = judgement.certainty.value
+    if judgement.refusal is not None:
+        told |= {"passed": False, "reason": judgement.refusal.text}
+    return told
+
+
+def _past_call(calls: Sequence[Call], name: str) -> PastCall | None:
+    """The pod and the candidate at that moment; None if nothing was judged."""
+    call = next(each for each in calls if name in each.names)
+    node_class = call.class_of(name)
+    if node_class is None or node_class.kubelet is None or node_class.state is None:
+        return None
+    return PastCall(node_class.kubelet, node_class.state, call.pod)

@@ -1,0 +1,99 @@
+"""What was predicted, against what the kubelets did."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from extender.api.service import Service
+from extender.scheduling.records.predictions import Result
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
+class KindView(_View):
+    """What predictions are counted by."""
+
+    policy: Annotated[str, Field(description="Topology manager policy of the node.")]
+    scope: Annotated[str, Field(description="Topology manager scope of the node.")]
+    version: Annotated[str, Field(description="Minor version of the kubelet, as its rules are replayed.")]
+    certainty: Annotated[str, Field(description="How sure the prediction was.")]
+    result: Annotated[
+        Result,
+        Field(
+            description="`agreed`; `placement`: admitted, elsewhere on the node; `false_admit`: refused, against the "
+            "prediction; `false_refusal`: the reverse; `other`: refused for other reasons than NUMA; `unsettled`."
+        ),
+    ]
+
+
+class CountView(KindView):
+    """How many predictions of one kind came out so."""
+
+    count: int
+
+
+class DisagreementView(_View):
+    """One prediction that did not come true."""
+
+    seconds_ago: float
+    node_name: str
+    namespace: str
+    pod_name: str
+    uid: str
+    kind: KindView
+    predicted: Annotated[str, Field(description="Where the replay placed the pod: CPUs, memory and devices.")]
+    reported: Annotated[str, Field(description="Where its kubelet placed it, by the node's report, or why it refused.")]
+
+
+class NodeView(_View):
+    """A node whose kubelet did other than predicted."""
+
+    name: str
+    disagreements: Annotated[int, Field(description="Among the last results.")]
+    results: Annotated[int, Field(description="How many results that are.")]
+    distrusted: Annotated[bool, Field(description="The node only ranks now: see `distrust_after`.")]
+
+
+class AuditView(_View):
+    """All predictions whose outcome became known since this process started."""
+
+    counts: list[CountView]
+    nodes: Annotated[list[NodeView], Field(description="Worst first.")]
+    recent: Annotated[list[DisagreementView], Field(description="The last disagreements, newest first.")]
+    pods_in_flight: Annotated[int, Field(description="Bound, and not yet in a report of their node.")]
+
+
+def audit_router(service: Service) -> APIRouter:
+    """GET /v1/audit."""
+    router = APIRouter(prefix="/v1", tags=["service"])
+
+    @router.get("/audit", summary="What was predicted, and what the kubelets did")
+    async def get_audit() -> AuditView:
+        """Counters by policy, scope, kubelet and certainty; nodes that disagree; the last disagreements."""
+        audit, now = service.audit, service.clock()
+        return AuditView(
+            counts=[CountView(**kind._asdict(), count=count) for kind, count in sorted(audit.counts.items())],
+            nodes=[
+                NodeView(name=name, disagreements=wrong, results=results, distrusted=service.audit.is_distrusted(name))
+                for name, wrong, results in audit.disagreeing_nodes()
+            ],
+            recent=[
+                DisagreementView(
+                    seconds_ago=round(now - each.at, 3),
+                    node_name=each.node_name,
+                    namespace=each.namespace,
+                    pod_name=each.pod_name,
+                    uid=each.uid,
+                    kind=KindView(**each.kind._asdict()),
+                    predicted=each.predicted,
+                    reported=each.reported,
+                )
+                for each in reversed(audit.recent)
+            ],
+            pods_in_flight=service.cluster.pods_in_flight,
+        )
+
+    return router

@@ -1,0 +1,1 @@
+"""Settings: every variable of the service, with unit, default and reason."""

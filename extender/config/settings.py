@@ -1,0 +1,190 @@
+"""Every knob of the service, from the environment (`NUMA_EXTENDER_…`); flags of the command line win.
+
+Each field says its unit, what its default means, and why it is that. A variable with an empty value counts as not set.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from extender.config.cluster import LiveSettings
+from extender.config.leadership import DutySettings
+from extender.config.questions import QuestionSettings
+from extender.config.security import SecuritySettings, is_loopback
+from extender.scheduling.judge import Doubts, Treatment
+from extender.scheduling.ranking.strategies import STRATEGIES
+from extender.scheduling.ranking.weights import Weights
+
+PREFIX: Final = "NUMA_EXTENDER_"
+_SERVICE_LINK: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP|SCTP)")
+"""In the variables that the kubelet makes for Services (`enableServiceLinks`); they are nobody's setting."""
+MIB = 1 << 20
+ANSWER_SHARE = 0.9
+"""Of `answer_seconds`, for a question to wait and be answered; the rest is for the client to read the answer."""
+BINDING_SHARE = 0.4
+"""Of `lease_seconds`, for one binding: what a leader still has (2/3) when the last renewal took place two looks ago."""
+
+
+class Settings(SecuritySettings, LiveSettings, DutySettings, QuestionSettings):
+    """How one extender runs."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore")
+
+    port: int = Field(default=9600, ge=0, le=65535, description="TCP port; 0 takes a free one.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Lines below this level are left out."
+    )
+
+    strategy: str = Field(
+        default="least-numa", description="How admitting nodes are ranked by prioritize; see docs/strategies.md."
+    )
+    resource_weights: str = Field(
+        default="",
+        description="How much each resource counts in every strategy but least-numa: `cpu=2,vendor.example/gpu=10`, "
+        "0 to 100, 0 leaves it out. One that is not named weighs 1, so by default all are alike.",
+    )
+    unknown_nodes: Literal[Treatment.PASS, Treatment.REFUSE] = Field(
+        default=Treatment.PASS,
+        description="A node without a usable report. `pass`, with score 0: while exporters roll out, or where a node "
+        "needs no alignment, nothing is held back. `refuse` where every node must be known.",
+    )
+    stale_nodes: Treatment = Field(
+        default=Treatment.REPLAY,
+        description="A node not heard of for `stale_after_seconds`. `replay`: judged by its last state, at half the "
+        "score.",
+    )
+    possible_nodes: Literal[Treatment.PASS, Treatment.REFUSE] = Field(
+        default=Treatment.REFUSE,
+        description="A node where the kubelet's random choice of devices decides, or the order in which pods come and "
+        "go. Refused, because an admission is promised only where it is certain.",
+    )
+    degraded_nodes: Treatment = Field(
+        default=Treatment.REPLAY,
+        description="A node of which only counts per NUMA node are known (NodeResourceTopology objects of others). "
+        "`replay`: refused where the counts prove that its kubelet must refuse, offered at half the score elsewhere.",
+    )
+    newer_kubelets: Treatment = Field(
+        default=Treatment.REPLAY,
+        description="A node whose kubelet is newer than the newest that this version knows. `replay`: judged by the "
+        "rules of the newest known one. `pass`: ranked by them and never refused, until an upgrade of the extender. "
+        "`refuse`: not offered to pods that need alignment.",
+    )
+    warm_up_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        description="For so long after its start the service refuses pods that need alignment on nodes that have not "
+        "reported yet: after a restart, exporters report again with their next heartbeat (30 s). 60 in the manifests; "
+        "off by default, so that trying it out needs no patience.",
+    )
+    stale_after_seconds: float = Field(
+        default=120.0, gt=0, description="Exporters are heard of every 30 s; three lost messages and jitter make 120 s."
+    )
+    preempt_seconds: float = Field(
+        default=1.0,
+        gt=0,
+        description="Time for choosing victims, over all candidates of a request; then what is not decided is dropped. "
+        "Below the `httpTimeout` of the scheduler (5 s unless set, 7 s in our recipes).",
+    )
+    failed_nodes_resolvable: bool = Field(
+        default=False,
+        description="Name nodes that refuse only for now in `FailedNodes`. Off: up to kube-scheduler 1.36 an "
+        "extender's refusal can never lead to a preemption, and `FailedNodes` makes its dry run fail with an error.",
+    )
+
+    max_scheduler_body_bytes: int = Field(
+        default=128 * MIB, ge=MIB, description="Filter and prioritize; 5,000 full Node objects are about 62 MB."
+    )
+    max_body_bytes: int = Field(
+        default=16 * MIB, ge=MIB, description="Every other request; a large node reports under 1 MB."
+    )
+    max_nodes: int = Field(
+        default=20_000, ge=1, description="Reports of more nodes are refused, so that memory is bounded."
+    )
+    max_remembered_judgements: int = Field(
+        default=200_000, ge=1000, description="Judgements by (pod shape, class of nodes); about 100 bytes each."
+    )
+    keep_alive_seconds: int = Field(
+        default=120, ge=91, description="Idle connections stay open longer than kube-scheduler keeps them (90 s)."
+    )
+    shutdown_seconds: int = Field(default=10, ge=0, description="How long requests under way may take after a SIGTERM.")
+
+    @model_validator(mode="after")
+    def _leader_ends_in_time(self) -> Self:
+        longest = self.lease_seconds * BINDING_SHARE
+        if self.lease == "on" and "bind_seconds" in self.model_fields_set and self.bind_seconds > longest:
+            raise ValueError(
+                f"bind_seconds is {self.bind_seconds:g}, but a leader with lease_seconds {self.lease_seconds} has "
+                f"{longest:g} s for a binding: lower bind_seconds, leave it out, or raise lease_seconds"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _own_url_is_private(self) -> Self:
+        if not self.own_url:
+            return self
+        url = urlsplit(self.own_url)
+        if url.scheme != "https" and not (url.scheme == "http" and is_loopback(url.hostname or "")):
+            raise ValueError(f"own_url {self.own_url!r}: calls are passed on over https:// only, or on loopback")
+        if self.lease == "off":
+            raise ValueError("own_url without lease=on: there is no leader to pass calls on to")
+        return self
+
+    @property
+    def binding_seconds(self) -> float:
+        """The time that one call to the API server for a binding gets: `bind_seconds`, or a leader's share if less."""
+        if self.lease == "off":
+            return self.bind_seconds
+        return min(self.bind_seconds, self.lease_seconds * BINDING_SHARE)
+
+    @property
+    def question_share(self) -> float:
+        """What a question gets of `question_seconds` and `question_wait_seconds`, so that both fit in an answer.
+
+        Else the connection would be closed before the question could be answered with what limits it.
+        """
+        return min(1.0, ANSWER_SHARE * self.answer_seconds / (self.question_seconds + self.question_wait_seconds))
+
+    @field_validator("strategy")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in STRATEGIES:
+            raise ValueError(f"no such strategy; one of {', '.join(sorted(STRATEGIES))}")
+        return name
+
+    @field_validator("resource_weights")
+    @classmethod
+    def _parses(cls, text: str) -> str:
+        Weights.parse(text)
+        return text
+
+    @property
+    def doubts(self) -> Doubts:
+        """How uncertain nodes are treated."""
+        return Doubts(
+            unknown=self.unknown_nodes,
+            stale=self.stale_nodes,
+            possible=self.possible_nodes,
+            degraded=self.degraded_nodes,
+            newer=self.newer_kubelets,
+        )
+
+
+def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """Of environment variables: those that look like settings of this program and are none, with the nearest setting.
+
+    The nearest is None where none is like it. A variable without our prefix counts only if it is very like a setting.
+    """
+    known = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
+    for name in sorted(names):
+        upper = name.upper()
+        if upper in known or not upper.startswith("NUMA_") or _SERVICE_LINK.search(upper):
+            continue
+        is_ours = upper.startswith(PREFIX)
+        near = difflib.get_close_matches(upper, known, n=1, cutoff=0.8 if is_ours else 0.9)
+        if near or is_ours:
+            yield name, near[0] if near else None

@@ -1,0 +1,208 @@
+"""Compare a replay with what a recording says the real kubelet answered.
+
+Laws:
+- Everything that the recording holds counts, except what it says varied between its repetitions (`varies`).
+- Among devices of one kind the kubelet picks at random. Where the replay says so, another device of the same kind is
+  agreement; the history then goes on with the recorded one.
+- Where several outcomes were possible, the history goes on with those that agree.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from extender.conformance.scenario import Admission, KubeletCrashError, run
+from extender.replay.admission import Outcome
+from extender.replay.config import KubeletConfigError
+from extender.replay.device_manager import rename_devices
+from extender.replay.sets import format_list, iter_bits
+from extender.replay.verdict import Admitted, Rejected
+from extender.wire.scenarios import Scenario
+from extender.wire.verdicts import verdict_to_json
+
+Json = Mapping[str, object]
+ASPECTS: Final = ("admit", "reason", "message", "placement", "kubelet_error")
+AGREEMENT_COLUMNS: Final = ("scenarios", "admissions", "placements", "start errors", "differ")
+"""What `Agreement.row` holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One disagreement: where, what the real kubelet did, what the replay says."""
+
+    scenario: str
+    step: int | None
+    path: str
+    recorded: object
+    replayed: object
+
+    @property
+    def aspect(self) -> str:
+        """Which of ASPECTS it is about."""
+        return self.path if self.path in ASPECTS else "placement"
+
+
+@dataclass(slots=True)
+class Agreement:
+    """Running totals: scenarios, comparisons made and differing, by aspect."""
+
+    scenarios: int = 0
+    compared: Counter[str] = field(default_factory=Counter)
+    differing: Counter[str] = field(default_factory=Counter)
+
+    def add(self, aspect: str, differences: list[Difference]) -> None:
+        """Count one comparison of one aspect."""
+        self.compared[aspect] += 1
+        self.differing[aspect] += any(d.aspect == aspect for d in differences)
+
+    def row(self) -> tuple[int, ...]:
+        """The figures of AGREEMENT_COLUMNS; `differ` counts comparisons of any aspect that differ."""
+        counted = (self.compared[aspect] for aspect in ("admit", "placement", "kubelet_error"))
+        return (self.scenarios, *counted, self.differing.total())
+
+
+def check(scenario: Scenario, agreement: Agreement) -> list[Difference]:
+    """Replay a vector against its recording; counts into *agreement* and returns every difference."""
+    agreement.scenarios += 1
+    differences: list[Difference] = []
+    error: str | None = None
+    alternatives: tuple[str, ...] = ()
+    checker = Checker(scenario, agreement, differences)
+    try:
+        for index, _ in enumerate(run(scenario, checker.narrow)):
+            checker.step = index + 1
+    except KubeletConfigError as fault:
+        error, alternatives = fault.reason, fault.alternatives
+    except KubeletCrashError as crash:
+        error, alternatives = str(crash), crash.alternatives
+    if error is not None or scenario.kubelet_error is not None:
+        found: list[Difference] = []
+        if scenario.kubelet_error != error and scenario.kubelet_error not in alternatives:
+            found.append(
+                Difference(
+                    scenario=scenario.id,
+                    step=None,
+                    path="kubelet_error",
+                    recorded=scenario.kubelet_error,
+                    replayed=error,
+                )
+            )
+        agreement.add("kubelet_error", found)
+        differences += found
+    return differences
+
+
+class Checker:
+    """Compares admission by admission while the history is replayed; adds to *agreement* and *differences*."""
+
+    def __init__(self, scenario: Scenario, agreement: Agreement, differences: list[Difference]) -> None:
+        self.scenario = scenario
+        self.agreement = agreement
+        self.differences = differences
+        self.step = 0
+
+    def narrow(self, admission: Admission) -> tuple[Outcome, ...]:
+        """Compare one admission with its recording and keep the outcomes that agree best."""
+        expect = admission.step.expect
+        if expect is None:
+            return admission.outcomes
+        compared = [(outcome, self._compare(admission, outcome, expect)) for outcome in admission.outcomes]
+        fewest = min(len(differences) for _, differences in compared)
+        best = next(differences for _, differences in compared if len(differences) == fewest)
+        for aspect in ASPECTS[:3]:
+            if aspect in expect or (aspect != "admit" and expect.get("admit")):
+                self.agreement.add(aspect, best)
+        if expect.get("admit"):
+            self.agreement.add("placement", best)
+        self.differences += best
+        return tuple(_follow_recording(o, admission.step.uid, expect) for o, d in compared if len(d) == fewest)
+
+    def _compare(self, admission: Admission, outcome: Outcome, expect: Json) -> list[Difference]:
+        replayed = _result(outcome)
+        varies = frozenset(admission.step.varies)
+        return [
+            Difference(scenario=self.scenario.id, step=self.step, path=path, recorded=recorded, replayed=ours)
+            for path, recorded, ours in _differences(expect, replayed, varies, "")
+            if not self._is_equal_pick(outcome, path, recorded, ours)
+        ]
+
+    def _is_equal_pick(self, outcome: Outcome, path: str, recorded: object, ours: object) -> bool:
+        """Whether the difference is a random pick: among devices of one kind, or of the resource that fails first."""
+        if isinstance(outcome.verdict, Rejected):
+            return path == "message" and recorded in outcome.verdict.alternatives
+        if not isinstance(recorded, list) or not isinstance(ours, list):
+            return False
+        for name, placement in outcome.verdict.placements.items():
+            for resource in _picked_at_random(outcome.verdict) & placement.devices.keys():
+                if path == f"containers.{name}.devices.{resource}":
+                    kinds = self.scenario.devices[resource]
+                    return sorted(str(kinds.get(i)) for i in recorded) == sorted(str(kinds.get(i)) for i in ours)
+        return False
+
+
+def _picked_at_random(verdict: Admitted) -> frozenset[str]:
+    """Resources of which any container's devices are a random pick: what the others get then depends on it."""
+    return frozenset(r for placement in verdict.placements.values() for r in placement.devices_random)
+
+
+def _result(outcome: Outcome) -> dict[str, object]:
+    """The verdict in the recordings' form: as printed, with the NUMA nodes of devices and the pod's bubble."""
+    verdict = outcome.verdict
+    result = verdict_to_json(verdict)
+    if isinstance(verdict, Admitted):
+        containers: dict[str, dict[str, object]] = result["containers"]  # type: ignore[assignment]
+        for name, placement in verdict.placements.items():
+            containers[name]["device_numa"] = {
+                resource: sorted((_numa_ids(outcome, resource, i) for i in ids), key=str)
+                for resource, ids in placement.devices.items()
+            }
+        if verdict.pod_cpus:
+            result["pod_cpus"] = format_list(verdict.pod_cpus)
+    return result
+
+
+def _numa_ids(outcome: Outcome, resource: str, device_id: str) -> list[int] | None:
+    numa = outcome.state.devices.devices[resource][device_id].numa
+    return None if numa is None else list(iter_bits(numa))
+
+
+def _differences(
+    recorded: object, replayed: object, varies: frozenset[str], path: str
+) -> Iterator[tuple[str, object, object]]:
+    if path in varies:
+        return
+    if isinstance(recorded, dict | None) and isinstance(replayed, dict | None):
+        left, right = recorded or {}, replayed or {}
+        for key in sorted({*left, *right}):
+            yield from _differences(left.get(key), right.get(key), varies, f"{path}.{key}" if path else key)
+    elif _ordered(recorded) != _ordered(replayed):
+        yield path, recorded, replayed
+
+
+def _ordered(value: object) -> object:
+    """Lists in one order (the kubelet's follows Go maps); nothing, "" and [] alike, as recordings leave them out."""
+    if isinstance(value, list) and any(isinstance(v, dict | list) for v in value):
+        return sorted(value, key=str)
+    return value if value or isinstance(value, bool) else None
+
+
+def _follow_recording(outcome: Outcome, uid: str, expect: Json) -> Outcome:
+    """The outcome with recorded device ids in place of those that the replay picked among equals."""
+    if not isinstance(outcome.verdict, Admitted):
+        return outcome
+    devices = outcome.state.devices
+    recorded_containers = expect.get("containers")
+    for name, placement in outcome.verdict.placements.items():
+        for resource in _picked_at_random(outcome.verdict) & placement.devices.keys():
+            recorded = _dig(recorded_containers, name, "devices", resource)
+            if isinstance(recorded, list):
+                ours = placement.devices[resource]
+                devices = rename_devices(devices, uid, resource, name, frozenset(ours), frozenset(map(str, recorded)))
+    return replace(outcome, state=replace(outcome.state, devices=devices))
+
+
+def _dig(value: object, *keys: str) -> object:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

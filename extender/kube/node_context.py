@@ -1,0 +1,125 @@
+"""What is known of nodes beside their kubelets' managers, from the watches of nodes and pods, for people's questions.
+
+Laws of this file
+- Fed on the event loop, read from other threads: what a reader gets is never changed afterwards.
+- Sums are kept by adding and taking away, so that a question costs one lookup a node.
+- Nothing is said of requests before every pod is known. A pod whose spec cannot be read counts as nothing.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from extender.kube.changes import Batch, Changed, Gone
+from extender.kube.nodes import NodeRecord
+from extender.kube.pods import PodRecord
+from extender.questions.node_context import NOTHING_KNOWN, Surroundings
+from extender.scheduling.totals import add, pod_requests
+from extender.wire.errors import WireError
+from extender.wire.placement_rules import placement_rules_from_json
+from extender.wire.pods import pod_from_json
+from extender.wire.quantity import parse_milli
+
+MAX_REMEMBERED: Final = 20_000
+"""Distinct reduced specs whose requests are remembered; then the memory of them starts anew."""
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+class WatchedSurroundings:
+    """`extender.questions.node_context.LookUp`, from watches."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Surroundings] = {}
+        self._requested: dict[str, Mapping[str, int]] = {}
+        self._finished: dict[str, dict[str, Mapping[str, int]]] = {}
+        self._by_spec: dict[bytes, Mapping[str, int]] = {}
+        self._pods_complete = False
+
+    def __call__(self, name: str) -> Surroundings:
+        """What is known of a node."""
+        known = self._nodes.get(name, NOTHING_KNOWN)
+        if not self._pods_complete:
+            return known
+        return Surroundings(
+            labels=known.labels,
+            taints=known.taints,
+            unschedulable=known.unschedulable,
+            allocatable_milli=known.allocatable_milli,
+            requested_milli=self._requested.get(name, _NOTHING),
+        )
+
+    def finished(self, name: str, uids: Collection[str]) -> Mapping[str, int]:
+        """What those of *uids* (as the kubelet knows them) request that are finished and still exist, thousandths."""
+        total: Mapping[str, int] = _NOTHING
+        for uid, requests in self._finished.get(name, {}).items():
+            if uid in uids:
+                total = add(total, requests)
+        return total
+
+    def apply_nodes(self, batch: Batch[NodeRecord]) -> None:
+        """Take in what the watch of nodes tells."""
+        for change in batch.changes:
+            node = change.value
+            if isinstance(change, Gone):
+                self._nodes.pop(node.name, None)
+            else:
+                self._nodes[node.name] = Surroundings(
+                    labels=node.labels,
+                    taints=node.taints,
+                    unschedulable=node.unschedulable,
+                    allocatable_milli=_milli(node.allocatable),
+                )
+
+    def apply_pods(self, batch: Batch[PodRecord]) -> None:
+        """Take in what the watch of pods tells; finished pods request nothing."""
+        for change in batch.changes:
+            if isinstance(change, Changed | Gone):
+                self._charge(change.old if isinstance(change, Changed) else change.value, -1)
+            if not isinstance(change, Gone):
+                self._charge(change.value, 1)
+        self._pods_complete = self._pods_complete or batch.complete
+
+    def _charge(self, record: PodRecord, sign: int) -> None:
+        if record.finished:
+            self._note_finished(record, is_there=sign > 0)
+            return
+        requests = {name: sign * amount for name, amount in self._requests(record).items()}
+        total = add(self._requested.get(record.node_name, _NOTHING), requests)
+        left = {name: amount for name, amount in total.items() if amount}
+        if left:
+            self._requested[record.node_name] = left
+        else:
+            self._requested.pop(record.node_name, None)
+
+    def _note_finished(self, record: PodRecord, *, is_there: bool) -> None:
+        there = self._finished.setdefault(record.node_name, {})
+        if is_there:
+            there[record.kubelet_uid] = self._requests(record)
+        else:
+            there.pop(record.kubelet_uid, None)
+        if not there:
+            del self._finished[record.node_name]
+
+    def _requests(self, record: PodRecord) -> Mapping[str, int]:
+        known = self._by_spec.get(record.reduced)
+        if known is None:
+            if len(self._by_spec) >= MAX_REMEMBERED:
+                self._by_spec.clear()
+            known = self._by_spec[record.reduced] = _requests(record)
+        return known
+
+
+def _requests(record: PodRecord) -> Mapping[str, int]:
+    manifest = record.manifest()
+    try:
+        rules = placement_rules_from_json(manifest["spec"], "spec")
+        return pod_requests(pod_from_json(manifest), rules.overhead_milli)
+    except WireError:
+        return _NOTHING
+
+
+def _milli(allocatable: Mapping[str, str]) -> Mapping[str, int] | None:
+    """The quantities as thousandths; None where the node has none yet, or one cannot be read."""
+    try:
+        return {name: parse_milli(amount, name) for name, amount in allocatable.items()} or None
+    except WireError:
+        return None

@@ -1,0 +1,136 @@
+"""A KubeletConfiguration: whether a kubelet starts with it, asked of the replay itself.
+
+The machine is assumed: it has every CPU and NUMA node that the configuration names, and memory enough. What depends on
+the real one (too few CPUs, eight NUMA nodes, sockets) cannot be seen here.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from extender.lint import fields
+from extender.lint.context import Context
+from extender.lint.documents import Located
+from extender.lint.finding import Finding, found
+from extender.lint.kubelet_traps import lint_traps
+from extender.replay.config import KubeletConfig, KubeletConfigError
+from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts
+from extender.replay.rules import NEWEST_MINOR, Rules
+from extender.replay.sets import iter_bits
+from extender.replay.startup import start
+from extender.wire.errors import WireError
+from extender.wire.scenarios import kubelet_config_from_json
+
+CPUS_PER_NUMA_NODE: Final = 64
+NUMA_NODE_BYTES: Final = 1 << 40
+_FIXES: Final[Mapping[str, str]] = {
+    "reservedMemory": "make the sums equal: reservedMemory over all NUMA nodes = systemReserved + kubeReserved + "
+    "evictionHard memory.available (100Mi if not set); hugepages cannot be reserved",
+    "reservation": "reserve at least one CPU: systemReserved.cpu, kubeReserved.cpu, or reservedSystemCPUs",
+    "cpuManagerPolicyOptions": "remove the option, enable its feature gate, or upgrade the kubelet",
+    "topologyManagerPolicyOptions": "remove the option, enable its feature gate, or upgrade the kubelet",
+}
+
+
+def lint_kubelet(document: Located, context: Context) -> Iterator[Finding]:
+    """Every finding of one KubeletConfiguration."""
+    if document.text("apiVersion") != "kubelet.config.k8s.io/v1beta1":
+        yield found(
+            "kubelet-api-version",
+            document.near("apiVersion"),
+            f"{document.text('apiVersion')!r} is not read by any kubelet",
+            "write apiVersion: kubelet.config.k8s.io/v1beta1",
+        )
+    yield from _misspelled(document)
+    value = document.value
+    assert isinstance(value, dict)
+    effective, faults = context.effective_kubelet(value)
+    for field, reason in faults:
+        yield found("kubelet-value-invalid", _place(document, field), f"{field}: {reason}", "write a value of its type")
+    if faults:
+        return
+    try:
+        config = kubelet_config_from_json(context.kubelet_version, effective, "kubelet")
+    except WireError as error:
+        field = error.field.removeprefix("kubelet.")
+        yield found("kubelet-value-invalid", _place(document, field), f"{field}: {error.reason}", "mend the value")
+        return
+    yield from _start(document, config)
+    yield from lint_traps(document, config)
+
+
+def _misspelled(document: Located) -> Iterator[Finding]:
+    for name, value in document.entries().items():
+        if name in fields.KUBELET or name in fields.KUBELET_NEIGHBOURS:
+            continue
+        meant = fields.meant(name, fields.KUBELET, cutoff=0.9)
+        if meant is not None and meant not in document.entries():
+            yield found(
+                "kubelet-field-misspelled",
+                value,
+                f"{name!r} is no field of a kubelet; {meant} is not set",
+                f"write {meant}",
+            )
+
+
+def _start(document: Located, config: KubeletConfig) -> Iterator[Finding]:
+    """The errors of all managers: each is also started alone, because the first error hides those of the others."""
+    is_percent = document.text("evictionHard", "memory.available").endswith("%")
+    machine = assumed_machine(config)
+    told: set[tuple[str, str]] = set()
+    for variant in (config, *_managers_alone(config)):
+        try:
+            kubelet = start(machine, variant)
+        except KubeletConfigError as error:
+            if (error.field, error.reason) in told or (error.field == "reservedMemory" and is_percent):
+                continue
+            told.add((error.field, error.reason))
+            name = re.split(r"[.\[]", error.field)[0]
+            yield found(
+                "kubelet-does-not-start",
+                _place(document, "systemReserved" if name == "reservation" else error.field),
+                f"{config.kubelet_version} says: {error.reason}",
+                _FIXES.get(name, f"mend {error.field}"),
+            )
+        else:
+            if kubelet.rules.newer_than_known and variant is config:
+                yield _newer(document, config, kubelet.rules)
+
+
+def _managers_alone(config: KubeletConfig) -> tuple[KubeletConfig, ...]:
+    """Topology Manager, CPU manager (which looks at the topology policy), Memory Manager."""
+    no_cpu = replace(config, cpu_manager_policy="none", cpu_manager_policy_options={})
+    return (
+        replace(no_cpu, memory_manager_policy="None"),
+        replace(config, memory_manager_policy="None", topology_manager_policy_options={}),
+        replace(no_cpu, topology_manager_policy="none", topology_manager_policy_options={}),
+    )
+
+
+def _newer(document: Located, config: KubeletConfig, rules: Rules) -> Finding:
+    return found(
+        "kubelet-newer-than-known",
+        document.near("kind"),
+        f"{config.kubelet_version} is newer than 1.{NEWEST_MINOR}, the newest known; judged as 1.{rules.minor}",
+        "look for a newer numa-extender",
+    )
+
+
+def assumed_machine(config: KubeletConfig) -> Machine:
+    """Two NUMA nodes, or those that are named; two threads a core; every CPU that is reserved."""
+    numa_ids = sorted({0, 1} | {entry.numa for entry in config.reserved_memory})
+    last_reserved = max(iter_bits(config.reserved_system_cpus), default=0)
+    cores = max(CPUS_PER_NUMA_NODE * len(numa_ids), last_reserved + 1) // 2 + 1
+    cpus = []
+    for core in range(cores):
+        numa = core * len(numa_ids) // cores
+        cpus += [CPUFacts(cpu, core, numa, numa_ids[numa], None) for cpu in (core, core + cores)]
+    row = (10,) * (numa_ids[-1] + 1)
+    return Machine.build(cpus, [NUMANodeFacts(numa, NUMA_NODE_BYTES, {}, row) for numa in numa_ids])
+
+
+def _place(document: Located, field: str) -> Located:
+    """Where a field such as `reservedMemory[0].numaNode` stands, or the closest thing around it."""
+    keys = [int(key) if key.isdecimal() else key for key in re.findall(r"[^.\[\]]+", field)]
+    return document.near(*keys)

@@ -1,0 +1,159 @@
+"""Kubelet configurations that start, and still bite."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from extender.lint.documents import Located
+from extender.lint.finding import Finding, found
+from extender.lint.values import go_seconds
+from extender.replay.config import KubeletConfig
+from extender.replay.rules import parse_minor
+from extender.wire.errors import WireError
+from extender.wire.quantity import parse_milli
+
+SLOW_RECONCILE_SECONDS: Final = 30.0
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+MEMORY_GATE_LOCKED: Final = 32
+
+
+def lint_traps(document: Located, config: KubeletConfig) -> Iterator[Finding]:
+    """Findings about a configuration whose values are all readable."""
+    yield from _topology(document, config)
+    yield from _memory(document, config)
+    yield from _reservations(document, config)
+    if _is_on(config, "full-pcpus-only"):
+        yield found(
+            "full-pcpus-only",
+            document.near("cpuManagerPolicyOptions", "full-pcpus-only"),
+            "a Guaranteed container whose CPUs are no multiple of the threads of a core ends as SMTAlignmentError",
+            "ask for even numbers of CPUs on machines with two threads a core",
+        )
+    seconds = go_seconds(document.plain("cpuManagerReconcilePeriod"))
+    if seconds is not None and seconds > SLOW_RECONCILE_SECONDS:
+        yield found(
+            "cpu-reconcile-slow",
+            document.near("cpuManagerReconcilePeriod"),
+            f"CPUs of a pod that ended may stay taken for {seconds:g} s",
+            "leave the default, 10s",
+        )
+
+
+def _is_on(config: KubeletConfig, option: str) -> bool:
+    return config.cpu_manager_policy_options.get(option) in _TRUE
+
+
+def _topology(document: Located, config: KubeletConfig) -> Iterator[Finding]:
+    policy, options = config.topology_manager_policy, config.topology_manager_policy_options
+    place = document.near("topologyManagerPolicy")
+    if policy != "none" and config.cpu_manager_policy != "static":
+        yield found(
+            "topology-without-static-cpu",
+            place,
+            f"topologyManagerPolicy {policy} aligns only what has hints, and cpuManagerPolicy "
+            f"{config.cpu_manager_policy} gives none",
+            "set cpuManagerPolicy: static",
+        )
+    if policy == "none" and config.cpu_manager_policy == "static":
+        yield found(
+            "static-cpu-without-topology",
+            document.near("cpuManagerPolicy"),
+            "with topologyManagerPolicy none, CPUs, memory and devices are chosen each for itself",
+            "set topologyManagerPolicy: single-numa-node, or restricted",
+        )
+    if policy == "single-numa-node" and options.get("prefer-closest-numa-nodes") in _TRUE:
+        yield found(
+            "prefer-closest-no-effect",
+            document.near("topologyManagerPolicyOptions", "prefer-closest-numa-nodes"),
+            "where one NUMA node must do there is no distance to compare",
+            "remove the option",
+        )
+    if policy == "none" and options:
+        yield found(
+            "topology-options-ignored",
+            document.near("topologyManagerPolicyOptions"),
+            "topologyManagerPolicy is none",
+            "set a policy, or remove the options",
+        )
+
+
+def _memory(document: Located, config: KubeletConfig) -> Iterator[Finding]:
+    policy, place = config.topology_manager_policy, document.near("memoryManagerPolicy")
+    if config.memory_manager_policy != "Static":
+        if config.reserved_memory:
+            yield found(
+                "reserved-memory-unused",
+                document.near("reservedMemory"),
+                f"memoryManagerPolicy is {config.memory_manager_policy}",
+                "set memoryManagerPolicy: Static, or remove reservedMemory",
+            )
+        return
+    if config.feature_gates.get("MemoryManager") is False and parse_minor(config.kubelet_version) < MEMORY_GATE_LOCKED:
+        yield found(
+            "memory-manager-gate",
+            document.near("featureGates", "MemoryManager"),
+            "memoryManagerPolicy Static is ignored while the gate is off",
+            "remove the gate",
+        )
+    if policy == "none":
+        yield found(
+            "memory-without-topology",
+            place,
+            "memory is pinned where the Memory Manager likes, CPUs where theirs does",
+            "set topologyManagerPolicy: single-numa-node, or restricted",
+        )
+    elif policy in ("restricted", "best-effort"):
+        yield found(
+            "memory-groups",
+            place,
+            f"under {policy} a pod larger than a NUMA node takes several; from then on these serve only pods that take "
+            "the same ones, and until it ends refuse pods of a single node",
+            "use single-numa-node, or keep pods that span NUMA nodes on nodes of their own",
+        )
+    if policy == "best-effort":
+        yield found(
+            "best-effort-refuses",
+            place,
+            "when memory cannot be taken from the chosen NUMA nodes the pod ends as UnexpectedAdmissionError",
+            "expect refusals, or use restricted, which at least refuses before it takes anything",
+        )
+    threshold = document.text("evictionHard", "memory.available")
+    if threshold.endswith("%"):
+        yield found(
+            "eviction-percent",
+            document.near("evictionHard", "memory.available"),
+            f"{threshold} of each machine's memory is part of the sum that reservedMemory must equal",
+            "set evictionHard memory.available to an amount",
+        )
+
+
+def _reservations(document: Located, config: KubeletConfig) -> Iterator[Finding]:
+    if config.reserved_system_cpus:
+        for key in ("systemReserved", "kubeReserved"):
+            if document.get(key, "cpu") is not None:
+                yield found(
+                    "reserved-cpus-override",
+                    document.near(key, "cpu"),
+                    "the CPUs of reservedSystemCPUs are counted, this amount is not",
+                    "remove one of the two",
+                )
+        return
+    if config.cpu_manager_policy != "static":
+        return
+    milli = sum(_milli(document.plain(key, "cpu")) for key in ("systemReserved", "kubeReserved"))
+    if milli % 1000:
+        place = next(
+            document.near(key, "cpu") for key in ("kubeReserved", "systemReserved") if document.get(key, "cpu")
+        )
+        yield found(
+            "reserved-cpu-fraction",
+            place,
+            f"{milli / 1000:g} CPUs are reserved in the node's allocatable, {-(-milli // 1000)} by the static policy",
+            "let the reservations sum up to whole CPUs, or list them in reservedSystemCPUs",
+        )
+
+
+def _milli(value: object) -> int:
+    try:
+        return 0 if value is None else parse_milli(value, "cpu")
+    except WireError:
+        return 0

@@ -1,0 +1,194 @@
+"""A KubeSchedulerConfiguration as a whole; its extenders one by one are `extenders`' matter.
+
+Source: kube-scheduler apis/config/validation, scheduler.go buildExtenders, cmd/kube-scheduler leader election.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from extender.lint import fields
+from extender.lint.context import Context
+from extender.lint.documents import Located
+from extender.lint.extenders import lint_extender
+from extender.lint.finding import Finding, found
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+_LAST_MINOR: Final = {"v1beta1": 23, "v1beta2": 27, "v1beta3": 28}
+"""The last minor that reads each old version."""
+
+
+def lint_scheduler(document: Located, context: Context) -> Iterator[Finding]:
+    """Every finding of one KubeSchedulerConfiguration."""
+    yield from _api_version(document, context)
+    yield from _unknown_fields(document)
+    yield from _profiles(document)
+    yield from _lease(document)
+    extenders = document.items("extenders")
+    if not extenders:
+        yield found(
+            "no-extender",
+            document.near("extenders"),
+            "no `extenders`: this scheduler never asks numa-extender",
+            "add the entry that docs/install.md shows",
+        )
+        return
+    yield from _sampling(document)
+    yield from _together(extenders)
+    yield from _ignored_resources(document)
+    for position, extender in enumerate(extenders):
+        yield from lint_extender(extender, context, [*extenders[:position], *extenders[position + 1 :]])
+
+
+def lint_policy(document: Located) -> Iterator[Finding]:
+    """The configuration of kube-scheduler before 1.23."""
+    yield found(
+        "scheduler-policy-gone",
+        document.near("kind"),
+        "no kube-scheduler since 1.23 reads a Policy",
+        "write a KubeSchedulerConfiguration with `extenders`",
+    )
+
+
+def _api_version(document: Located, context: Context) -> Iterator[Finding]:
+    version = document.text("apiVersion").rpartition("/")[2]
+    last = _LAST_MINOR.get(version)
+    if version != "v1" and (last is None or context.kube_minor > last):
+        yield found(
+            "scheduler-api-version",
+            document.near("apiVersion"),
+            f"kube-scheduler 1.{context.kube_minor} does not know {document.text('apiVersion')!r}",
+            "write apiVersion: kubescheduler.config.k8s.io/v1",
+        )
+
+
+def _unknown_fields(document: Located) -> Iterator[Finding]:
+    groups = [(document, fields.SCHEDULER)]
+    groups += [(profile, fields.PROFILE) for profile in document.items("profiles")]
+    election = document.get("leaderElection")
+    if election is not None:
+        groups.append((election, fields.LEADER_ELECTION))
+    for extender in document.items("extenders"):
+        groups.append((extender, fields.EXTENDER))
+        tls = extender.get("tlsConfig")
+        if tls is not None:
+            groups.append((tls, fields.TLS))
+        groups += [(resource, fields.MANAGED_RESOURCE) for resource in extender.items("managedResources")]
+    for place, known in groups:
+        for name, value in place.entries().items():
+            if name not in known:
+                meant = fields.meant(name, known)
+                yield found(
+                    "scheduler-unknown-field",
+                    value,
+                    f"{name!r} is no field here, and kube-scheduler refuses what it does not know",
+                    f"write {meant}" if meant else "remove it",
+                )
+
+
+def _profiles(document: Located) -> Iterator[Finding]:
+    profiles = document.items("profiles")
+    seen: set[str] = set()
+    for profile in profiles:
+        name = profile.text("schedulerName") or DEFAULT_SCHEDULER
+        if name in seen:
+            yield found(
+                "profile-name-twice",
+                profile.near("schedulerName"),
+                f"a second profile called {name}",
+                "give each profile a schedulerName of its own",
+            )
+        seen.add(name)
+    if len(profiles) > 1 and document.items("extenders"):
+        yield found(
+            "profiles-share-extenders",
+            document.near("extenders"),
+            f"the extenders are called for pods of all {len(profiles)} profiles; they cannot be bound to one",
+            "to keep other pods away from them, run a second scheduler process (manifests/overlays/second-scheduler)",
+        )
+
+
+def _lease(document: Located) -> Iterator[Finding]:
+    """Two schedulers that answer for different pods must not share a lease."""
+    names = {profile.text("schedulerName") or DEFAULT_SCHEDULER for profile in document.items("profiles")}
+    elects = document.plain("leaderElection", "leaderElect") is not False
+    lease = document.text("leaderElection", "resourceName") or "kube-scheduler"
+    namespace = document.text("leaderElection", "resourceNamespace") or "kube-system"
+    if names and DEFAULT_SCHEDULER not in names and elects and (namespace, lease) == ("kube-system", "kube-scheduler"):
+        yield found(
+            "lease-shared",
+            document.near("leaderElection"),
+            f"the scheduler of {', '.join(sorted(names))} waits for the lease kube-system/kube-scheduler, which the "
+            "control plane's scheduler holds",
+            "set leaderElection.resourceName and resourceNamespace to a lease of its own",
+        )
+
+
+def _sampling(document: Located) -> Iterator[Finding]:
+    places = [profile for profile in document.items("profiles") if profile.get("percentageOfNodesToScore") is not None]
+    for place in [document, *places]:
+        value = place.plain("percentageOfNodesToScore")
+        where = place.near("percentageOfNodesToScore")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100):
+            yield found(
+                "percentage-invalid", where, f"percentageOfNodesToScore is {value!r}", "write an integer from 0 to 100"
+            )
+        elif value != 100 and (place is not document or not places):
+            said = "percentageOfNodesToScore is not set" if value is None else f"percentageOfNodesToScore is {value}"
+            yield found(
+                "nodes-sampled",
+                where,
+                f"{said}: with 100 nodes and more a part of them reaches the extender (500 of 5,000), and a pod waits "
+                "although a node outside the sample would admit it",
+                "set percentageOfNodesToScore: 100",
+            )
+
+
+def _together(extenders: Sequence[Located]) -> Iterator[Finding]:
+    binders = [extender for extender in extenders if extender.text("bindVerb")]
+    for extra in binders[1:]:
+        yield found(
+            "two-binders",
+            extra.near("bindVerb"),
+            f"{binders[0].text('urlPrefix')} has a bindVerb already",
+            "leave bindVerb to one of them: the one that knows NUMA nodes",
+        )
+    for before, after in pairwise(extenders):
+        if before.plain("ignorable") is True and after.plain("ignorable") is not True:
+            yield found(
+                "ignorable-order",
+                before.near("ignorable"),
+                "it stands before one that is not ignorable, and is called after it",
+                "write ignorable extenders last, so that the file tells the order",
+            )
+    managed: set[str] = set()
+    for extender in extenders:
+        for resource in extender.items("managedResources"):
+            name = resource.text("name")
+            if name in managed:
+                yield found(
+                    "managed-resource-twice",
+                    resource.near("name"),
+                    f"{name} is managed already",
+                    "name each resource once in the file",
+                )
+            managed.add(name)
+
+
+def _ignored_resources(document: Located) -> Iterator[Finding]:
+    """Lists of profiles that `ignoredByScheduler` would replace with its own."""
+    managed = [r for extender in document.items("extenders") for r in extender.items("managedResources")]
+    ours = {r.text("name") for r in managed if r.plain("ignoredByScheduler") is True}
+    if not ours:
+        return
+    for profile in document.items("profiles"):
+        for plugin in profile.items("pluginConfig"):
+            lost = {str(name.value) for name in plugin.items("args", "ignoredResources")} - ours
+            if lost:
+                yield found(
+                    "ignored-by-scheduler",
+                    plugin.near("args", "ignoredResources"),
+                    f"{', '.join(sorted(lost))}: kube-scheduler replaces this list with the extenders' resources that "
+                    "are ignoredByScheduler",
+                    "name them in managedResources with ignoredByScheduler: true, or do without it there",
+                )

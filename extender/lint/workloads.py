@@ -1,0 +1,289 @@
+"""Our own parts in manifests: Deployments, DaemonSets, Pods with containers of numa-extender or numa-node-exporter."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from extender.lint.context import Context
+from extender.lint.documents import Located
+from extender.lint.finding import Finding, found
+from extender.lint.settings import lint_settings
+from extender.lint.values import environment, is_loopback, is_number, is_true, split_url, texts
+
+WORKLOADS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "Pod"})
+PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {"numa-extender": ("serve",), "numa-node-exporter": ("run",)}
+"""Our programs, and what their images run when nothing is said."""
+STATE_FILES: Final = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
+GRACE_DEFAULT_SECONDS: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One container of ours. `arguments` without the program's own name; `variables` those with a literal value."""
+
+    workload: Located
+    pod: Located
+    container: Located
+    program: str
+    arguments: tuple[str, ...]
+    variables: Mapping[str, Located]
+
+    def setting(self, name: str, context: Context) -> str:
+        """A setting of the extender: the manifest's, or the default."""
+        given = self.variables.get(name)
+        return str(given.value) if given is not None else str(context.defaults.get(name, ""))
+
+    def option(self, flag: str, variable: str) -> str:
+        """The value of an option of the exporter: the flag's, else the variable's, else empty."""
+        for position, argument in enumerate(self.arguments):
+            if argument == flag:
+                return "".join(self.arguments[position + 1 : position + 2])
+            if argument.startswith(f"{flag}="):
+                return argument.partition("=")[2]
+        given = self.variables.get(variable)
+        return str(given.value) if given is not None else ""
+
+
+def pod_of(workload: Located) -> Located:
+    """The pod's spec in a workload."""
+    return (
+        workload.get("spec") if workload.text("kind") == "Pod" else workload.get("spec", "template", "spec")
+    ) or workload
+
+
+def containers_of(pod: Located) -> Sequence[Located]:
+    """Containers of both kinds."""
+    return (*pod.items("containers"), *pod.items("initContainers"))
+
+
+def parts_of(workload: Located) -> Iterator[Part]:
+    """Our containers in a workload, known by image or command."""
+    pod = pod_of(workload)
+    for container in containers_of(pod):
+        command, arguments = texts(container, "command"), texts(container, "args")
+        image = container.text("image").rpartition("/")[2].partition("@")[0].partition(":")[0]
+        program = command[0].rpartition("/")[2] if command else image
+        if program in PROGRAMS:
+            words = (*command[1:], *arguments) or PROGRAMS[program]
+            yield Part(workload, pod, container, program, words, environment(container))
+
+
+def lint_workload(workload: Located, context: Context) -> Iterator[Finding]:
+    """Every finding about our containers in one manifest."""
+    for part in parts_of(workload):
+        yield from _arguments(part, context)
+        yield from _probes(part, context)
+        if part.program == "numa-extender":
+            yield from _extender(part, context)
+        else:
+            yield from _exporter(part, context)
+
+
+def _arguments(part: Part, context: Context) -> Iterator[Finding]:
+    complaint = context.check_arguments(part.program, part.arguments)
+    is_run = part.program == "numa-node-exporter" and part.arguments[:1] == ("run",)
+    if is_run and "--dry-run" not in part.arguments:
+        complaint = complaint or _destination_fault(part)
+    if complaint is not None:
+        yield found(
+            "arguments-invalid",
+            part.container.near("args" if part.container.get("args") else "command"),
+            f"{part.program} {' '.join(part.arguments)}: {complaint}",
+            f"see {part.program} --help",
+        )
+
+
+def _destination_fault(part: Part) -> str | None:
+    """An exporter sends its reports to exactly one place: an extender, or the API server."""
+    nrt = part.variables.get("NUMA_NRT")
+    writes_objects = "--nrt" in part.arguments or (nrt is not None and is_true(nrt.value))
+    pushes = bool(part.option("--push", "NUMA_PUSH_URL"))
+    if pushes and writes_objects:
+        return "both NUMA_PUSH_URL (--push) and NUMA_NRT (--nrt) are set; set one of them"
+    if not pushes and not writes_objects:
+        return "neither NUMA_PUSH_URL (--push) nor NUMA_NRT (--nrt) says where to report to"
+    return None
+
+
+def _extender(part: Part, context: Context) -> Iterator[Finding]:
+    yield from lint_settings(part.variables, context)
+    yield from _grace(part, context)
+    replicas = part.workload.plain("spec", "replicas")
+    shared = part.setting("NUMA_EXTENDER_TOPOLOGIES", context) in ("on", True)
+    if part.workload.text("kind") != "Pod" and isinstance(replicas, int) and replicas > 1 and not shared:
+        yield found(
+            "replicas-split-reports",
+            part.workload.near("spec", "replicas"),
+            f"an exporter reports to one of the {replicas}",
+            "set replicas: 1, or let reports travel through the API server (NUMA_EXTENDER_TOPOLOGIES=on)",
+        )
+    if isinstance(replicas, int) and replicas > 1 and part.setting("NUMA_EXTENDER_LEASE", context) == "on":
+        yield from _standby(part, context)
+    limit = part.container.get("resources", "limits", "cpu")
+    if limit is not None:
+        yield found(
+            "cpu-limit", limit, f"at most {limit.value} CPUs, also while a verdict is due", "remove the limit on CPUs"
+        )
+
+
+def _standby(part: Part, context: Context) -> Iterator[Finding]:
+    """What becomes of calls to the one of several that does not lead, and of its pod."""
+    place = part.container.near("env")
+    if not part.setting("NUMA_EXTENDER_OWN_URL", context):
+        yield found(
+            "standby-refuses",
+            place,
+            "kube-scheduler keeps its connections, also with an extender that does not lead any more",
+            "set NUMA_EXTENDER_OWN_URL as in manifests/overlays/replicas: a standby then passes calls on to the leader",
+        )
+    if part.setting("NUMA_EXTENDER_STANDBY_READY", context).lower() in ("false", "0", "no", "off", "f", "n"):
+        yield found(
+            "standby-blocks-drain",
+            part.variables.get("NUMA_EXTENDER_STANDBY_READY", place),
+            "a PodDisruptionBudget counts the standby as lost and refuses the leader's eviction, and a rollout waits "
+            "for a pod that is never ready",
+            "leave NUMA_EXTENDER_STANDBY_READY true",
+        )
+
+
+def _grace(part: Part, context: Context) -> Iterator[Finding]:
+    grace = part.pod.plain("terminationGracePeriodSeconds")
+    seconds = grace if isinstance(grace, int) else GRACE_DEFAULT_SECONDS
+    names = ("NUMA_EXTENDER_DRAIN_SECONDS", "NUMA_EXTENDER_SHUTDOWN_SECONDS")
+    needed = sum(float(text) for text in (part.setting(name, context) for name in names) if is_number(text))
+    if seconds <= needed:
+        yield found(
+            "grace-period-short",
+            part.pod.near("terminationGracePeriodSeconds"),
+            f"the kubelet kills after {seconds} s, draining and requests under way are given {needed:g} s",
+            f"set terminationGracePeriodSeconds above {needed:g}, and the time of preStop",
+        )
+
+
+def _listeners(part: Part, context: Context) -> Mapping[str, str]:
+    """Address by port, of everything on which the program listens."""
+    if part.program == "numa-node-exporter":
+        host, _, port = (part.option("--listen", "NUMA_LISTEN") or "127.0.0.1:9473").rpartition(":")
+        return {port: host}
+    plain = part.option("--port", "NUMA_EXTENDER_PORT") or part.setting("NUMA_EXTENDER_PORT", context)
+    listeners = {plain: part.option("--host", "NUMA_EXTENDER_HOST") or part.setting("NUMA_EXTENDER_HOST", context)}
+    if part.variables.get("NUMA_EXTENDER_TLS_CERT_FILE"):
+        host = part.setting("NUMA_EXTENDER_TLS_HOST", context)
+        listeners[part.setting("NUMA_EXTENDER_TLS_PORT", context)] = host
+    return listeners
+
+
+def _probes(part: Part, context: Context) -> Iterator[Finding]:
+    listeners = _listeners(part, context)
+    names = {entry.text("name"): str(entry.plain("containerPort")) for entry in part.container.items("ports")}
+    on_host = part.pod.plain("hostNetwork") is True
+    for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
+        probe = part.container.get(kind, "httpGet")
+        if probe is None:
+            continue
+        asked = str(probe.plain("port"))
+        port = names.get(asked, asked)
+        if port not in listeners:
+            ports = " and ".join(listeners)
+            yield found(
+                "probe-port",
+                probe.near("port"),
+                f"{kind} asks {asked}, {part.program} listens on {ports}",
+                f"ask {ports}",
+            )
+        elif is_loopback(listeners[port]) and not (on_host and is_loopback(probe.text("host"))):
+            yield found(
+                "probe-unreachable",
+                probe,
+                f"{part.program} listens on {listeners[port]}:{port}, the kubelet asks the pod's address",
+                "ask the port of TLS with scheme: HTTPS; for the exporter set NUMA_LISTEN to 0.0.0.0:9473",
+            )
+        if probe.text("path") not in context.probes[part.program]:
+            yield found(
+                "probe-path",
+                probe.near("path"),
+                f"{part.program} has no {probe.text('path') or '/'}",
+                f"ask {', '.join(sorted(context.probes[part.program]))}",
+            )
+
+
+def _exporter(part: Part, context: Context) -> Iterator[Finding]:
+    yield from _push(part)
+    asks = part.option("--kubelet-url", "KUBELET_URL") or part.option("--kubelet-version", "KUBELET_VERSION")
+    if "run" in part.arguments and not asks:
+        yield found(
+            "kubelet-not-asked",
+            part.container,
+            "neither KUBELET_URL nor KUBELET_VERSION is set: the version is unknown, and so is every verdict",
+            "set KUBELET_URL, with KUBELET_CA_FILE or KUBELET_PIN_FILE",
+        )
+    yield from _kubelet_proof(part)
+    stale = context.surroundings.stale_after_seconds or context.defaults.get("NUMA_EXTENDER_STALE_AFTER_SECONDS")
+    interval = part.option("--interval", "NUMA_INTERVAL") or "30"
+    if isinstance(stale, int | float) and is_number(interval) and float(interval) * 1.1 >= stale:
+        yield found(
+            "interval-makes-stale",
+            part.container,
+            f"a message every {interval} s, and a node is stale after {stale:g} s",
+            "set the interval to a third of it, or NUMA_EXTENDER_STALE_AFTER_SECONDS higher",
+        )
+    for mount in part.container.items("volumeMounts"):
+        if mount.text("mountPath").endswith(STATE_FILES) or mount.text("subPath").endswith(STATE_FILES):
+            yield found(
+                "state-file-mounted",
+                mount.near("mountPath"),
+                f"{mount.text('mountPath')} stays the file that was there at the start of the pod",
+                "mount the directory that holds it",
+            )
+
+
+def _kubelet_proof(part: Part) -> Iterator[Finding]:
+    proofs = [
+        part.option("--kubelet-ca-file", "KUBELET_CA_FILE"),
+        part.option("--kubelet-pin-file", "KUBELET_PIN_FILE"),
+    ]
+    if not part.option("--kubelet-url", "KUBELET_URL"):
+        return
+    if all(proofs):
+        yield found(
+            "kubelet-unproven",
+            part.variables.get("KUBELET_PIN_FILE", part.container),
+            "both KUBELET_CA_FILE (components/kubelet-ca) and KUBELET_PIN_FILE (components/kubelet-pin) are set: the "
+            "exporter does not start",
+            "keep one. components/kubelet-pin removes KUBELET_CA_FILE where it is applied after components/kubelet-ca",
+        )
+    elif not any(proofs):
+        yield found(
+            "kubelet-unproven",
+            part.variables.get("KUBELET_URL", part.container),
+            "neither KUBELET_CA_FILE nor KUBELET_PIN_FILE is set: the exporter does not start",
+            "add manifests/components/kubelet-ca or manifests/components/kubelet-pin",
+        )
+
+
+def _push(part: Part) -> Iterator[Finding]:
+    url = split_url(part.option("--push", "NUMA_PUSH_URL"))
+    place = part.variables.get("NUMA_PUSH_URL", part.container)
+    if url is None:
+        return
+    if url.scheme == "http" and not is_loopback(url.hostname or ""):
+        yield found(
+            "push-in-clear",
+            place,
+            f"reports to {url.hostname} are refused, unless it was started insecure",
+            "report to https://, with NUMA_CA_FILE and NUMA_TOKEN_FILE",
+        )
+    if url.scheme == "http" and part.option("--token-file", "NUMA_TOKEN_FILE"):
+        yield found(
+            "token-in-clear",
+            place,
+            f"whoever is on the way to {url.hostname} can take the token",
+            "report to https://, with NUMA_CA_FILE",
+        )
+    if is_loopback(url.hostname or "") and part.pod.plain("hostNetwork") is not True:
+        yield found(
+            "push-to-loopback",
+            place,
+            f"{url.hostname} is the exporter's own pod",
+            "report to the extender's Service",
+        )

@@ -1,0 +1,203 @@
+"""The story behind one verdict: what each provider offered, what merge chose, what broke it first, what would fit.
+
+Laws
+- The story is the replay's own trace; the sentence about the first fault says only what trace and verdict show.
+- Bounded: at most `MAX_STEPS` steps and `MAX_HINTS` hints of an offer, with a count of what is left out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from extender.questions.free_room import numa_room
+from extender.questions.suggestions import Nearest, nearest
+from extender.replay.admission import admit
+from extender.replay.config import TopologyPolicy
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import Pod, resolve
+from extender.replay.sets import format_list, iter_bits
+from extender.replay.startup import format_page_size
+from extender.replay.state import ManagerState
+from extender.replay.trace import HintsOffered, Merged, RecordingTrace, TraceEvent
+from extender.replay.verdict import Provider, Reason, Rejected, Verdict, is_given_up
+from extender.scheduling.cache import NOBODY
+from extender.scheduling.totals import format_bytes
+
+MAX_STEPS: Final = 256
+MAX_HINTS: Final = 32
+_NOTHING_NEAR: Final = Nearest((), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """One admission told. `first_fault` None: the pod is admitted. `events` are in the kubelet's order."""
+
+    verdict: Verdict
+    events: tuple[TraceEvent, ...]
+    events_left_out: int
+    first_fault: str | None
+    nearest: Nearest
+
+
+def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = True) -> Story:
+    """Tell the admission of *pod* as a new one; *search* as well for the nearest requests that would be admitted."""
+    trace = RecordingTrace()
+    pod = replace(pod, uid=NOBODY)
+    verdict = admit(kubelet, state, resolve(pod, kubelet.rules), trace, verdict_only=True).verdict
+    events = tuple(trace.events)
+    refused = isinstance(verdict, Rejected)
+    return Story(
+        verdict=verdict,
+        events=events[:MAX_STEPS],
+        events_left_out=max(0, len(events) - MAX_STEPS),
+        first_fault=first_fault(kubelet, state, verdict, events) if isinstance(verdict, Rejected) else None,
+        nearest=nearest(kubelet, state, pod) if refused and search else _NOTHING_NEAR,
+    )
+
+
+def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events: Iterable[TraceEvent]) -> str:
+    """What broke it first, in one plain sentence."""
+    if verdict.reason is Reason.KUBELET_PANIC:
+        return _crash(kubelet, verdict)
+    if is_given_up(verdict):
+        return f"Nothing is known: {verdict.message}."
+    if verdict.reason is not Reason.TOPOLOGY_AFFINITY:
+        return _in_allocation(kubelet, state, verdict)
+    merge = [event for event in events if isinstance(event, HintsOffered) and event.container == verdict.container]
+    if verdict.provider is Provider.TOPOLOGY:
+        return _nothing_in_common(verdict, merge)
+    offer = next((e for e in merge if (e.provider, e.resource) == (verdict.provider, verdict.resource)), None)
+    return _cannot_be_aligned(kubelet, state, verdict, offer)
+
+
+def _crash(kubelet: Kubelet, verdict: Rejected) -> str:
+    """The kubelet itself fails."""
+    if (missing := verdict.resource) is not None:
+        sizes = [
+            {f"hugepages-{format_page_size(size)}" for size in node.hugepages} for node in kubelet.machine.numa_nodes
+        ]
+        if not any(missing in each for each in sizes):
+            return f"The node has no {missing}, and its kubelet would crash on a pod that requests them."
+        lacking = [str(n.id) for n, each in zip(kubelet.machine.numa_nodes, sizes, strict=True) if missing not in each]
+        where = f"NUMA {', '.join(lacking)}"
+        return f"The node has no {missing} on {where}, and its kubelet would crash on a pod that requests them."
+    return f"The kubelet would crash on this pod: {verdict.message}."
+
+
+def _in_allocation(kubelet: Kubelet, state: ManagerState, verdict: Rejected) -> str:
+    """A manager could not give what the merge, or no merge, allowed."""
+    if verdict.resource is None or verdict.wanted is None:
+        return f"{_who(verdict)} is refused by the {verdict.provider} manager: {verdict.message}."
+    sentence = f"{_who(verdict)} wants {_amount(verdict.resource, verdict.wanted)}"
+    if verdict.provider is Provider.MEMORY and (most := _most(kubelet, state, verdict.resource)):
+        return f"{sentence}, and the most that is free on one NUMA node is {most}."
+    if verdict.had is not None:
+        return f"{sentence}, and {_amount(verdict.resource, verdict.had)} can be had."
+    return f"{sentence}: {verdict.message}."
+
+
+def _nothing_in_common(verdict: Rejected, offers: Iterable[HintsOffered]) -> str:
+    """Each resource could be aligned, but not on the same NUMA nodes."""
+    places = []
+    for offer in offers:
+        preferred = [hint.mask for hint in offer.hints or () if hint.preferred]
+        if preferred:
+            narrowest = min(mask.bit_count() for mask in preferred)
+            where = " or ".join(format_list(m) for m in preferred if m.bit_count() == narrowest)
+            places.append(f"{_amount(offer.resource, offer.wanted)} on NUMA {where}")
+    return f"{_who(verdict)} could have {_listed(places)}, but not all of it in the same place."
+
+
+def _cannot_be_aligned(kubelet: Kubelet, state: ManagerState, verdict: Rejected, offer: HintsOffered | None) -> str:
+    """One resource by itself is the trouble."""
+    resource = verdict.resource or ""
+    wanted = _amount(resource, verdict.wanted or 0)
+    single = kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE
+    width = offer.minimum_width if offer is not None else None
+    if single and width is not None and width > 1:
+        return f"{_who(verdict)} wants {wanted}, more than any one NUMA node of this machine has."
+    nodes = "one NUMA node" if single or width in (None, 1) else f"{width} NUMA nodes"
+    sentence = f"{_who(verdict)} wants {wanted} from {nodes}"
+    most = _most(kubelet, state, resource)
+    if most and nodes == "one NUMA node":
+        return f"{sentence}, and the most that is free on one is {most}."
+    if offer is not None and not offer.hints:
+        return f"{sentence}, and no set of NUMA nodes has that much free."
+    return f"{sentence}, and what is free is spread over more."
+
+
+def _most(kubelet: Kubelet, state: ManagerState, resource: str) -> str:
+    """The most of one resource that is free on one NUMA node, and on which; empty where it is not counted."""
+    rooms = _rooms(kubelet, state, resource)
+    if not rooms:
+        return ""
+    numa, most = max(rooms.items(), key=lambda item: (item[1], -item[0]))
+    return f"{_amount(resource, most)}, on NUMA {numa}"
+
+
+def _rooms(kubelet: Kubelet, state: ManagerState, resource: str) -> dict[int, int]:
+    """What is free of one resource, by NUMA node; empty where it is not counted."""
+    rooms = numa_room(kubelet, state)
+    if resource == "cpu":
+        return {numa: room.cpus for numa, room in rooms.items()}
+    if resource in state.devices.devices:
+        return {numa: room.devices.get(resource, 0) for numa, room in rooms.items()}
+    return {numa: room.memory[resource] for numa, room in rooms.items() if resource in room.memory}
+
+
+def _who(verdict: Rejected) -> str:
+    return f"Container {verdict.container}" if verdict.container is not None else "The pod as a whole"
+
+
+def _amount(resource: str, amount: int) -> str:
+    if resource == "cpu":
+        return f"{amount} {'CPU' if amount == 1 else 'CPUs'}"
+    if resource == "memory" or resource.startswith("hugepages-"):
+        return f"{format_bytes(amount)} of {resource}"
+    return f"{amount} {resource}"
+
+
+def _listed(parts: list[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
+
+
+def story_to_json(story: Story) -> dict[str, object]:
+    """The steps of a story, in the form of `Explanation` of the API, without the suggestions."""
+    return {
+        "first_fault": story.first_fault,
+        "steps": [_step(event) for event in story.events],
+        "steps_left_out": story.events_left_out,
+        "replays": story.nearest.replays,
+    }
+
+
+def _step(event: TraceEvent) -> dict[str, object]:
+    if isinstance(event, HintsOffered):
+        return _offer(event)
+    if isinstance(event, Merged):
+        return {
+            "step": "merge",
+            "container": event.container,
+            "policy": event.policy,
+            "affinity": None if event.affinity is None else list(iter_bits(event.affinity)),
+            "preferred": event.preferred,
+            "admitted": event.admitted,
+            "why": event.why,
+        }
+    return {"step": "allocation", "container": event.container, "provider": event.provider, "taken": event.taken}
+
+
+def _offer(event: HintsOffered) -> dict[str, object]:
+    hints = event.hints or ()
+    return {
+        "step": "hints",
+        "container": event.container,
+        "provider": event.provider,
+        "resource": event.resource,
+        "wanted": event.wanted,
+        "opinion": "none" if event.hints is None else "hints" if hints else "impossible",
+        "minimum_width": event.minimum_width,
+        "hints": [{"numa": list(iter_bits(h.mask)), "preferred": h.preferred} for h in hints[:MAX_HINTS]],
+        "hints_left_out": max(0, len(hints) - MAX_HINTS),
+        "preferred_count": sum(h.preferred for h in hints),
+    }

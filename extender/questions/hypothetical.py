@@ -1,0 +1,248 @@
+"""Nodes that are not there, from what a question says of them.
+
+Laws
+- Built anew from values; a live node that is copied stays as it is.
+- Pods stay where they are as long as the state they left holds together under the changed kubelet, checked as a kubelet
+  checks its own state files when it starts. Otherwise the question must empty the node.
+- Every fault names its path in the question.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import count
+from typing import Final
+
+import orjson
+
+from extender.cluster.classes import NOTHING_HIDDEN, NodeClass
+from extender.questions.node_context import NOTHING_KNOWN, Surroundings, Taint
+from extender.questions.subjects import Subject
+from extender.replay.admission import admit, release_pods, start_pod
+from extender.replay.config import KubeletConfig, KubeletConfigError
+from extender.replay.kubelet import Kubelet
+from extender.replay.machine import Machine
+from extender.replay.observed import ObservedStateError, check_observed
+from extender.replay.pod import resolve
+from extender.replay.startup import initial_state, start
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Provider, Rejected
+from extender.samples.machines import CATALOGUE, NEWEST_VERSION
+from extender.scheduling.totals import add, node_allocatable, pod_requests
+from extender.wire.errors import WireError, shown
+from extender.wire.questions import HypotheticalNode
+from extender.wire.reports import read_report
+from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json
+from extender.wire.workloads import workload_from_json
+
+FindLive = Callable[[str], Subject | None]
+_CONFIG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "cpuManagerPolicy": ("cpu_manager_policy",),
+    "cpuManagerPolicyOptions": ("cpu_manager_policy_options",),
+    "memoryManagerPolicy": ("memory_manager_policy",),
+    "reservedMemory": ("reserved_memory",),
+    "topologyManagerPolicy": ("topology_manager_policy",),
+    "topologyManagerScope": ("topology_manager_scope",),
+    "topologyManagerPolicyOptions": ("topology_manager_policy_options",),
+    "reservedSystemCPUs": ("reserved_system_cpus",),
+    "featureGates": ("feature_gates",),
+    "reservation": ("reservation_cpu_milli", "reservation_bytes"),
+}
+"""Fields of KubeletConfiguration that decide admissions, and where the replay keeps them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Base:
+    """What a hypothetical node is made of, before any change."""
+
+    name: str
+    machine: Machine
+    config: KubeletConfig
+    devices: Devices
+    state: ManagerState | None
+    hidden: frozenset[Provider] = NOTHING_HIDDEN
+    around: Surroundings = NOTHING_KNOWN
+    facts: Mapping[str, object]
+
+
+def build(node: HypotheticalNode, path: str, number: int, find_live: FindLive) -> Subject:
+    """The node that *node*, at *path* in the question, describes. *number* tells it from the other ones.
+
+    Raises:
+        WireError: it cannot be; the fault names its path.
+    """
+    base = _base(node, path, find_live)
+    config = _changed_config(base.config, node, path)
+    kubelet = _start(base.machine, config, path)
+    devices = base.devices if node.devices is None else devices_from_json(node.devices, f"{path}.devices")
+    empty = initial_state(kubelet, devices)
+    is_empty = node.empty or base.state is None
+    state = empty if is_empty else _carried(base, kubelet, empty, node, path)
+    hidden = NOTHING_HIDDEN if is_empty else base.hidden
+    gone = [_uid(said, base.facts, state, f"{path}.remove_pods[{i}]") for i, said in enumerate(node.remove_pods)]
+    state = release_pods(state, gone)
+    requested: dict[str, int] | None = {} if is_empty else None
+    if node.add_pods:
+        state, requested = _with_pods(kubelet, state, requested, node, path)
+    around = replace(
+        base.around,
+        labels=node.labels if node.labels is not None else base.around.labels,
+        taints=base.around.taints
+        if node.taints is None
+        else [Taint(key=t.key, value=t.value, effect=t.effect) for t in node.taints],
+        allocatable_milli=node_allocatable(kubelet, state.devices),
+        requested_milli=requested,
+    )
+    return Subject(
+        name=node.name or f"hypothetical {number}: {base.name}",
+        node_class=NodeClass(id=-number, kubelet=kubelet, state=state, hidden=hidden),
+        states=(state,),
+        hypothetical=True,
+        around=around,
+        facts=base.facts,
+    )
+
+
+def _base(node: HypotheticalNode, path: str, find_live: FindLive) -> _Base:
+    given = [name for name in ("report", "machine", "copy_of") if getattr(node, name) is not None]
+    if len(given) != 1:
+        raise WireError(path, f"one of report, machine and copy_of is expected, not {' and '.join(given) or 'none'}")
+    if node.machine is not None:
+        return _of_machine(node, node.machine, path)
+    if node.copy_of is not None:
+        return _of_live(node.copy_of, path, find_live)
+    return _of_report(node, path)
+
+
+def _of_machine(node: HypotheticalNode, name: str, path: str) -> _Base:
+    shape = CATALOGUE.get(name)
+    if shape is None:
+        raise WireError(f"{path}.machine", f"{shown(name)} is none of {', '.join(CATALOGUE)}")
+    version = node.kubelet_version or NEWEST_VERSION
+    _known_fields(node, path)
+    config = kubelet_config_from_json(version, shape.kubelet_document(node.kubelet), f"{path}.kubelet")
+    return _Base(
+        name=name,
+        machine=shape.hardware.machine(),
+        config=config,
+        devices=shape.device_values(),
+        state=None,
+        facts={},
+    )
+
+
+def _of_live(name: str, path: str, find_live: FindLive) -> _Base:
+    subject = find_live(name)
+    where = f"{path}.copy_of"
+    if subject is None:
+        raise WireError(where, f"no report of node {shown(name)} is held")
+    if subject.kubelet is None or not subject.states:
+        raise WireError(where, f"too little is known of node {shown(name)} to copy it")
+    return _Base(
+        name=name,
+        machine=subject.kubelet.machine,
+        config=subject.kubelet.config,
+        devices={resource: dict(each) for resource, each in subject.states[0].devices.devices.items()},
+        state=subject.states[0],
+        hidden=subject.node_class.hidden,
+        around=subject.around,
+        facts=subject.facts,
+    )
+
+
+def _of_report(node: HypotheticalNode, path: str) -> _Base:
+    where = f"{path}.report"
+    try:
+        report = read_report(orjson.dumps(node.report))
+    except WireError as error:
+        raise error.below(where) from None
+    except (orjson.JSONEncodeError, RecursionError):
+        raise WireError(where, "nested too deeply") from None
+    if report.kubelet is None or report.state is None:
+        problem = next((p for p in report.problems if p.source == "extender"), None)
+        reason = f"{problem.path}: {problem.reason}" if problem else "too little is known of the node"
+        raise WireError(where, reason)
+    return _Base(
+        name=report.node_name,
+        machine=report.kubelet.machine,
+        config=report.kubelet.config,
+        devices={resource: dict(each) for resource, each in report.state.devices.devices.items()},
+        state=release_pods(report.state, sorted(report.not_counted)),
+        hidden=report.hidden,
+        facts={"pods": [{"uid": p.uid, "namespace": p.namespace, "name": p.name} for p in report.pods or ()]},
+    )
+
+
+def _known_fields(node: HypotheticalNode, path: str) -> None:
+    for name in node.kubelet:
+        if name not in _CONFIG_FIELDS:
+            raise WireError(f"{path}.kubelet.{name[:64]}", f"none of {', '.join(_CONFIG_FIELDS)}")
+
+
+def _changed_config(config: KubeletConfig, node: HypotheticalNode, path: str) -> KubeletConfig:
+    """The configuration with the question's version and fields in place of its own; other feature gates stay."""
+    _known_fields(node, path)
+    version = node.kubelet_version or config.kubelet_version
+    said = kubelet_config_from_json(version, node.kubelet, f"{path}.kubelet")
+    changes = {field: getattr(said, field) for name in node.kubelet for field in _CONFIG_FIELDS[name]}
+    if "feature_gates" in changes:
+        changes["feature_gates"] = {**config.feature_gates, **said.feature_gates}
+    assert changes.keys() <= {each.name for each in fields(KubeletConfig)}
+    return replace(config, kubelet_version=version, **changes)
+
+
+def _start(machine: Machine, config: KubeletConfig, path: str) -> Kubelet:
+    try:
+        return start(machine, config)
+    except KubeletConfigError as error:
+        where = error.field if error.field == "kubelet_version" else f"kubelet.{error.field}"
+        raise WireError(f"{path}.{where}", f"no kubelet starts like this: {error.reason}") from None
+
+
+def _carried(base: _Base, kubelet: Kubelet, empty: ManagerState, node: HypotheticalNode, path: str) -> ManagerState:
+    """What the base's pods hold, under the changed kubelet."""
+    assert base.state is not None
+    devices = base.state.devices
+    if node.devices is not None:
+        devices = replace(devices, devices=devices_from_json(node.devices, f"{path}.devices"))
+    state = ManagerState(
+        cpu=base.state.cpu if kubelet.cpu_static else empty.cpu,
+        memory=base.state.memory if kubelet.memory_static else empty.memory,
+        devices=devices,
+    )
+    try:
+        if not (Provider.CPU in base.hidden or Provider.MEMORY in base.hidden):
+            check_observed(kubelet, state)
+    except ObservedStateError as error:
+        reason = f"the node's pods cannot stay where they are ({error.reason}): say `empty: true`"
+        raise WireError(f"{path}.kubelet", reason) from None
+    return state
+
+
+def _uid(said: str, facts: Mapping[str, object], state: ManagerState, path: str) -> str:
+    pods = facts.get("pods")
+    for pod in pods if isinstance(pods, list) else ():
+        if said in (pod["uid"], f"{pod['namespace']}/{pod['name']}") and pod["uid"]:
+            return str(pod["uid"])
+    if said in state.pod_uids:
+        return said
+    raise WireError(path, f"the node has no pod {shown(said)}")
+
+
+def _with_pods(
+    kubelet: Kubelet, state: ManagerState, requested: dict[str, int] | None, node: HypotheticalNode, path: str
+) -> tuple[ManagerState, dict[str, int] | None]:
+    """The state after the kubelet admitted the added pods, one after another, and what is requested then."""
+    taken = state.pod_uids
+    numbers = (number for number in count() if f"added-{number}" not in taken)
+    for i, document in enumerate(node.add_pods):
+        where = f"{path}.add_pods[{i}]"
+        workload = workload_from_json(document, where)
+        pod = workload.copy(-1)
+        request = resolve(replace(pod, uid=f"added-{next(numbers)}"), kubelet.rules)
+        outcome = admit(kubelet, state, request)
+        if isinstance(outcome.verdict, Rejected):
+            raise WireError(where, f"the node refuses it: {outcome.verdict.reason}: {outcome.verdict.message}")
+        state = start_pod(outcome.state, request)
+        if requested is not None:
+            requested = add(requested, pod_requests(pod, workload.rules.overhead_milli))
+    return state, requested

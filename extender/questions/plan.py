@@ -1,0 +1,197 @@
+"""Plan: where each of a list of pods would go, in order, by the service's own ranking.
+
+Laws
+- Each pod is placed as filter and prioritize would have it, on the states that the pods before it left.
+- Among nodes of equal merit the one named first wins; kube-scheduler, which ranks by more than topology, may differ.
+- Judgements are shared between nodes in equal states, and a pod that found no room is not tried again before anything
+  has changed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from extender.cluster.classes import ClassTable, NodeClass
+from extender.questions.scheduler_checks import check_node
+from extender.questions.subjects import Subject
+from extender.replay.admission import start_pod
+from extender.replay.alignment import PodAlignment, alignment_of_outcomes
+from extender.replay.branches import admit_in_all
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Admitted, Certainty
+from extender.scheduling.candidates import Candidates
+from extender.scheduling.judge import Judge, Judgement, PodShape
+from extender.scheduling.prioritize import prioritize_nodes
+from extender.scheduling.totals import add, pod_requests
+from extender.wire.workloads import Workload
+
+MAX_REPLAYS_A_POD: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """Where one pod goes. `node` None: nowhere. `reasons`: nodes that do not take it, by reason.
+
+    Of a pod that found a node, nodes are counted that the kubelets' managers rule out; of one that did not, all.
+    """
+
+    entry: int
+    name: str
+    node: str | None
+    score: int | None = None
+    certainty: Certainty | None = None
+    admitted: Admitted | None = None
+    alignment: PodAlignment | None = None
+    reasons: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node as the plan leaves it."""
+
+    subject: Subject
+    node_class: NodeClass
+    states: tuple[ManagerState, ...]
+
+
+class Plan:
+    """Places pods on a copy of what is known of the nodes."""
+
+    def __init__(self, subjects: Sequence[Subject], judge: Judge) -> None:
+        self._judge: Final = judge
+        self.subjects: Final = subjects
+        self._classes: Final = ClassTable()
+        self._nodes: Final = [_Node(s, s.node_class, s.states) for s in subjects]
+        self._groups: dict[NodeClass, list[int]] = {}
+        self._judgements: dict[object, dict[int, Judgement]] = {}
+        self._hopeless: dict[int, Placed] = {}
+        """Answers that hold until the next pod is placed, by entry."""
+        for number, node in enumerate(self._nodes):
+            node.node_class = self._class_of(node, node.states)
+            self._groups.setdefault(node.node_class, []).append(number)
+
+    def run(self, entries: Iterable[tuple[Workload, int]]) -> Iterator[Placed]:
+        """Place so many copies of each workload; one value a pod."""
+        number = 0
+        for entry, (workload, copies) in enumerate(entries):
+            wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
+            for _ in range(copies):
+                placed = self._place(entry, workload, number, wanted)
+                number += 1
+                if placed.node is None:
+                    self._hopeless[entry] = placed
+                else:
+                    self._hopeless.clear()
+                yield placed
+
+    def _place(self, entry: int, workload: Workload, number: int, wanted: Mapping[str, int]) -> Placed:
+        name = f"{workload.name}-{number}"
+        known = self._hopeless.get(entry)
+        if known is not None:
+            return replace(known, name=name)
+        shape = PodShape(workload.copy(number))
+        judgements = self._judged(shape)
+        scores = self._scores(judgements)
+        ranked = sorted(scores, key=lambda c: (-scores[c], -(judgements[c.id].merit or 0), self._groups[c][0]))
+        for node_class in ranked:
+            for position in self._groups[node_class]:
+                node = self._nodes[position]
+                if check_node(node.subject.name, wanted, workload.rules, node.subject.around).outcome == "fails":
+                    continue
+                admitted, alignment = self._take(position, shape, wanted)
+                return Placed(
+                    entry=entry,
+                    name=name,
+                    node=node.subject.name,
+                    score=scores[node_class],
+                    certainty=judgements[node_class.id].certainty,
+                    admitted=admitted,
+                    alignment=alignment,
+                    reasons=self._reasons(judgements),
+                )
+        return Placed(entry=entry, name=name, node=None, reasons=self._all_reasons(judgements, workload, wanted))
+
+    def _judged(self, shape: PodShape) -> Mapping[int, Judgement]:
+        """The judgement of every class that has nodes, by its id."""
+        known = self._judgements.setdefault(shape.pod.shape, {})
+        for node_class in self._groups:
+            if node_class.id not in known:
+                known[node_class.id] = self._judge(shape, node_class)
+        return known
+
+    def _scores(self, judgements: Mapping[int, Judgement]) -> dict[NodeClass, int]:
+        """The score of each class that passes."""
+        classes = [each for each in self._groups if judgements[each.id].refusal is None]
+        scores = prioritize_nodes(Candidates.of([""] * len(classes), classes), judgements)
+        return dict(zip(classes, scores, strict=True))
+
+    def _take(
+        self, position: int, shape: PodShape, wanted: Mapping[str, int]
+    ) -> tuple[Admitted | None, PodAlignment | None]:
+        """Put the pod on a node; None where too little is known of the node to say how it lands."""
+        node = self._nodes[position]
+        kubelet, around = node.subject.kubelet, node.subject.around
+        if around.requested_milli is not None:
+            around = replace(around, requested_milli=add(around.requested_milli, wanted))
+        node.subject = replace(node.subject, around=around)
+        if kubelet is None or not node.states:
+            return None, None
+        request = shape.request(kubelet.rules)
+        outcomes = admit_in_all(kubelet, node.states, request, max_replays=MAX_REPLAYS_A_POD)
+        landings = [outcome for outcome in outcomes if isinstance(outcome.verdict, Admitted)]
+        if not landings:
+            return None, None
+        states = {o.state.key: start_pod(o.state, request) for o in landings}
+        self._move(position, tuple(states.values()))
+        first = landings[0].verdict
+        alignment = alignment_of_outcomes(kubelet, outcomes)
+        return (first if isinstance(first, Admitted) else None), alignment
+
+    def _move(self, position: int, states: tuple[ManagerState, ...]) -> None:
+        """File a node under the class of its new states."""
+        node = self._nodes[position]
+        group = self._groups[node.node_class]
+        group.remove(position)
+        if not group:
+            del self._groups[node.node_class]
+        node.states = states
+        node.node_class = self._class_of(node, states)
+        group = self._groups.setdefault(node.node_class, [])
+        group.append(position)
+        group.sort()
+
+    def _class_of(self, node: _Node, states: tuple[ManagerState, ...]) -> NodeClass:
+        before = node.subject.node_class
+        if before.kubelet is None or not states:
+            return before
+        return self._classes.hold(
+            before.kubelet,
+            states[0],
+            before.hidden,
+            stale=before.stale,
+            others=states[1:],
+            complete=before.complete,
+            distrusted=before.distrusted,
+        )
+
+    def _reasons(self, judgements: Mapping[int, Judgement]) -> dict[str, int]:
+        counted: Counter[str] = Counter()
+        for node_class, group in self._groups.items():
+            judgement = judgements.get(node_class.id)
+            if judgement is not None and judgement.refusal is not None:
+                counted[judgement.refusal.text] += len(group)
+        return dict(counted)
+
+    def _all_reasons(
+        self, judgements: Mapping[int, Judgement], workload: Workload, wanted: Mapping[str, int]
+    ) -> dict[str, int]:
+        counted = Counter(self._reasons(judgements))
+        for node_class, group in self._groups.items():
+            if judgements[node_class.id].refusal is not None:
+                continue
+            for position in group:
+                subject = self._nodes[position].subject
+                failure = check_node(subject.name, wanted, workload.rules, subject.around).first_failure
+                counted[f"kube-scheduler: {failure.check if failure is not None else 'other'}"] += 1
+        return dict(counted)

@@ -1,0 +1,171 @@
+"""What kube-scheduler's own filters would say of a pod and a node, told apart from topology.
+
+Laws
+- No scheduler filtered the nodes of a what-if before, so the filters that decide most often are played here: totals,
+  node name, selector, required affinity, taints, cordon.
+- "ok" is said only where everything needed is known; what is not known, or not looked at, is "not-checked".
+
+Mirrors: kube-scheduler plugins NodeResourcesFit, NodeName, NodeAffinity, TaintToleration, NodeUnschedulable.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from extender.questions.node_context import Surroundings, TaintView
+from extender.scheduling.totals import format_milli, shortages
+from extender.wire.placement_rules import NodeTerm, PlacementRules, Requirement, Toleration
+
+Outcome = Literal["ok", "fails", "not-checked"]
+EXCEEDED: Final = "node totals are exceeded, kube-scheduler would not choose this node"
+UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One filter's answer; `detail` is one sentence, empty where there is nothing to say."""
+
+    check: str
+    outcome: Outcome
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerAnswer:
+    """`outcome`: fails if any check does; ok if all were made and none fails."""
+
+    outcome: Outcome
+    checks: tuple[Check, ...]
+
+    @property
+    def first_failure(self) -> Check | None:
+        """The first check that fails; None if none does."""
+        return next((check for check in self.checks if check.outcome == "fails"), None)
+
+
+def check_node(name: str, wanted: Mapping[str, int], rules: PlacementRules, around: Surroundings) -> SchedulerAnswer:
+    """Every check of one node. *wanted*: the pod's requests, thousandths."""
+    checks = (
+        _resources(wanted, around),
+        *_node_name(name, rules),
+        *_labels(name, rules, around),
+        _taints(rules, around),
+        _cordon(rules, around),
+        *_unread(rules),
+    )
+    if any(check.outcome == "fails" for check in checks):
+        return SchedulerAnswer("fails", checks)
+    if any(check.outcome == "not-checked" for check in checks):
+        return SchedulerAnswer("not-checked", checks)
+    return SchedulerAnswer("ok", checks)
+
+
+def _resources(wanted: Mapping[str, int], around: Surroundings) -> Check:
+    total, requested = around.allocatable_milli, around.requested_milli
+    if total is None:
+        return Check("resources", "not-checked", "the node's totals are not known")
+    short = [
+        f"{format_milli(name, amount)} {name} wanted, {format_milli(name, max(0, left))} left"
+        for name, amount, left in shortages(wanted, total, requested or {})
+    ]
+    if short:
+        return Check("resources", "fails", f"{EXCEEDED}: {'; '.join(short)}")
+    if requested is None:
+        return Check("resources", "not-checked", "what other pods request is not known; alone the pod would fit")
+    return Check("resources", "ok")
+
+
+def _node_name(name: str, rules: PlacementRules) -> Iterator[Check]:
+    if rules.node_name and rules.node_name != name:
+        yield Check("node-name", "fails", f"the pod names node {rules.node_name[:253]}")
+
+
+def _labels(name: str, rules: PlacementRules, around: Surroundings) -> Iterator[Check]:
+    labels = around.labels
+    if rules.node_selector:
+        if labels is None:
+            yield Check("node-selector", "not-checked", "the node's labels are not known")
+        else:
+            missing = [f"{k}={v}" for k, v in rules.node_selector.items() if labels.get(k) != v]
+            detail = f"the node lacks {', '.join(missing)}" if missing else ""
+            yield Check("node-selector", "fails" if missing else "ok", detail)
+    terms = rules.node_terms
+    if terms is None:
+        return
+    if labels is None and any(term.match_labels for term in terms):
+        yield Check("node-affinity", "not-checked", "the node's labels are not known")
+    elif any(_matches_term(term, name, labels or {}) for term in terms):
+        yield Check("node-affinity", "ok")
+    else:
+        yield Check("node-affinity", "fails", "no term of the required node affinity matches the node")
+
+
+def _matches_term(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
+    if not term.match_labels and not term.match_fields:
+        return False
+    return all(_matches(r, labels) for r in term.match_labels) and all(
+        _matches(r, {"metadata.name": name}) for r in term.match_fields
+    )
+
+
+def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    value, wanted = labels.get(requirement.key), requirement.values
+    match requirement.operator:
+        case "In":
+            return value in wanted
+        case "NotIn":
+            return value not in wanted
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return _compares(requirement.operator, value, wanted)
+
+
+def _compares(operator: str, value: str | None, wanted: tuple[str, ...]) -> bool:
+    try:
+        have, limit = int(value or ""), int(wanted[0])
+    except (ValueError, IndexError):
+        return False
+    return have > limit if operator == "Gt" else have < limit
+
+
+def _taints(rules: PlacementRules, around: Surroundings) -> Check:
+    if around.taints is None:
+        return Check("taints", "not-checked", "the node's taints are not known")
+    for taint in around.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not _is_tolerated(taint, rules.tolerations):
+            value = f"={taint.value}" if taint.value else ""
+            return Check("taints", "fails", f"the pod does not tolerate {taint.key}{value}:{taint.effect}")
+    return Check("taints", "ok")
+
+
+def _is_tolerated(taint: TaintView, tolerations: tuple[Toleration, ...]) -> bool:
+    return any(
+        t.effect in ("", taint.effect)
+        and t.key in ("", taint.key)
+        and (t.operator == "Exists" or (t.key == taint.key and t.value == taint.value))
+        for t in tolerations
+    )
+
+
+def _cordon(rules: PlacementRules, around: Surroundings) -> Check:
+    if around.unschedulable is None:
+        return Check("unschedulable", "not-checked", "whether the node is cordoned is not known")
+    taint = _Cordon()
+    if around.unschedulable and not _is_tolerated(taint, rules.tolerations):
+        return Check("unschedulable", "fails", "the node is cordoned")
+    return Check("unschedulable", "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cordon:
+    key: str = UNSCHEDULABLE_TAINT
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+def _unread(rules: PlacementRules) -> Iterator[Check]:
+    if rules.unread:
+        yield Check("other", "not-checked", f"not looked at: {', '.join(rules.unread)}")

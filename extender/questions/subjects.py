@@ -1,0 +1,63 @@
+"""The nodes of a question: live ones as they are, and hypothetical ones.
+
+Laws
+- A subject is a value: nothing that is asked of it can change the cluster.
+- `states` are the node's own, with the ids of its own devices; those of its class are equal but for such ids.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from extender.cluster.classes import NodeClass
+from extender.cluster.node import NodeRecord
+from extender.questions.node_context import NOTHING_KNOWN, LookUp, Surroundings
+from extender.replay.kubelet import Kubelet
+from extender.replay.state import ManagerState
+from extender.scheduling.candidates import Candidates
+from extender.scheduling.totals import node_allocatable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One node of a question. `states` is empty where no verdict is possible; the first one is the likeliest.
+
+    `facts` are those of the report: see `cluster.node.Observation`.
+    """
+
+    name: str
+    node_class: NodeClass
+    states: tuple[ManagerState, ...]
+    hypothetical: bool = False
+    around: Surroundings = NOTHING_KNOWN
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def kubelet(self) -> Kubelet | None:
+        """None where no verdict is possible."""
+        return self.node_class.kubelet
+
+
+def live(record: NodeRecord, look_up: LookUp) -> Subject:
+    """A live node as it is now."""
+    return subject_of(record.name, record.node_class, record.state, look_up(record.name), record.observation.facts)
+
+
+def subject_of(
+    name: str,
+    node_class: NodeClass,
+    state: ManagerState | None,
+    around: Surroundings,
+    facts: Mapping[str, object],
+) -> Subject:
+    """A live node from its parts. *state* is the node's own; None where no verdict is possible."""
+    if node_class.kubelet is None or state is None:
+        return Subject(name=name, node_class=node_class, states=(), around=around)
+    if around.allocatable_milli is None:
+        around = replace(around, allocatable_milli=node_allocatable(node_class.kubelet, state.devices))
+    return Subject(name=name, node_class=node_class, states=(state, *node_class.others), around=around, facts=facts)
+
+
+def candidates_of(subjects: Iterable[Subject]) -> Candidates:
+    """The subjects as candidates of the scheduler's verbs."""
+    asked = list(subjects)
+    return Candidates.of([each.name for each in asked], [each.node_class for each in asked])

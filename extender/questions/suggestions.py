@@ -1,0 +1,252 @@
+"""The nearest requests that a node would admit instead of one that it refuses, found by trying.
+
+Laws
+- Every suggestion was replayed and admitted for certain on the very state; none is inferred. Admission is not monotone:
+  nothing is concluded from a larger or a smaller request.
+- The search is bounded: `MAX_REPLAYS` admissions a node. Amounts worth trying come from the room that is free.
+- Of each kind, container and resource only the largest request that fits is told.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Final, NamedTuple
+
+from extender.questions.free_room import NUMARoom, numa_room
+from extender.replay.admission import admit
+from extender.replay.alignment import PodAlignment, alignment_of_outcomes
+from extender.replay.config import KubeletConfigError, Scope, TopologyPolicy
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import Container, Pod, resolve
+from extender.replay.startup import start
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Admitted
+from extender.scheduling.totals import format_bytes, format_milli
+
+MAX_REPLAYS: Final = 160
+MAX_AMOUNTS: Final = 24
+"""Amounts tried of one resource of one container."""
+_NEAR: Final = 8
+_MIB: Final = 1 << 20
+_SUMS_OF_NODES_UP_TO: Final = 8
+_UNITS: Final = {"cpu": " CPUs", "memory": " of memory"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """A request that fits. `container` None: a change of the node. `wanted` and `instead` are for people."""
+
+    kind: str
+    change: str
+    container: str | None
+    resource: str | None
+    wanted: str
+    instead: str
+    fit: "Fit"
+
+
+class Fit(NamedTuple):
+    """What the node answers to a request that it admits."""
+
+    verdict: Admitted
+    alignment: PodAlignment | None
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """What was found, and how many admissions were replayed for it."""
+
+    suggestions: tuple[Suggestion, ...]
+    replays: int
+
+
+class _Search:
+    """Counts replays, and stops asking when there were enough."""
+
+    def __init__(self, kubelet: Kubelet, state: ManagerState) -> None:
+        self.kubelet, self.state, self.replays = kubelet, state, 0
+
+    def fits(self, pod: Pod, kubelet: Kubelet | None = None) -> Fit | None:
+        """The answer, if the pod is admitted whatever the kubelet picks at random; None too when replays are spent."""
+        if self.replays >= MAX_REPLAYS:
+            return None
+        self.replays += 1
+        asked = kubelet or self.kubelet
+        outcome = admit(asked, self.state, resolve(pod, asked.rules), verdict_only=True, max_replays=16)
+        verdict = outcome.verdict
+        if not isinstance(verdict, Admitted) or verdict.certainty is not asked.certainty:
+            return None
+        return Fit(verdict, alignment_of_outcomes(asked, (outcome, *outcome.alternatives)))
+
+
+def nearest(kubelet: Kubelet, state: ManagerState, pod: Pod) -> Nearest:
+    """What to ask for instead of *pod*, which the kubelet refuses in *state*."""
+    search = _Search(kubelet, state)
+    room = numa_room(kubelet, state)
+    found: list[Suggestion] = []
+    for container in pod.containers:
+        found += _cpus(search, pod, container, [r.cpus for r in room.values()])
+        found += _memory(search, pod, container, room_of=lambda name: [r.memory.get(name, 0) for r in room.values()])
+        found += _devices(search, pod, container)
+    if not found:
+        for container in pod.containers:
+            found += _smaller(search, pod, container, room.values())
+    found += _settings(search, pod)
+    return Nearest(tuple(found), search.replays)
+
+
+def _cpus(search: _Search, pod: Pod, container: Container, rooms: Iterable[int]) -> Iterator[Suggestion]:
+    wanted, rest = divmod(container.requests_milli.get("cpu", 0), 1000)
+    if rest or not wanted or not search.kubelet.cpu_static or container.limits_milli.get("cpu") != wanted * 1000:
+        return
+    threads = max(1, search.kubelet.machine.cpus_per_core)
+
+    def attempt(amount: int) -> Fit | None:
+        return search.fits(_with(pod, container, "cpu", amount * 1000))
+
+    if wanted % threads:
+        more = wanted + threads - wanted % threads
+        fit = attempt(more)
+        if fit is not None:
+            yield _suggest("whole-cores", container, "cpu", (str(wanted), str(more)), fit)
+    amounts = [*rooms, *_sums(rooms), *range(wanted - 1, wanted - 1 - _NEAR, -1), wanted * 3 // 4, wanted // 2, 1]
+    yield from _largest("fewer-cpus", container, "cpu", wanted, amounts, attempt, str)
+
+
+def _memory(
+    search: _Search, pod: Pod, container: Container, room_of: Callable[[str], list[int]]
+) -> Iterator[Suggestion]:
+    if not search.kubelet.memory_static:
+        return
+    for name, milli in container.requests_milli.items():
+        if not (name == "memory" or name.startswith("hugepages-")) or container.limits_milli.get(name) != milli:
+            continue
+        wanted, rooms = milli // 1000, room_of(name)
+
+        def attempt(amount: int, name: str = name) -> Fit | None:
+            return search.fits(_with(pod, container, name, amount * 1000))
+
+        amounts = [a - a % _MIB for a in (*rooms, *_sums(rooms), wanted * 3 // 4, wanted // 2, wanted // 4)]
+        yield from _largest("less-memory", container, name, wanted, amounts, attempt, format_bytes)
+
+
+def _devices(search: _Search, pod: Pod, container: Container) -> Iterator[Suggestion]:
+    for name, milli in container.limits_milli.items():
+        if name not in search.state.devices.devices or not milli:
+            continue
+        wanted = -(-milli // 1000)
+
+        def attempt(amount: int, name: str = name) -> Fit | None:
+            return search.fits(_with(pod, container, name, amount * 1000))
+
+        yield from _largest("fewer-devices", container, name, wanted, range(wanted - 1, -1, -1), attempt, str)
+
+
+def _smaller(search: _Search, pod: Pod, container: Container, rooms: Iterable[NUMARoom]) -> Iterator[Suggestion]:
+    """Less of everything at once: what one NUMA node has, beginning with the one that has most CPUs."""
+    for room in sorted(rooms, key=lambda r: r.cpus, reverse=True)[:_NEAR]:
+        free = {"cpu": room.cpus, **room.memory, **room.devices}
+        wanted = {name: milli for name, milli in container.limits_milli.items() if name in free}
+        instead = {name: min(milli, free[name] * 1000) for name, milli in wanted.items()}
+        changed = [name for name in wanted if instead[name] != wanted[name]]
+        if len(changed) < 2 or not all(instead.values()):
+            continue
+        smaller = pod
+        for name in changed:
+            current = next(c for c in smaller.containers if c.name == container.name)
+            smaller = _with(smaller, current, name, instead[name])
+        fit = search.fits(smaller)
+        if fit is not None:
+            before, after = (_amounts({name: each[name] for name in changed}) for each in (wanted, instead))
+            yield _suggest("smaller", container, None, (before, after), fit)
+            return
+
+
+def _amounts(milli: Mapping[str, int]) -> str:
+    return " and ".join(f"{format_milli(name, amount)}{_UNITS.get(name, f' {name}')}" for name, amount in milli.items())
+
+
+def _largest(
+    kind: str,
+    container: Container,
+    resource: str,
+    wanted: int,
+    amounts: Iterable[int],
+    attempt: Callable[[int], Fit | None],
+    shown: Callable[[int], str],
+) -> Iterator[Suggestion]:
+    """The largest of *amounts* below *wanted* that fits, if any."""
+    least = 0 if kind == "fewer-devices" else 1
+    for amount in sorted({a for a in amounts if least <= a < wanted}, reverse=True)[:MAX_AMOUNTS]:
+        fit = attempt(amount)
+        if fit is not None:
+            yield _suggest(kind, container, resource, (shown(wanted), shown(amount)), fit)
+            return
+
+
+def _suggest(kind: str, container: Container, resource: str | None, amounts: tuple[str, str], fit: Fit) -> Suggestion:
+    """*resource* None: the amounts name theirs."""
+    wanted, instead = amounts
+    unit = "" if resource is None else _UNITS.get(resource, f" {resource}")
+    return Suggestion(
+        kind=kind,
+        change=f"{instead}{unit} instead of {wanted} in container {container.name}",
+        container=container.name,
+        resource=resource,
+        wanted=wanted,
+        instead=instead,
+        fit=fit,
+    )
+
+
+def _settings(search: _Search, pod: Pod) -> Iterator[Suggestion]:
+    """Other topology settings of the node, its pods staying where they are; those that no kubelet starts with fail."""
+    kubelet = search.kubelet
+    other_scope = Scope.POD if kubelet.scope is Scope.CONTAINER else Scope.CONTAINER
+    changes: list[tuple[str, str, str, Mapping[str, str]]] = [
+        ("topology-scope", kubelet.scope, other_scope, {"topology_manager_scope": other_scope}),
+    ]
+    changes += [
+        ("topology-policy", kubelet.policy, policy, {"topology_manager_policy": policy})
+        for policy in (TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED, TopologyPolicy.BEST_EFFORT)
+        if policy is not kubelet.policy
+    ]
+    for kind, now, instead, change in changes:
+        try:
+            other = start(kubelet.machine, replace(kubelet.config, **change))  # type: ignore[arg-type]
+        except KubeletConfigError:
+            continue
+        fit = search.fits(pod, other)
+        if fit is not None:
+            what = kind.replace("-", " ")
+            yield Suggestion(
+                kind=kind,
+                change=f"{what} {instead} instead of {now} on the node",
+                container=None,
+                resource=None,
+                wanted=now,
+                instead=instead,
+                fit=fit,
+            )
+
+
+def _sums(rooms: Iterable[int]) -> list[int]:
+    """The room of two NUMA nodes together, for requests that the hardware must split."""
+    few = list(rooms)[:_SUMS_OF_NODES_UP_TO]
+    return [a + b for a, b in combinations(few, 2)]
+
+
+def _with(pod: Pod, container: Container, resource: str, milli: int) -> Pod:
+    """The pod with another amount in one container, requests and limits alike; an amount of 0 is no request."""
+
+    def changed(amounts: Mapping[str, int]) -> dict[str, int]:
+        rest = {name: amount for name, amount in amounts.items() if name != resource}
+        return {**rest, resource: milli} if resource in amounts and milli else rest
+
+    other = replace(
+        container,
+        requests_milli=changed(container.requests_milli),
+        limits_milli=changed(container.limits_milli),
+        allocated_milli=None,
+    )
+    return replace(pod, containers=tuple(other if c is container else c for c in pod.containers))

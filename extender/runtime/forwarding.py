@@ -1,0 +1,192 @@
+"""A standby passes the scheduler's calls on to the leader, so that it does not matter which of several is called.
+
+kube-scheduler keeps its connections open: through a Service it may stay with one extender for hours, whoever leads.
+The leader's address is in the Lease (an annotation), where every standby reads it.
+
+Laws of this file
+- A call is passed on once: the receiver of a call that was passed on answers it itself, leader or not.
+- A standby that gets no answer answers itself: filter, prioritize and preempt from what it knows, which is what the
+  leader knows but for the pods of its last calls; bind with an error, after which the scheduler tries again.
+- Bounded: each call has a time, and a leader that was not reached is left alone for a second.
+- The leader proves itself by its certificate, the standby by its service account's token. The token is sent over TLS
+  only.
+"""
+
+import asyncio
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import urllib3
+from fastapi import Response
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from urllib3.exceptions import HTTPError
+
+from extender.config.settings import Settings
+from extender.observability.lifecycle import Lifecycle
+from extender.observability.logs import REQUEST_ID, FaultLog
+
+LOG: Final = logging.getLogger(__name__)
+PASSED_ON: Final = "X-Numa-Extender-Passed-On"
+KEPT: Final = ("content-type", "content-encoding")
+CONNECT_SECONDS: Final = 0.5
+PAUSE_SECONDS: Final = 1.0
+AT_ONCE: Final = 32
+MAX_REPLY_BYTES: Final = 64 << 20
+"""A filter reply repeats the names of the nodes, with reasons: 5,000 nodes are about 1 MB."""
+
+
+class Leader:
+    """Calls to the leader. Thread-safe. *url*: where it is now, empty if that is not known or it is this process."""
+
+    def __init__(self, settings: Settings, url: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings, self._url, self._clock = settings, url, clock
+        self._seconds: Final[Mapping[str, float]] = {
+            "/scheduler/filter": settings.filter_seconds + 0.5,
+            "/scheduler/prioritize": settings.filter_seconds + 0.5,
+            "/scheduler/preempt": settings.preempt_seconds + 0.5,
+            "/scheduler/bind": 2 * settings.bind_seconds,
+        }
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="leader")
+        self._lock = threading.Lock()
+        self._pool: tuple[str, urllib3.PoolManager] | None = None
+        self._again_at = float("-inf")
+        self._faults = FaultLog(LOG, "calls passed on to the leader", clock)
+
+    def takes(self, path: str) -> bool:
+        """Whether a call to *path* is to be passed on now."""
+        return path in self._seconds and bool(self._url()) and self._clock() >= self._again_at
+
+    async def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        """The leader's answer; None if there was none."""
+        headers = {**headers, PASSED_ON: "1", "X-Request-Id": REQUEST_ID.get()}
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._call, path, headers, body)
+
+    def close(self) -> None:
+        """Take no more; calls under way are bounded."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _call(self, path: str, headers: dict[str, str], body: bytes) -> bytes | None:
+        url, seconds = self._url(), self._seconds[path]
+        if not url:
+            return None
+        deadline = self._clock() + seconds
+        try:
+            headers |= self._token(url)
+            reply = self._connections(url).request(
+                "POST",
+                url + path,
+                body=body,
+                headers=headers,
+                timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, seconds), read=seconds),
+                redirect=False,
+                retries=False,
+                preload_content=False,
+            )
+            with reply:
+                answer = self._read(reply, deadline)
+        except (HTTPError, OSError, ValueError) as error:
+            self._again_at = self._clock() + PAUSE_SECONDS
+            self._forget()
+            self._faults.failed("leader=%s path=%s reason=%r", url, path, str(error))
+            return None
+        self._faults.ended()
+        return answer
+
+    def _read(self, reply: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while piece := reply.read1(1 << 18):
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_REPLY_BYTES or self._clock() > deadline:
+                raise OSError(f"the answer is too long or too slow ({size} bytes so far)")
+        answer = b"".join(pieces)
+        if reply.status != HTTPStatus.OK:
+            raise OSError(f"status {reply.status}: {answer[:200]!r}")
+        return answer
+
+    def _token(self, url: str) -> dict[str, str]:
+        """Read for each call: the kubelet renews it."""
+        path = self._settings.leader_token_file
+        if path is None or urlsplit(url).scheme != "https":
+            return {}
+        return {"Authorization": f"Bearer {path.read_text().strip()}"}
+
+    def _connections(self, url: str) -> urllib3.PoolManager:
+        """The connections to the leader at *url*; a new leader, or a failure, is a reason to read the CA again."""
+        with self._lock:
+            if self._pool is None or self._pool[0] != url:
+                options: dict[str, Any] = {}
+                if urlsplit(url).scheme == "https":
+                    name = self._settings.leader_server_name or None
+                    options = {
+                        "ssl_context": ssl.create_default_context(cafile=self._settings.leader_ca_file),
+                        "server_hostname": name,
+                        "assert_hostname": name,
+                    }
+                self._pool = (url, urllib3.PoolManager(num_pools=1, maxsize=AT_ONCE, **options))
+            return self._pool[1]
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._pool = None
+
+
+class PassingOn:
+    """The scheduler's calls go to the leader where that is another process, all others to *app*. ASGI."""
+
+    def __init__(self, app: ASGIApp, *, lifecycle: Lifecycle, max_bytes: int) -> None:
+        self._app, self._lifecycle, self._max_bytes = app, lifecycle, max_bytes
+
+    async def __call__(self, asgi: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        leader = self._lifecycle.leader
+        if leader is None or asgi["type"] != "http" or asgi["method"] != "POST" or not leader.takes(asgi["path"]):
+            await self._app(asgi, receive, send)
+            return
+        headers = Headers(scope=asgi)
+        if PASSED_ON in headers:
+            await self._app(asgi, receive, send)
+            return
+        read = await _read(receive, self._max_bytes)
+        whole = not read[-1].get("more_body", False) and read[-1]["type"] == "http.request"
+        answer = None
+        if whole:
+            body = b"".join(message.get("body", b"") for message in read)
+            kept = {name: headers[name] for name in KEPT if name in headers}
+            answer = await leader.answer(asgi["path"], kept, body)
+        if answer is None:
+            await self._app(asgi, _replayed(read, receive), send)
+            return
+        await Response(answer, media_type="application/json")(asgi, receive, send)
+
+
+async def _read(receive: Receive, max_bytes: int) -> list[Message]:
+    """The messages of the body; not all of them if it is over *max_bytes* or the client goes away."""
+    messages: list[Message] = []
+    size = 0
+    while True:
+        message = await receive()
+        messages.append(message)
+        size += len(message.get("body", b""))
+        if message["type"] != "http.request" or not message.get("more_body", False) or size > max_bytes:
+            return messages
+
+
+def _replayed(messages: list[Message], receive: Receive) -> Receive:
+    """A `receive` that gives *messages* first."""
+    left = iter(messages)
+
+    async def again() -> Message:
+        message = next(left, None)
+        return await receive() if message is None else message
+
+    return again

@@ -1,0 +1,122 @@
+"""How the application is put behind its gate and on the network: the part of the composition root about security."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+import uvicorn
+from fastapi import FastAPI
+
+from extender.api.access.fast_path import Shortcut
+from extender.api.access.limits import Limits
+from extender.api.access.middleware import Gate
+from extender.api.access.request_log import Observed
+from extender.api.scheduling import scheduling_endpoints
+from extender.api.service import Service
+from extender.config.settings import Settings
+from extender.kube.authority import TokenAuthority
+from extender.kube.client import Requester
+from extender.kube.reviews import Reviews, ReviewSettings
+from extender.observability.metrics import Metrics
+from extender.observability.tracing import trace
+from extender.runtime.forwarding import PassingOn
+from extender.transport.certificates import CertificateFiles, Certificates
+from extender.transport.protocol import Patience, make_protocol
+from extender.transport.server import Server, TLSListener
+
+LOG: Final = logging.getLogger(__name__)
+ACCEPTED_SECONDS: Final = 120.0
+"""How long the API server's yes is remembered; the kubelet does the same with tokens shown to it."""
+REFUSED_SECONDS: Final = 10.0
+
+
+def make_authority(
+    client: Requester, settings: Settings, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+) -> TokenAuthority:
+    """Asks the API server that *client* leads to."""
+    remembered = ReviewSettings(
+        accepted_seconds=ACCEPTED_SECONDS,
+        refused_seconds=REFUSED_SECONDS,
+        grace_seconds=settings.review_grace_seconds,
+        size=settings.max_nodes * 2,  # a token of each node, and the one before
+    )
+    reviews = Reviews(
+        client, remembered, clock=clock, count=lambda kind, outcome: metrics.reviews.labels(kind, outcome).inc()
+    )
+    return TokenAuthority(
+        reviews, client, audience=settings.token_audience, read_audiences=settings.read_audiences, clock=clock
+    )
+
+
+def guard(app: FastAPI, service: Service) -> None:
+    """Put the gate before every route of *app*, and the eyes before the gate.
+
+    Raises:
+        TracingError: tracing is on, and its libraries are not installed.
+    """
+    settings = service.settings
+    limits = Limits(settings, service.clock)
+    app.add_middleware(Shortcut, endpoints=scheduling_endpoints(service))
+    app.add_middleware(PassingOn, lifecycle=service.lifecycle, max_bytes=settings.max_scheduler_body_bytes)
+    app.add_middleware(
+        Gate,
+        settings=settings,
+        authority=service.authority,
+        limits=limits,
+        metrics=service.metrics,
+    )
+    app.add_middleware(Observed, metrics=service.metrics)
+    if settings.tracing == "otlp":
+        trace(app, app.version)
+    service.metrics.insecure.set(settings.insecure)
+    service.metrics.leader.set(settings.lease == "off")
+    app.state.service, app.state.limits = service, limits
+
+
+def make_server(settings: Settings, app: FastAPI) -> Server:
+    """The server for *app*; `Server.run` serves until SIGTERM or SIGINT, then lets requests under way end.
+
+    Raises:
+        CertificateError: TLS is set up, and its files do not work.
+    """
+    service: Service = app.state.service
+    patience = Patience(
+        head_seconds=settings.head_seconds,
+        body_seconds=settings.body_seconds,
+        answer_seconds=settings.answer_seconds,
+    )
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=make_protocol(patience, service.metrics),  # type: ignore[arg-type]
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+    )
+    if settings.insecure:
+        LOG.warning("INSECURE: everybody who can connect to %s may do everything, unencrypted", settings.host)
+    return Server(
+        config,
+        service.lifecycle,
+        service.metrics,
+        tls=_tls(settings, service),
+        drain_seconds=settings.drain_seconds,
+        handshake_seconds=settings.head_seconds,
+        max_connections=settings.max_connections,
+    )
+
+
+def _tls(settings: Settings, service: Service) -> TLSListener | None:
+    if settings.tls_cert_file is None or settings.tls_key_file is None:
+        return None
+    files = CertificateFiles(
+        certificate=settings.tls_cert_file, key=settings.tls_key_file, client_ca=settings.tls_client_ca_file
+    )
+    certificates = Certificates(files, service.metrics)
+    return TLSListener(host=settings.tls_host, port=settings.tls_port, certificates=certificates)

@@ -1,0 +1,175 @@
+"""Sample nodes: what they are, which pods they run, and what their kubelets therefore gave away."""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
+
+from extender.replay.admission import admit, release_pods, start_pod
+from extender.replay.config import KubeletConfig
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import resolve
+from extender.replay.startup import initial_state, start
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Admitted
+from extender.samples.machines import CATALOGUE, Hardware
+from extender.wire.pods import pod_from_json
+from extender.wire.quantity import parse_milli
+from extender.wire.scenarios import devices_from_json, kubelet_config_from_json
+
+EVICTION_BYTES = 100 << 20
+"""The kubelet's default hard eviction threshold, part of the reservation."""
+
+
+class DescriptionError(Exception):
+    """A sample node cannot be as it is described."""
+
+
+class Reserved(BaseModel):
+    """What the node keeps for the system: CPUs, and GiB of memory on each NUMA node."""
+
+    model_config = ConfigDict(extra="forbid")
+    cpus: int
+    memory_gib_per_numa: int
+
+
+class Workload(BaseModel):
+    """Some equal pods of one container. `gone`: they ran and left again, which is how nodes become fragmented."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    copies: int = 1
+    resources: dict[str, int | str]
+    burstable: bool = False
+    gone: list[int] = []
+
+
+def _by_name(value: object) -> object:
+    """The hardware of a machine in the catalogue, for its name."""
+    return CATALOGUE[value].hardware if isinstance(value, str) else value
+
+
+class Description(BaseModel):
+    """One file of the sample cluster."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    about: str
+    kubelet_version: str
+    hardware: Annotated[Hardware, BeforeValidator(_by_name)]
+    kubelet: dict[str, Any]
+    reserved: Reserved
+    devices: dict[str, list[int]] = {}
+    workloads: list[Workload] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleNode:
+    """A sample node in full. `pods` are the ones that run, as v1.Pod; `configuration` is KubeletConfiguration's."""
+
+    description: Description
+    configuration: Mapping[str, Any]
+    kubelet: Kubelet
+    state: ManagerState
+    pods: tuple[Mapping[str, Any], ...]
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.description.name
+
+
+_DESCRIPTION = TypeAdapter(Description)
+
+
+def sample_cluster() -> list[SampleNode]:
+    """All sample nodes, by name."""
+    texts = [entry.read_text() for entry in files(__package__).joinpath("cluster").iterdir() if ".yaml" in entry.name]
+    descriptions = [_DESCRIPTION.validate_python(yaml.safe_load(text)) for text in texts]
+    return [make_node(description) for description in sorted(descriptions, key=lambda each: each.name)]
+
+
+def make_node(description: Description) -> SampleNode:
+    """Start the node's kubelet and let it admit its pods one after another.
+
+    Raises:
+        DescriptionError: a pod of the description is refused.
+    """
+    configuration = _configuration(description)
+    kubelet = start(description.hardware.machine(), _replay_config(description))
+    devices = {
+        resource: [{"id": f"{resource.rpartition('/')[2]}-{i}", "numa": [numa]} for i, numa in enumerate(numas)]
+        for resource, numas in description.devices.items()
+    }
+    state = initial_state(kubelet, devices_from_json(devices))
+    running: list[dict[str, Any]] = []
+    gone: list[dict[str, Any]] = []
+    for pod, leaves in _pods(description):
+        request = resolve(pod_from_json(pod), kubelet.rules)
+        outcome = admit(kubelet, state, request)
+        if not isinstance(outcome.verdict, Admitted):
+            raise DescriptionError(f"{description.name} refuses {pod['metadata']['name']}: {outcome.verdict.message}")
+        state = start_pod(outcome.state, request)
+        (gone if leaves else running).append(pod)
+    state = release_pods(state, [pod["metadata"]["uid"] for pod in gone])
+    return SampleNode(
+        description=description, configuration=configuration, kubelet=kubelet, state=state, pods=tuple(running)
+    )
+
+
+def _configuration(description: Description) -> dict[str, Any]:
+    """The configuration file: what the description says, and the reservations that a running kubelet must have."""
+    memory = _reserved_memory_bytes(description)
+    numa_bytes = description.reserved.memory_gib_per_numa << 30
+    document = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "systemReserved": {"cpu": str(description.reserved.cpus), "memory": str(memory - EVICTION_BYTES)},
+        **description.kubelet,
+    }
+    if document.get("memoryManagerPolicy") == "Static":
+        document["reservedMemory"] = [
+            {"numaNode": numa, "limits": {"memory": str(numa_bytes)}} for numa in description.hardware.numa_ids
+        ]
+    return document
+
+
+def _reserved_memory_bytes(description: Description) -> int:
+    return len(description.hardware.numa_ids) * description.reserved.memory_gib_per_numa << 30
+
+
+def _replay_config(description: Description) -> KubeletConfig:
+    reservation = {"cpu": str(description.reserved.cpus), "memory": str(_reserved_memory_bytes(description))}
+    document = {**_configuration(description), "reservation": reservation}
+    return kubelet_config_from_json(description.kubelet_version, document)
+
+
+def _pods(description: Description) -> Iterator[tuple[dict[str, Any], bool]]:
+    for workload in description.workloads:
+        for copy in range(workload.copies):
+            name = f"{workload.name}-{copy}"
+            yield make_pod(f"{description.name}/{name}", name, workload), copy in workload.gone
+
+
+def make_pod(seed: str, name: str, workload: Workload) -> dict[str, Any]:
+    """A v1.Pod; its UID follows from *seed*, so that every run of the demo is the same."""
+    amounts = {resource: str(amount) for resource, amount in workload.resources.items()}
+    resources = {"requests": amounts} if workload.burstable else {"requests": amounts, "limits": amounts}
+    return {
+        "metadata": {"name": name, "namespace": "demo", "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, seed))},
+        "spec": {"containers": [{"name": "app", "image": "registry.example/app:1", "resources": resources}]},
+        "status": {"phase": "Running", "qosClass": "Burstable" if workload.burstable else "Guaranteed"},
+    }
+
+
+def requested_milli(pod: Mapping[str, Any]) -> dict[str, int]:
+    """What the scheduler counts for a pod, in thousandths: the sum over its containers' requests."""
+    total: dict[str, int] = {}
+    for container in pod["spec"]["containers"]:
+        for resource, amount in container["resources"]["requests"].items():
+            total[resource] = total.get(resource, 0) + parse_milli(amount, resource)
+    return total

@@ -1,0 +1,1 @@
+"""Filter, prioritize, bind and preempt: what kube-scheduler calls the extender for."""

@@ -1,0 +1,1 @@
+"""Preemption: which victims make room that the kubelet would really give."""

@@ -1,0 +1,264 @@
+"""The preempt verb: on which nodes evicting pods makes room that the kubelet would really give.
+
+Laws of this file
+- Never a victim of equal or higher priority: neither added, nor passed on. A pod that may not preempt gets no victims.
+- What the scheduler wants to evict stays: its own filters need that. Pods are only added.
+- A node is answered only if the preemptor is admitted in the state with every victim gone, replayed (in every such
+  state where the node can be in several); nothing is concluded from other states, because admission is not monotone.
+  Pods that are terminating already are gone in that state too: they are never new victims. Pods of no lower priority
+  that are nominated to the node have their room in it.
+- Same judge and same treatment of doubt as filter: a node of which nothing is known is passed on unchanged, or dropped.
+- Work is bounded by `Trials`; a node for which none is left is dropped, because evicting there might help nobody.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from extender.cluster.classes import UNKNOWN, NodeClass
+from extender.replay.admission import release_pods
+from extender.replay.kubelet import Kubelet
+from extender.replay.state import ManagerState
+from extender.scheduling.judge import Judge, PodShape
+from extender.scheduling.preemption.cpu_lower_bound import CPUBound
+from extender.scheduling.preemption.nominated import HYPOTHETICAL, admitted_states
+from extender.scheduling.preemption.running_pods import NodePods, RunningPod, importance
+from extender.scheduling.preemption.victims import OutOfTrialsError, cheapest_set, costing
+from extender.scheduling.reasons import Refusal
+from extender.wire.preemption import Proposal
+
+MAX_TRIALS: Final = 4000
+"""Replays spent on one request; 0.1 to 0.3 ms each on usual servers."""
+
+States = tuple[ManagerState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemptor:
+    """The pod that wants room. `may_preempt` False: its preemption policy is Never."""
+
+    shape: PodShape
+    priority: int
+    may_preempt: bool = True
+
+    def outranks(self, pod: RunningPod) -> bool:
+        """Whether *pod* may go for it."""
+        return self.may_preempt and pod.priority < self.priority
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A candidate node.
+
+    `states` are all that it can be in, its own (a class shares those of one of its nodes); empty where no verdict is
+    possible. `pods` None where running pods are not watched. `promised`: pods that are nominated to the node and whose
+    room the preemptor cannot have, the most important first.
+    """
+
+    node_class: NodeClass = UNKNOWN
+    states: States = ()
+    pods: NodePods | None = None
+    promised: tuple[PodShape, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Evict these (UIDs, most important first). `added`: how many of them the scheduler had not thought of."""
+
+    victims: tuple[str, ...]
+    violations: int
+    added: int = 0
+
+
+class Veto(StrEnum):
+    """Why a node is dropped."""
+
+    PROTECTED_VICTIM = "protected_victim"
+    """A victim has no lower priority than the preemptor, or that may not preempt at all."""
+    UNKNOWN_VICTIM = "unknown_victim"
+    """A victim does not run on the node."""
+    REFUSED = "refused"
+    """The kubelet would refuse the preemptor whichever pods of lower priority go, as far as was tried."""
+    NOMINATED = "nominated"
+    """The pod is nominated to a node that only waits for pods to leave: nobody else is evicted for it."""
+    UNDECIDED = "undecided"
+    """No replays or no time were left to find out."""
+
+
+class Trials:
+    """Replays of one request: remembered by what decides them, and bounded in number and time."""
+
+    def __init__(
+        self, judge: Judge, shape: PodShape, *, limit: int = MAX_TRIALS, out_of_time: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._judge, self._shape, self._out_of_time = judge, shape, out_of_time
+        self._known: dict[object, Refusal | None] = {}
+        self.left = limit
+        self._floor = 0
+
+    def share(self, nodes: int) -> None:
+        """From here on spend no more than an equal part of what is left, for one of *nodes* nodes."""
+        self._floor = self.left - self.left // nodes
+
+    def refusal(self, node_class: NodeClass, states: States) -> Refusal | None:
+        """Why a node of this class would refuse the pod if it were in one of *states*; raises OutOfTrialsError."""
+        if node_class.counts is not None:
+            return None  # what counts prove holds while the victims are there; nothing is known of the time after
+        keys = frozenset(state.key for state in states)
+        key = (
+            id(node_class.kubelet),
+            keys,
+            node_class.hidden,
+            node_class.stale,
+            node_class.complete,
+            node_class.distrusted,
+        )
+        if key not in self._known:
+            if self.left <= self._floor or self._out_of_time():
+                raise OutOfTrialsError
+            self.left -= 1
+            hypothetical = node_class
+            if states:
+                hypothetical = replace(node_class, id=HYPOTHETICAL, state=states[0], others=states[1:])
+            self._known[key] = self._judge(self._shape, hypothetical).refusal
+        return self._known[key]
+
+
+def plan_preemption(
+    preemptor: Preemptor, proposals: Mapping[str, Proposal], sites: Mapping[str, Site], trials: Trials
+) -> dict[str, Plan | Veto]:
+    """What becomes of each candidate, in the order asked. Every name of *proposals* must be in *sites*."""
+    answers: dict[str, Plan | Veto] = {}
+    open_questions = {}
+    for name, proposal in proposals.items():
+        question = _Question(preemptor, sites[name], proposal, trials)
+        answer = question.first_answer()
+        answers[name] = Veto.UNDECIDED if answer is None else answer
+        if answer is None:
+            open_questions[name] = question
+    for i, (name, question) in enumerate(open_questions.items()):
+        trials.share(len(open_questions) - i)
+        answers[name] = question.search()
+    return answers
+
+
+class _Question:
+    """One node: would it admit the preemptor, and who has to go for that."""
+
+    def __init__(self, preemptor: Preemptor, site: Site, proposal: Proposal, trials: Trials) -> None:
+        self.preemptor, self.site, self.proposal, self.trials = preemptor, site, proposal, trials
+        running = {} if site.pods is None else site.pods.pods
+        self.known = {**_described(proposal), **running}
+        terminating = [uid for uid, pod in self.known.items() if pod.terminating]
+        self.base = _released(site.states, [*proposal.victims, *terminating])
+        for shape in site.promised:
+            self.base = admitted_states(site.node_class, self.base, shape)
+
+    def first_answer(self) -> Plan | Veto | None:
+        """The answer with the victims as proposed; None where adding some may help."""
+        pods, victims = self.site.pods, self.proposal.victims
+        if pods is not None and any(uid not in self.known for uid in victims):
+            return Veto.UNKNOWN_VICTIM
+        if victims and not self.preemptor.may_preempt:
+            return Veto.PROTECTED_VICTIM
+        if any(uid in self.known and not self.preemptor.outranks(self.known[uid]) for uid in victims):
+            return Veto.PROTECTED_VICTIM
+        try:
+            refusal = self.trials.refusal(self.site.node_class, self.base)
+        except OutOfTrialsError:
+            return Veto.UNDECIDED
+        if refusal is None:
+            return Plan(victims=self._in_order(victims), violations=self.proposal.violations)
+        if pods is None or refusal.never or refusal in (Refusal.UNKNOWN, Refusal.STALE):
+            return Veto.REFUSED
+        return None
+
+    def search(self) -> Plan | Veto:
+        """The plan with the cheapest further victims. Only after `first_answer` was None."""
+        pods, kubelet = self.site.pods, self.site.node_class.kubelet
+        if pods is None or kubelet is None:
+            return Veto.REFUSED
+        candidates = self._candidates(pods)
+        cost = costing([self.known[uid] for uid in self.proposal.victims], pods.allowances)
+        bound = CPUBound(kubelet, self.base, self.preemptor.shape.request(kubelet.rules))
+
+        def works(more: tuple[RunningPod, ...]) -> bool:
+            uids = [pod.uid for pod in more]
+            if bound.excludes(uids):
+                return False
+            return self.trials.refusal(self.site.node_class, _released(self.base, uids)) is None
+
+        groups = [*_by_numa_node(kubelet, self.base, candidates), candidates]
+        try:
+            added = cheapest_set(candidates, groups, cost, works)
+        except OutOfTrialsError:
+            return Veto.UNDECIDED
+        if added is None:
+            return Veto.REFUSED
+        return Plan(
+            victims=self._in_order((*self.proposal.victims, *(pod.uid for pod in added))),
+            violations=self.proposal.violations + cost(added).violations,
+            added=len(added),
+        )
+
+    def _candidates(self, pods: NodePods) -> list[RunningPod]:
+        """Pods that may go and hold something, most important first."""
+        holding = {uid for state in self.base for uid in state.pod_uids}
+        return sorted(
+            (
+                pod
+                for uid, pod in pods.pods.items()
+                if uid in holding and not pod.terminating and self.preemptor.outranks(pod)
+            ),
+            key=importance,
+        )
+
+    def _in_order(self, victims: tuple[str, ...]) -> tuple[str, ...]:
+        """Most important first; as the scheduler sent them where it alone knows."""
+        if any(uid not in self.known for uid in victims):
+            return victims
+        return tuple(sorted(victims, key=lambda uid: importance(self.known[uid])))
+
+
+def _described(proposal: Proposal) -> dict[str, RunningPod]:
+    return {
+        uid: RunningPod(uid=uid, priority=pod.priority, started_at=pod.started_at, terminating=pod.terminating)
+        for uid, pod in proposal.described.items()
+    }
+
+
+def _released(states: States, uids: Iterable[str]) -> States:
+    """The states with these pods gone.
+
+    None is left out even where two answer alike now: whoever goes next may hold different things in them.
+    """
+    gone = list(uids)
+    return tuple(release_pods(state, gone) for state in states)
+
+
+def _by_numa_node(kubelet: Kubelet, states: States, pods: list[RunningPod]) -> list[list[RunningPod]]:
+    """The pods that hold something on each NUMA node; a pod can be in several groups, or in none."""
+    places = dict.fromkeys((pod.uid for pod in pods), 0)
+    for uid in places:
+        for state in states:
+            places[uid] |= numa_nodes_of(kubelet, state, uid)
+    groups = ([pod for pod in pods if places[pod.uid] >> numa & 1] for numa in kubelet.machine.numa_ids)
+    return [group for group in groups if group]
+
+
+def numa_nodes_of(kubelet: Kubelet, state: ManagerState, uid: str) -> int:
+    """The NUMA nodes on which a pod holds CPUs, memory or devices, raw bits."""
+    mask = 0
+    for cpus in state.cpu.entries.get(uid, {}).values():
+        mask |= kubelet.machine.numa_bits_of_cpus(cpus)
+    for blocks in state.memory.entries.get(uid, {}).values():
+        for block in blocks:
+            mask |= block.mask
+    for resources in state.devices.entries.get(uid, {}).values():
+        for resource, ids in resources.items():
+            known = state.devices.devices.get(resource, {})
+            for device_id in ids:
+                device = known.get(device_id)
+                mask |= (device.numa or 0) if device is not None else 0
+    return mask

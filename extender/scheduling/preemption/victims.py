@@ -1,0 +1,133 @@
+"""Which further pods to evict: the cheapest set with which the preemptor is admitted.
+
+Laws of this file
+- Nothing is assumed of sets: admission is not monotone, so a set that works may have a larger one that does not. Every
+  set that is answered was tried itself.
+- Cheaper is, in this order: fewer broken disruption budgets, fewer pods, lower priorities, younger pods.
+- With at most 8 candidates all sets are tried, cheapest first: the answer is the best there is. With more, pods are
+  taken one after another, NUMA node by NUMA node, until the preemptor is admitted, and given back wherever they can
+  be; then every cheaper set is tried up to the size that `MAX_SETS` allows (two of 22 pods, one of 255). That finds a
+  set in most cases, and not always the smallest.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from math import comb
+from typing import Final, NamedTuple
+
+from extender.scheduling.preemption.running_pods import RunningPod, importance
+
+MAX_SETS: Final = 255
+"""Sets tried by enumeration on one node: all of 8 candidates."""
+
+PodSet = tuple[RunningPod, ...]
+Works = Callable[[PodSet], bool]
+"""Whether the preemptor is admitted once these are gone as well; raises OutOfTrialsError."""
+
+
+class OutOfTrialsError(Exception):
+    """No more replays may be spent."""
+
+
+class Cost(NamedTuple):
+    """What a set costs; compares as the law of this file says. `violations` are those that the set adds."""
+
+    violations: int
+    size: int
+    importance: tuple[tuple[float, float], ...]
+    uids: tuple[str, ...]
+
+
+CostOf = Callable[[PodSet], Cost]
+
+
+def count_violations(pods: Iterable[RunningPod], allowances: Mapping[str, int]) -> int:
+    """How many of *pods* break a disruption budget if all are evicted, counted as kube-scheduler does.
+
+    Pods use up the allowances from the most important one on; a pod is counted if any of its budgets has none left.
+    """
+    left = dict(allowances)
+    violating = 0
+    for pod in sorted((pod for pod in pods if pod.budgets), key=importance):
+        broken = False
+        for budget in pod.budgets:
+            left[budget] = left.get(budget, 0) - 1
+            broken = broken or left[budget] < 0
+        violating += broken
+    return violating
+
+
+def costing(victims: Sequence[RunningPod], allowances: Mapping[str, int]) -> CostOf:
+    """The cost of evicting a set in addition to *victims*."""
+    violations = count_violations(victims, allowances)
+
+    def cost(pods: PodSet) -> Cost:
+        ordered = sorted(pods, key=importance)
+        return Cost(
+            violations=count_violations([*victims, *pods], allowances) - violations,
+            size=len(pods),
+            importance=tuple((-a, -b) for a, b in map(importance, ordered)),
+            uids=tuple(sorted(pod.uid for pod in pods)),
+        )
+
+    return cost
+
+
+def cheapest_set(
+    candidates: Sequence[RunningPod], groups: Iterable[Sequence[RunningPod]], cost: CostOf, works: Works
+) -> PodSet | None:
+    """The cheapest non-empty set of *candidates* that works; None where none was found though all was tried.
+
+    *groups* are candidates to take one after another where there are too many for all sets, such as those of one NUMA
+    node.
+
+    Raises:
+        OutOfTrialsError: *works* raised it before any set was found.
+    """
+    best: PodSet | None = None
+    try:
+        if _largest_size(len(candidates)) < len(candidates):
+            for found in _greedy_sets(groups, cost, works):
+                best = found if best is None else min(best, found, key=cost)
+        for pods in sorted(_small_sets(candidates), key=cost):
+            if best is not None and cost(pods) >= cost(best):
+                break
+            if works(pods):
+                return pods
+    except OutOfTrialsError:
+        if best is None:
+            raise
+    return best
+
+
+def _small_sets(candidates: Sequence[RunningPod]) -> Iterator[PodSet]:
+    for size in range(1, _largest_size(len(candidates)) + 1):
+        yield from combinations(candidates, size)
+
+
+def _largest_size(count: int) -> int:
+    """The size up to which all sets of *count* pods are at most `MAX_SETS`."""
+    sets = size = 0
+    while size < count and sets + comb(count, size + 1) <= MAX_SETS:
+        size += 1
+        sets += comb(count, size)
+    return size
+
+
+def _greedy_sets(groups: Iterable[Sequence[RunningPod]], cost: CostOf, works: Works) -> Iterator[PodSet]:
+    for group in groups:
+        taken: PodSet = ()
+        for pod in sorted(group, key=lambda each: cost((each,))):
+            taken = (*taken, pod)
+            if works(taken):
+                yield _reprieve(taken, cost, works)
+                break
+
+
+def _reprieve(taken: PodSet, cost: CostOf, works: Works) -> PodSet:
+    """Give back what need not go, the costliest first; each time the rest is tried anew."""
+    for pod in sorted(taken, key=lambda each: cost((each,)), reverse=True):
+        rest = tuple(each for each in taken if each is not pod)
+        if rest and works(rest):
+            taken = rest
+    return taken

@@ -1,0 +1,1 @@
+"""Scores: how good a node that admits the pod is for it."""

@@ -1,0 +1,87 @@
+"""Strategies: how good an admitting node is for a pod.
+
+A strategy is one pure function from the replayed admission to a merit: any int, more is better; only the order and the
+proportions within one request count, because `prioritize` stretches them over 0..10. Strategies are computed once for
+each (pod shape, class of nodes). `docs/strategies.md` shows the formulas side by side.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from extender.replay.machine import Machine
+from extender.replay.sets import iter_bits
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Placement
+from extender.scheduling.ranking.allocation import balanced, least_allocated, most_allocated
+from extender.scheduling.ranking.fragmentation import least_fragmentation
+from extender.scheduling.ranking.outcome import Landing, Strategy
+from extender.scheduling.ranking.weights import Weights
+
+NODE_COST: Final = 1000
+"""Cost of each NUMA node beyond the first that a container spans."""
+NOT_PREFERRED_COST: Final = 500
+"""Cost of a container that got more NUMA nodes than the hardware makes necessary."""
+
+
+def least_numa(landing: Landing) -> int:
+    """Fewest NUMA nodes, then preferred hints, then the closest nodes.
+
+    The cost of a container is 1000 for each NUMA node beyond the first that its CPUs, memory and devices lie on, 500 if
+    its hint is not preferred, and the mean distance between its nodes beyond the local distance (sysfs units, 10 is
+    local). Merit is minus the sum over containers.
+    """
+    machine = landing.kubelet.machine
+    cost = 0
+    for placement in landing.admitted.placements.values():
+        span = _footprint(machine, landing.before, placement)
+        if span:
+            cost += NODE_COST * (span.bit_count() - 1) + _mean_distance_beyond_local(machine, span)
+            cost += 0 if placement.preferred else NOT_PREFERRED_COST
+    return -cost
+
+
+_WEIGHTED: Final[Mapping[str, Callable[[Landing, Weights], int]]] = {
+    "least-fragmentation": least_fragmentation,
+    "least-allocated": least_allocated,
+    "most-allocated": most_allocated,
+    "balanced": balanced,
+}
+STRATEGIES: Final = ("least-numa", *_WEIGHTED)
+"""The names of all strategies, the default first."""
+
+
+def make_strategy(name: str, weights: Weights) -> Strategy:
+    """The strategy of that name, which must be one of `STRATEGIES`; least-numa has no use for weights."""
+    if name == STRATEGIES[0]:
+        return least_numa
+    weighted = _WEIGHTED[name]
+    return lambda landing: weighted(landing, weights)
+
+
+def _footprint(machine: Machine, state: ManagerState, placement: Placement) -> int:
+    """The NUMA nodes that a container lies on, raw bits; 0 for one that has nothing of its own.
+
+    A device that belongs to several nodes adds none if it belongs to one that the container is on already.
+    """
+    span = machine.numa_bits_of_cpus(placement.cpus)
+    for block in placement.memory:
+        span |= block.mask
+    for resource, ids in placement.devices.items():
+        known = state.devices.devices.get(resource, {})
+        for device_id in ids:
+            device = known.get(device_id)
+            numa = device.numa if device is not None and device.numa else 0
+            if not numa & span:
+                span |= numa & -numa
+    return span
+
+
+def _mean_distance_beyond_local(machine: Machine, span: int) -> int:
+    """Mean of the distances from each node of the span to each other one, less the local distance; 0 if not known."""
+    rows = {node.id: node.distances for node in machine.numa_nodes}
+    position = {numa: i for i, numa in enumerate(machine.numa_ids)}
+    ids = [i for i in iter_bits(span) if i in position and len(rows[i]) == len(position)]
+    if len(ids) < 2:
+        return 0
+    beyond = [rows[a][position[b]] - rows[a][position[a]] for a in ids for b in ids if a != b]
+    return sum(beyond) // len(beyond)

@@ -1,0 +1,160 @@
+"""Why the last scheduling calls answered as they did: a bounded memory of what was judged.
+
+Laws of this file
+- Noting a call costs little: the picture that it was answered from, the judgements that the answer was made of, and the
+  names packed into one piece (5,000 separate texts kept alive slow the calls after it). What people read is rendered
+  when they ask.
+- Bounded by calls and by candidates held over all calls; the oldest calls go first.
+- Judgements are by class id, classes are immutable and hold the state of that moment: the past is replayed as it was.
+"""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from extender.cluster.classes import NodeClass
+from extender.cluster.pictures import Picture
+from extender.replay.pod import Pod
+from extender.scheduling.cache import Judgements
+from extender.scheduling.candidates import Candidates
+from extender.scheduling.filter import AVOIDED
+from extender.scheduling.judge import Judgement
+from extender.scheduling.prioritize import MAX_SCORE, prioritize_nodes
+from extender.wire.scheduler import unpack_names
+
+MAX_CALLS: Final = 5000
+MAX_NAMES: Final = 400_000
+"""Candidates held over all calls: 80 calls about 5,000 nodes each, with names of 30 characters about 16 MB, and 24 MB
+of pictures if a node has changed between any two of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call about `count` nodes.
+
+    `seen`: the picture of that moment, or the classes of the candidates in the order asked; None: the pod asks for
+    nothing that any node aligns, and all of them passed. `avoided`: candidates of which `filter.AVOIDED` was said in
+    place of their judgement.
+    """
+
+    verb: str
+    pod: Pod
+    packed_names: memoryview
+    count: int
+    at: float
+    seen: Picture | Sequence[NodeClass] | None
+    judgements: Judgements
+    avoided: Collection[str] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The candidates, in the order asked."""
+        return unpack_names(self.packed_names)
+
+    @property
+    def classes(self) -> Sequence[NodeClass] | None:
+        """Those of the candidates, in the order asked; None where `seen` is."""
+        return self.seen.classes_of(self.names) if isinstance(self.seen, Picture) else self.seen
+
+    def by_judgement(self) -> Iterator[tuple[Judgement, list[str]]]:
+        """The names of each class, with the judgement of the class; those avoided are a class of their own."""
+        classes = self.classes
+        if classes is None:
+            return
+        groups: dict[NodeClass, list[str]] = {}
+        for name, node_class in zip(self.names, classes, strict=True):
+            if name not in self.avoided:
+                groups.setdefault(node_class, []).append(name)
+        for node_class, names in groups.items():
+            yield self.judgements[node_class.id], names
+        if self.avoided:
+            yield AVOIDED, sorted(self.avoided)
+
+    def judgement_of(self, name: str) -> Judgement | None:
+        """What was said of a candidate; None if it was none, or nothing was judged."""
+        node_class = self.class_of(name)
+        if node_class is None:
+            return None
+        return AVOIDED if name in self.avoided else self.judgements[node_class.id]
+
+    def scores(self) -> list[tuple[str, int]]:
+        """Name and score of each candidate, in the order asked, as prioritize gave them."""
+        names, classes = self.names, self.classes
+        if classes is None:
+            return [(name, MAX_SCORE) for name in names]
+        candidates = Candidates.of(names, classes)
+        return list(zip(names, prioritize_nodes(candidates, self.judgements), strict=True))
+
+    def class_of(self, name: str) -> NodeClass | None:
+        """The class that a candidate was of; None if it was none, or nothing was judged."""
+        classes = self.classes
+        return None if classes is None else dict(zip(self.names, classes, strict=True)).get(name)
+
+
+def kept_of(picture: Picture, names: Sequence[str]) -> Picture | Sequence[NodeClass]:
+    """What a call about *names* keeps of the picture that answered it: all of it, or their classes if that is less.
+
+    Calls between two changes of the cluster share one picture; a picture costs four times as much a node as a list.
+    """
+    return picture if len(picture) <= 2 * len(names) else picture.classes_of(names)
+
+
+class DecisionLog:
+    """The calls of the last pods."""
+
+    def __init__(self, max_calls: int = MAX_CALLS, max_names: int = MAX_NAMES) -> None:
+        self._max_calls: Final = max_calls
+        self._max_names: Final = max_names
+        self._by_pod: OrderedDict[str, dict[str, Call]] = OrderedDict()
+        self._order: deque[Call] = deque()
+        self._names = 0
+        self.forgotten = 0
+        """Calls that were too many to remember."""
+
+    def __len__(self) -> int:
+        """Calls remembered, those that a later one of the same pod replaced included."""
+        return len(self._order)
+
+    def note(self, call: Call) -> None:
+        """Remember one call, in place of the last one of the same verb about the same pod."""
+        calls = self._by_pod.setdefault(call.pod.uid, {})
+        calls[call.verb] = call
+        self._by_pod.move_to_end(call.pod.uid)
+        self._order.append(call)
+        self._names += call.count
+        while len(self._order) > 1 and (len(self._order) > self._max_calls or self._names > self._max_names):
+            self._forget(self._order.popleft())
+
+    def _forget(self, call: Call) -> None:
+        self._names -= call.count
+        self.forgotten += 1
+        calls = self._by_pod.get(call.pod.uid)
+        if calls is not None and calls.get(call.verb) is call:
+            del calls[call.verb]
+            if not calls:
+                del self._by_pod[call.pod.uid]
+
+    def of_pod(self, uid: str) -> list[Call]:
+        """The last call of each verb about a pod, the newest first; empty if none is remembered."""
+        return sorted(self._by_pod.get(uid, {}).values(), key=lambda call: -call.at)
+
+    def newest(self, limit: int, text: str = "") -> list[list[Call]]:
+        """The calls of the pods asked about last, those first; *text* is part of UID or NAMESPACE/NAME."""
+        found: list[list[Call]] = []
+        for uid in reversed(self._by_pod):
+            calls = self.of_pod(uid)
+            pod = calls[0].pod
+            if text in uid or text in f"{pod.namespace}/{pod.name}":
+                found.append(calls)
+            if len(found) >= limit:
+                break
+        return found
+
+
+def certainties(call: Call) -> Counter[str]:
+    """Candidates by how sure the answer was."""
+    counted: Counter[str] = Counter()
+    for judgement, names in call.by_judgement():
+        counted[judgement.certainty.value] += len(names)
+    return counted

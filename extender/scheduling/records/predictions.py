@@ -1,0 +1,179 @@
+"""The audit: what was predicted of each pod, against what its kubelet then did.
+
+Laws of this file
+- Bounded: counters by closed sets of labels, the last results of each node, the last disagreements of all.
+- A pod that could go several ways agrees if it went one of them.
+- Placements are compared only where all ways that the pod could go were followed; otherwise the kubelet may have gone
+  one of the others, and the result is `unsettled`.
+- What others refuse (predicates, eviction, shutdown) says nothing of the replay.
+"""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from extender.cluster.in_flight import Fate, Settled, holdings
+from extender.replay.pod import ContainerKind
+from extender.replay.state import Device
+from extender.replay.verdict import Admitted, Certainty, Reason
+from extender.scheduling.records.prediction_texts import predicted_words, reported_words
+
+MAX_NODES: Final = 20_000
+MAX_RECENT: Final = 200
+
+
+class Result(StrEnum):
+    """How a prediction came out."""
+
+    AGREED = "agreed"
+    """The kubelet did as predicted, down to CPUs, memory and kinds of devices."""
+    PLACEMENT = "placement"
+    """It admitted the pod as predicted, and placed it otherwise."""
+    FALSE_ADMIT = "false_admit"
+    """It refused a pod that was predicted to be admitted."""
+    FALSE_REFUSAL = "false_refusal"
+    """It admitted a pod that was predicted to be refused."""
+    OTHER = "other"
+    """It refused the pod for reasons that are none of the managers'."""
+    UNSETTLED = "unsettled"
+    """Nobody learned what became of the pod, or the prediction did not name every way that it could go."""
+
+
+DISAGREEING: Final = frozenset({Result.PLACEMENT, Result.FALSE_ADMIT, Result.FALSE_REFUSAL})
+_SAYS_NOTHING: Final = frozenset({Result.OTHER, Result.UNSETTLED})
+
+
+class Kind(NamedTuple):
+    """What predictions are counted by."""
+
+    policy: str
+    scope: str
+    version: str
+    certainty: str
+    result: Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """One prediction that did not come true. `predicted` and `reported` say it in words, for people."""
+
+    at: float
+    node_name: str
+    namespace: str
+    pod_name: str
+    uid: str
+    kind: Kind
+    predicted: str
+    reported: str
+
+
+class Audit:
+    """The results so far.
+
+    A node is distrusted once *distrust_after* of its last *window* results disagree, and until they no longer do;
+    0 never distrusts.
+    """
+
+    def __init__(self, *, clock: Callable[[], float], window: int, distrust_after: int) -> None:
+        self._clock, self._window, self._distrust_after = clock, window, distrust_after
+        self.counts: Counter[Kind] = Counter()
+        self.recent: deque[Disagreement] = deque(maxlen=MAX_RECENT)
+        self._nodes: OrderedDict[str, deque[Result]] = OrderedDict()
+
+    def take(self, settled: Settled) -> Kind:
+        """Count one pod's fate; returns what it was counted as."""
+        kind = _kind_of(settled)
+        self.counts[kind] += 1
+        if kind.result not in _SAYS_NOTHING:
+            results = self._nodes.setdefault(settled.node_name, deque(maxlen=self._window))
+            results.append(kind.result)
+            self._nodes.move_to_end(settled.node_name)
+            if len(self._nodes) > MAX_NODES:
+                self._nodes.popitem(last=False)
+        if kind.result in DISAGREEING:
+            self.recent.append(_disagreement(settled, kind, self._clock()))
+        return kind
+
+    def disagreements(self, node_name: str) -> int:
+        """How many of the node's last results disagree."""
+        return sum(result in DISAGREEING for result in self._nodes.get(node_name, ()))
+
+    def is_distrusted(self, node_name: str) -> bool:
+        """Whether the kubelet too often did other than predicted."""
+        return 0 < self._distrust_after <= self.disagreements(node_name)
+
+    def disagreeing_nodes(self) -> Iterator[tuple[str, int, int]]:
+        """(name, disagreements, results) of every node with any of the first, most of it first."""
+        rows = ((name, self.disagreements(name), len(results)) for name, results in self._nodes.items())
+        return iter(sorted((row for row in rows if row[1]), key=lambda row: (-row[1], row[0])))
+
+
+def _kind_of(settled: Settled) -> Kind:
+    kubelet = settled.kubelet
+    verdicts = settled.verdicts
+    certainty = verdicts[0].certainty if verdicts else Certainty.UNKNOWN
+    return Kind(
+        policy=kubelet.policy.value,
+        scope=kubelet.scope.value,
+        version=f"1.{kubelet.rules.minor}",
+        certainty=certainty.value,
+        result=_compare(settled),
+    )
+
+
+def _compare(settled: Settled) -> Result:
+    admitted = [v for v in settled.verdicts if isinstance(v, Admitted)]
+    match settled.fate:
+        case Fate.REFUSED:
+            if settled.reason not in set(Reason):
+                return Result.OTHER
+            return Result.FALSE_ADMIT if len(admitted) == len(settled.verdicts) else Result.AGREED
+        case Fate.ADMITTED:
+            if not admitted:
+                return Result.FALSE_REFUSAL
+            observed = _comparable(settled, holdings(settled))
+            matches = any(_comparable(settled, _predicted(settled, v)) == observed for v in admitted)
+            if matches:
+                return Result.AGREED
+            return Result.PLACEMENT if settled.complete else Result.UNSETTLED
+        case _:
+            return Result.UNSETTLED
+
+
+def _comparable(settled: Settled, held: Mapping[str, object]) -> dict[str, object]:
+    """Without the memory of pods with init containers: theirs is given back, and the next container's shrinks."""
+    shrinks = any(c.kind is not ContainerKind.APP for c in settled.pod.containers)
+    return {key: value for key, value in held.items() if not (shrinks and key.startswith("memory/"))}
+
+
+def _predicted(settled: Settled, verdict: Admitted) -> dict[str, object]:
+    """A predicted placement, in the form of `holdings`."""
+    held: dict[str, object] = {}
+    devices: Mapping[str, Mapping[str, Device]] = {} if settled.state is None else settled.state.devices.devices
+    for name, placement in verdict.placements.items():
+        if placement.cpus:
+            held[f"cpu/{name}"] = placement.cpus
+        if placement.memory:
+            held[f"memory/{name}"] = placement.memory
+        for resource, ids in placement.devices.items():
+            known = devices.get(resource, {})
+            held[f"device/{name}/{resource}"] = sorted(str(known.get(i)) for i in ids)
+    return held
+
+
+def _disagreement(settled: Settled, kind: Kind, at: float) -> Disagreement:
+    first, state = settled.verdicts[0], settled.state
+    predicted = predicted_words(state, first) if isinstance(first, Admitted) else f"refused: {first.message}"
+    reported = f"refused: {settled.reason}" if state is None else reported_words(state, settled.pod.uid)
+    return Disagreement(
+        at=at,
+        node_name=settled.node_name,
+        namespace=settled.pod.namespace,
+        pod_name=settled.pod.name,
+        uid=settled.pod.uid,
+        kind=kind,
+        predicted=predicted[:500],
+        reported=reported[:500],
+    )

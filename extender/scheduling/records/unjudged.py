@@ -1,0 +1,53 @@
+"""Classes of nodes that could not be judged, so that people see why and nobody pays for it again.
+
+A class is noted once, with the first pod for which it happened.
+
+Laws of this file
+- Bounded: the classes noted last. A class id is never used twice, so a note never becomes wrong.
+"""
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from extender.replay.pod import Pod
+from extender.scheduling.judge import TROUBLE_TEXTS, Trouble
+
+MAX_CLASSES: Final = 5_000
+
+
+class Note(NamedTuple):
+    """What happened, and for which pod first."""
+
+    trouble: Trouble
+    pod: str
+
+    @property
+    def reason(self) -> str:
+        """For people."""
+        return f"{TROUBLE_TEXTS[self.trouble]}, first for pod {self.pod}"
+
+
+class Troubles:
+    """What is known of such classes, by their ids."""
+
+    def __init__(self, size: int = MAX_CLASSES) -> None:
+        self._size: Final = size
+        self._notes: Final[OrderedDict[int, Note]] = OrderedDict()
+
+    def note(self, class_id: int, trouble: Trouble, pod: Pod) -> bool:
+        """Take note of it; False if the class has a note already."""
+        if class_id in self._notes:
+            return False
+        self._notes[class_id] = Note(trouble, f"{pod.namespace}/{pod.name}")
+        if len(self._notes) > self._size:
+            self._notes.popitem(last=False)
+        return True
+
+    def of(self, class_id: int) -> Note | None:
+        """Why the class could not be judged; None if it could."""
+        return self._notes.get(class_id)
+
+    def is_heavy(self, class_id: int) -> bool:
+        """Whether a replay of the class was given up, after `MAX_STEPS` or because a call had no more time."""
+        note = self._notes.get(class_id)
+        return note is not None and note.trouble is not Trouble.DEFECT

@@ -1,1 +1,0 @@
-"""What is asked of us, one file a verb: pure functions over snapshots of nodes."""

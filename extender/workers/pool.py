@@ -1,0 +1,214 @@
+"""People's questions, answered in worker processes: places, time limits, and the answer piece by piece."""
+
+import asyncio
+import logging
+import pickle
+import socket
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from extender.answers.answering import answer
+from extender.answers.question import (
+    Asked,
+    BusyError,
+    DefectError,
+    OutOfMemoryError,
+    OutOfTimeError,
+    WorkerDiedError,
+)
+from extender.answers.snapshot import Snapshot
+from extender.cluster.node import NodeRecord
+from extender.cluster.state import UnknownNodeError
+from extender.observability.logs import REQUEST_ID
+from extender.observability.metrics import Metrics
+from extender.questions.node_context import LookUp
+from extender.scheduling.judge import Judge
+from extender.wire.documents import NotYAMLError
+from extender.wire.errors import NotJSONError, WireError
+from extender.workers.frames import HEADER, QuestionStart, Reply, WorkerSettings, frame
+from extender.workers.places import Places
+from extender.workers.template import TemplateProcess
+
+LOG: Final = logging.getLogger(__name__)
+_WIRE_ERRORS: Final[dict[str, type[WireError]]] = {e.__name__: e for e in (WireError, NotJSONError, NotYAMLError)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionLimits:
+    """`workers` 0: no processes, see `AskedQuestions`. `seconds`: for one question, once it has a place."""
+
+    workers: int
+    max_waiting: int
+    wait_seconds: float
+    seconds: float
+
+
+class AskedQuestions:
+    """Answers questions in workers while `open`; before, and with no workers, in threads of this process.
+
+    Threads are for commands that answer from files, where no scheduler waits: a thread cannot be stopped, so that only
+    the time between two pieces of an answer is looked at.
+    """
+
+    def __init__(
+        self,
+        limits: QuestionLimits,
+        settings: WorkerSettings,
+        *,
+        records: Callable[[], Sequence[NodeRecord]],
+        look_up: LookUp,
+        judge: Judge,
+        metrics: Metrics,
+    ) -> None:
+        """*records*: every node now."""
+        self._limits, self._settings, self._metrics = limits, settings, metrics
+        self._records, self._look_up, self._judge = records, look_up, judge
+        self._places: Places | None = None
+        self._template: TemplateProcess | None = None
+        self._starting = asyncio.Lock()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Use worker processes until the context ends; then end them."""
+        if self._limits.workers:
+            self._starting = asyncio.Lock()
+            self._places = Places(
+                self._limits.workers,
+                max_waiting=self._limits.max_waiting,
+                wait_seconds=self._limits.wait_seconds,
+                changed=self._count,
+            )
+        try:
+            yield
+        finally:
+            self._places = None
+            if self._template is not None:
+                await self._template.close()
+                self._template = None
+
+    async def ask(self, asked: Asked, caller: str) -> AsyncGenerator[bytes, None]:
+        """See `extender.answers.question.Questions`."""
+        began = time.monotonic()
+        with self._counted(asked, began):
+            if self._places is None:
+                async with aclosing(self._in_threads(asked)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+                return
+            async with self._places.place(caller), aclosing(self._in_worker(asked)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def _in_worker(self, asked: Asked) -> AsyncGenerator[bytes, None]:
+        deadline = asyncio.get_running_loop().time() + self._limits.seconds
+        ours, theirs = socket.socketpair()
+        ours.settimeout(0)
+        template, number, writer = None, 0, None
+        try:
+            async with asyncio.timeout_at(deadline):
+                template = await self._running()
+                number = await template.begin(self._start, theirs, self._records, self._look_up)
+                reader, writer = await asyncio.open_unix_connection(sock=ours)
+                writer.write(frame(0, pickle.dumps(asked, pickle.HIGHEST_PROTOCOL)))
+                await writer.drain()
+            async for piece in self._pieces(reader, deadline):
+                yield piece
+            number = 0
+        except TimeoutError:
+            raise OutOfTimeError(self._limits.seconds) from None
+        except (ConnectionError, asyncio.IncompleteReadError):
+            raise WorkerDiedError from None
+        finally:
+            if template is None:
+                theirs.close()
+            elif number:
+                template.stop(number)
+            if writer is None:
+                ours.close()
+            else:
+                writer.transport.abort()
+
+    def _start(self, number: int) -> QuestionStart:
+        return QuestionStart(number, REQUEST_ID.get(), self._limits.seconds)
+
+    async def _running(self) -> TemplateProcess:
+        """The template; another one if the last has died."""
+        async with self._starting:
+            if self._template is not None and self._template.ended.is_set():
+                await self._template.close()
+                self._template = None
+            if self._template is None:
+                self._template = await TemplateProcess.start(self._settings)
+            return self._template
+
+    async def _pieces(self, reader: asyncio.StreamReader, deadline: float) -> AsyncIterator[bytes]:
+        while True:
+            async with asyncio.timeout_at(deadline):
+                size, kind = HEADER.unpack(await reader.readexactly(HEADER.size))
+                payload = await reader.readexactly(size)
+            if kind == Reply.PIECE:
+                yield payload
+            elif kind == Reply.END:
+                return
+            else:
+                raise self._error(Reply(kind), payload)
+
+    def _error(self, kind: Reply, payload: bytes) -> Exception:
+        if kind is Reply.NOT_UNDERSTOOD:
+            name, path, reason = orjson.loads(payload)
+            error = _WIRE_ERRORS[name].__new__(_WIRE_ERRORS[name])
+            WireError.__init__(error, path, reason)
+            return error
+        if kind is Reply.UNKNOWN_NODE:
+            return UnknownNodeError(payload.decode())
+        if kind is Reply.OUT_OF_MEMORY:
+            return OutOfMemoryError(self._settings.max_bytes)
+        return DefectError()
+
+    async def _in_threads(self, asked: Asked) -> AsyncGenerator[bytes, None]:
+        deadline = time.monotonic() + self._limits.seconds
+        snapshot = Snapshot.of(self._records(), self._look_up)
+        pieces = await asyncio.to_thread(answer, asked, snapshot, self._judge)
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            yield piece
+            if time.monotonic() > deadline:
+                raise OutOfTimeError(self._limits.seconds)
+
+    @contextmanager
+    def _counted(self, asked: Asked, began: float) -> Iterator[None]:
+        outcome = "failed"
+        try:
+            yield
+            outcome = "answered"
+        except (GeneratorExit, asyncio.CancelledError):
+            outcome = "client_left"
+            raise
+        except (WireError, UnknownNodeError):
+            outcome = "invalid"
+            raise
+        except BusyError as error:
+            outcome = "refused" if error.refused else "queue_time"
+            raise
+        except OutOfTimeError:
+            outcome = "time_limit"
+            raise
+        except OutOfMemoryError:
+            outcome = "memory_limit"
+            raise
+        except WorkerDiedError:
+            outcome = "worker_died"
+            LOG.error("question worker died kind=%s", asked.kind)  # noqa: TRY400 - not ours: nothing to trace
+            raise
+        finally:
+            self._metrics.questions.labels(asked.kind.value, outcome).inc()
+            self._metrics.question_seconds.labels(asked.kind.value).observe(time.monotonic() - began)
+
+    def _count(self) -> None:
+        if self._places is not None:
+            self._metrics.questions_now.labels("working").set(self._places.working)
+            self._metrics.questions_now.labels("waiting").set(self._places.waiting)

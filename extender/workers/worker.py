@@ -1,0 +1,244 @@
+"""`python -m extender.workers.worker FD`: the template of the processes that answer people's questions.
+
+The template is a small process of one thread. It holds the snapshot of the nodes, and forks a worker for each question:
+the worker shares the snapshot's memory, answers, and ends. Nothing of a question survives it.
+
+Laws of this file
+- The template is a new program, not a fork of the service: it has none of its threads, locks, TLS keys or sockets.
+- Template and workers end when the service ends, however it ends: the template when its control socket closes, the
+  workers by a signal of the kernel when the template ends, and by a timer of their own.
+- The scheduler's verbs come first: template and workers have a lower CPU priority, and are the first that the kernel
+  ends when memory runs out.
+"""
+
+import contextlib
+import ctypes
+import gc
+import logging
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NoReturn
+
+import orjson
+
+from extender.answers.answering import answer
+from extender.answers.question import Asked
+from extender.answers.snapshot import Snapshot
+from extender.cluster.state import UnknownNodeError
+from extender.observability.logs import REQUEST_ID, set_up_logging
+from extender.scheduling.judge import Judge, make_judge
+from extender.scheduling.ranking.strategies import make_strategy
+from extender.scheduling.ranking.weights import Weights
+from extender.wire.errors import WireError
+from extender.workers.frames import HEADER, Control, QuestionStart, Reply, WorkerSettings, frame
+
+LOG: Final = logging.getLogger(__name__)
+TEMPLATE_NICE: Final = 5
+"""Lower priority than the service, higher than the workers: a fork or a stop does not wait for their work."""
+WORKER_NICE: Final = 19
+GRACE_SECONDS: Final = 2.0
+"""A worker ends itself so long after the service should have stopped it."""
+_PR_SET_PDEATHSIG: Final = 1
+_RECEIVE_BYTES: Final = 1 << 18
+_MAX_FDS: Final = 8
+
+
+class Template:
+    """Keeps the snapshot, starts and stops workers."""
+
+    def __init__(self, control: socket.socket, settings: WorkerSettings) -> None:
+        self._control, self._settings = control, settings
+        self._judge = make_judge(
+            make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.doubts
+        )
+        self._snapshot = Snapshot()
+        self._pids: dict[int, int] = {}
+        """Workers that run, by the number of their question."""
+        self._received = bytearray()
+        self._fds: list[int] = []
+
+    def run(self) -> None:
+        """Until the service closes the control socket."""
+        waker, wake = socket.socketpair()
+        for end in (waker, wake):
+            end.settimeout(0)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # with a handler, the wakeup socket is written to
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        inherited = (self._control, waker, wake)
+        try:
+            while True:
+                ready, _, _ = select.select((self._control, waker), (), ())
+                if waker in ready:
+                    waker.recv(4096)
+                    self._reap()
+                if self._control in ready and not self._receive():
+                    return
+                for kind, payload in self._frames():
+                    self._handle(Control(kind), payload, inherited)
+        finally:
+            for pid in self._pids.values():
+                os.kill(pid, signal.SIGKILL)
+
+    def _receive(self) -> bool:
+        """Take in what came; False: the service is gone."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self._control, _RECEIVE_BYTES, _MAX_FDS)
+        except ConnectionError:
+            return False
+        self._received += data
+        self._fds += fds
+        return bool(data)
+
+    def _frames(self) -> Iterator[tuple[int, bytes]]:
+        """The whole frames that came."""
+        start = 0
+        while len(self._received) - start >= HEADER.size:
+            size, kind = HEADER.unpack_from(self._received, start)
+            end = start + HEADER.size + size
+            if len(self._received) < end:
+                break
+            yield kind, bytes(self._received[start + HEADER.size : end])
+            start = end
+        del self._received[:start]
+
+    def _handle(self, kind: Control, payload: bytes, inherited: tuple[socket.socket, ...]) -> None:
+        message = pickle.loads(payload)  # noqa: S301 - from our own parent, over a socket without a name
+        if kind is Control.UPDATE:
+            self._snapshot.apply(message)
+        elif kind is Control.QUESTION:
+            self._start(message, self._fds.pop(0), inherited)
+        elif (pid := self._pids.get(message)) is not None:
+            os.kill(pid, signal.SIGKILL)
+
+    def _start(self, start: QuestionStart, fd: int, inherited: tuple[socket.socket, ...]) -> None:
+        gc.freeze()  # objects that the collector never touches stay shared
+        template = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _work(start, fd, inherited, template, self._settings.max_bytes, self._snapshot, self._judge)
+        os.close(fd)
+        self._pids[start.number] = pid
+
+    def _reap(self) -> None:
+        """Forget the workers that ended."""
+        numbers = {pid: number for number, pid in self._pids.items()}
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                self._pids.pop(numbers.get(pid, -1), None)
+                if status and not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
+                    LOG.warning("question worker ended pid=%d exit=%d", pid, os.waitstatus_to_exitcode(status))
+
+
+def _work(
+    start: QuestionStart,
+    fd: int,
+    inherited: tuple[socket.socket, ...],
+    template: int,
+    max_bytes: int,
+    snapshot: Snapshot,
+    judge: Judge,
+) -> NoReturn:
+    """The whole life of a worker, in the process just forked."""
+    status = 1
+    try:
+        _set_up_worker(inherited, template, start.seconds + GRACE_SECONDS)
+        REQUEST_ID.set(start.request_id)
+        with socket.socket(fileno=fd) as connection:
+            asked = _read_frame(connection)
+            assert isinstance(asked, Asked)
+            _limit_memory(max_bytes)
+            for piece in _pieces(asked, snapshot, judge, max_bytes):
+                connection.sendall(piece)
+        status = 0
+    except (BrokenPipeError, ConnectionError, EOFError):
+        status = 0  # the service does not want the answer any more
+    except BaseException:  # whatever it is, this process must not go on as a second template
+        LOG.exception("defect of a question worker")
+    finally:
+        os._exit(status)
+
+
+def _set_up_worker(inherited: tuple[socket.socket, ...], template: int, seconds: float) -> None:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds)  # SIGALRM ends the process
+    for each in inherited:
+        each.close()
+    _die_with_parent(template)
+    os.nice(WORKER_NICE - TEMPLATE_NICE)
+    gc.enable()
+    gc.set_threshold(100_000, 20, 100)
+
+
+def _die_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when *parent* ends. Elsewhere than on Linux the timer has to do."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _read_frame(connection: socket.socket) -> object:
+    """The value in the next frame; raises EOFError if the other side closes before its end."""
+    size, _ = HEADER.unpack(_read(connection, HEADER.size))
+    return pickle.loads(_read(connection, size))  # noqa: S301 - from our own service, over a socket without a name
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    data = connection.recv(size, socket.MSG_WAITALL)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def _limit_memory(max_bytes: int) -> None:
+    """No more than *max_bytes* beyond what is mapped now."""
+    with contextlib.suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + max_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def _pieces(asked: Asked, snapshot: Snapshot, judge: Judge, max_bytes: int) -> Iterator[bytes]:
+    """The frames that answer the question."""
+    try:
+        for piece in answer(asked, snapshot, judge):
+            yield frame(Reply.PIECE, piece)
+        yield frame(Reply.END)
+    except WireError as error:
+        yield frame(Reply.NOT_UNDERSTOOD, orjson.dumps([type(error).__name__, error.field, error.reason]))
+    except UnknownNodeError as error:
+        yield frame(Reply.UNKNOWN_NODE, str(error.args[0]).encode())
+    except MemoryError:
+        LOG.warning("question out of memory max_bytes=%d", max_bytes)
+        yield frame(Reply.OUT_OF_MEMORY)
+    except Exception:
+        LOG.exception("defect kind=%s", asked.kind)
+        yield frame(Reply.DEFECT)
+
+
+def main(fd: int) -> None:
+    """The program."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all processes of a terminal or unit: the service decides
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(TEMPLATE_NICE)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    gc.disable()  # the snapshot is made of values without cycles
+    with socket.socket(fileno=fd) as control:
+        settings = _read_frame(control)
+        assert isinstance(settings, WorkerSettings)
+        set_up_logging(settings.log_level, settings.log_format)
+        Template(control, settings).run()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

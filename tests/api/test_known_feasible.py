@@ -1,0 +1,204 @@
+"""Whatever has happened, filter answers as if every node were judged anew; and what was remembered stays as it was."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.api.scheduling import FILTER, scheduling_endpoints
+from extender.api.service import Service
+from extender.app import make_service
+from extender.cluster.node import Observation
+from extender.cluster.pictures import Picture
+from extender.cluster.state import UnknownNodeError, Watching
+from extender.config.settings import Settings
+from extender.samples.nodes import Workload
+from extender.scheduling.cache import MAX_SURE_SHAPES, NOBODY
+from extender.scheduling.filter import PASSED
+from extender.scheduling.judge import Judgement, PodShape
+from extender.wire.pods import pod_from_json
+from tests.api.conftest import Clock
+from tests.asking import ask, asked
+from tests.reports import args_of, pod_of, sample
+
+NAMES: Final = [f"n{i}" for i in range(6)]
+NODES: Final = [
+    sample(),
+    sample(workloads=[Workload(name="w", resources={"cpu": 4, "memory": "1Gi"})]),
+    sample(workloads=[Workload(name="w", copies=2, resources={"cpu": 13, "memory": "1Gi"})]),
+    sample(version="v1.30.0", topologyManagerPolicy="best-effort"),
+]
+BOUND: Final = [pod_from_json(pod_of(cpus, name=f"bound-{i}")) for i, cpus in enumerate((2, 6, 12))]
+NOTHING_ALIGNED: Final = 0
+Event = tuple[str, str, int]
+MUCH_TIME: Final = 1000.0
+
+
+class World:
+    """A service, what befalls it, and what its answers should have been."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.meanwhile: list[Event] = []
+        service = make_service(Settings(warm_up_seconds=60, filter_seconds=MUCH_TIME), self.clock)
+        self.service: Service = replace(service, offload=self._elsewhere)
+        self.filter = scheduling_endpoints(self.service)[FILTER]
+        self.sequence = self.calls = 0
+        self.foretold: dict[str, dict[str, Judgement]] = {}
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    async def _elsewhere(self, work: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+        for event in self.meanwhile:
+            self.befall(*event)
+        return work(*args)
+
+    def befall(self, what: str, name: str, which: int) -> None:
+        cluster, now = self.service.cluster, self.clock()
+        pod = BOUND[which % len(BOUND)]
+        match what:
+            case "report":
+                self.sequence += 1
+                cluster.observe(_report(name, which, self.sequence), now)
+            case "heartbeat" if (held := cluster.get(name)) is not None:
+                told = held.observation
+                cluster.heartbeat(name, boot_id=told.boot_id, sequence=told.sequence, digest=told.digest, now=now)
+            case "time":
+                self.clock.now += (1, 40, 90, 200)[which]
+            case "assume":
+                cluster.assume(name, pod, now)
+            case "forget":
+                cluster.forget(name, pod.uid, now)
+            case "see":
+                cluster.see_pod(name, pod, now, started=which == 0)
+            case "end":
+                cluster.see_end(name, pod.uid, now)
+            case "drop":
+                cluster.drop_node(name)
+            case "distrust":
+                try:
+                    cluster.set_distrusted(name, now, distrusted=which % 2 == 0)
+                except UnknownNodeError:
+                    assert cluster.get(name) is None
+            case "watch":
+                cluster.set_watching(list(Watching)[which % len(Watching)], now)
+
+    def ask(self, names: Sequence[str], cpus: int) -> None:
+        """One filter call, held against the judgement of each node."""
+        self.calls += 1
+        document = pod_of(cpus or "500m", name=f"asked-{self.calls}")
+        document["status"]["qosClass"] = "Guaranteed" if cpus else "Burstable"
+        pod = pod_from_json(document)
+        shape = PodShape(replace(pod, uid=NOBODY))
+        classes = self.service.cluster.classes_of(names, self.clock())
+        judged = {name: self.service.judge(shape, each) for name, each in zip(names, classes, strict=True)}
+
+        reply = ask(self.filter, args_of(document, *names))
+
+        refused = {name: j.refusal.text for name, j in judged.items() if j.refusal is not None and cpus}
+        assert reply["NodeNames"] == [name for name in names if name not in refused]
+        assert reply["FailedAndUnresolvableNodes"] == refused
+        assert reply["Error"] == ""
+        self.counts.update(
+            (refused.get(name, PASSED), judged[name].certainty.value if cpus else "exact") for name in names
+        )
+        self.foretold[pod.uid] = {name: judged[name] for name in names if cpus}
+
+    def check_the_past(self) -> None:
+        """Metrics count every answer, and decisions tell each call as it was."""
+        (family,) = self.service.metrics.candidates.collect()
+        counted = {
+            (s.labels["result"], s.labels["certainty"]): s.value for s in family.samples if s.name.endswith("_total")
+        }
+        assert {key: count for key, count in counted.items() if count} == dict(self.counts)
+        for uid, judged in self.foretold.items():
+            (call,) = self.service.decisions.of_pod(uid)
+            assert {name: j for j, names in call.by_judgement() for name in names} == judged
+
+
+def _report(name: str, which: int, sequence: int) -> Observation:
+    node = NODES[which]
+    return Observation(
+        node_name=name,
+        boot_id="b",
+        sequence=sequence,
+        digest=str(sequence),
+        observed_at=0.0,
+        kubelet=node.kubelet,
+        state=node.state,
+    )
+
+
+EVENTS: Final = ("report", "heartbeat", "time", "assume", "forget", "see", "end", "drop", "distrust", "watch")
+_event = st.tuples(st.sampled_from(EVENTS), st.sampled_from(NAMES), st.integers(0, 3))
+_asked = st.lists(st.sampled_from([*NAMES, "stranger"]), unique=True)
+_call = st.tuples(_asked, st.sampled_from([NOTHING_ALIGNED, 2, 14]), st.lists(_event, max_size=2))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.lists(_event, max_size=4), _call), max_size=12))
+def test_filter_answers_as_if_every_node_were_judged_anew(
+    story: Iterable[tuple[list[Event], tuple[list[str], int, list[Event]]]],
+) -> None:
+    """Each call twice: the second one finds judged, and known by name, what the first one learned."""
+    world = World()
+    for name in NAMES[:4]:
+        world.befall("report", name, 0)
+    for events, (names, cpus, meanwhile) in story:
+        for event in events:
+            world.befall(*event)
+        world.meanwhile = meanwhile
+        world.ask(names, cpus)
+        world.ask(names[::-1], cpus)
+    world.check_the_past()
+
+
+def test_what_one_call_learns_is_not_news_where_another_call_has_come_further() -> None:
+    """While the first call replays, its node fills up, and a second call of the same shape sees that."""
+    clock = Clock()
+    service = make_service(Settings(), clock)
+    document, names = args_of(pod_of(14), "n0"), ["n0"]
+    overtaken: list[Any] = []
+    twelve = [pod_from_json(pod_of(12, name=name)) for name in ("a", "b")]
+
+    async def elsewhere(work: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+        if not overtaken:
+            overtaken.append(None)
+            for pod in twelve:
+                service.cluster.assume("n0", pod, clock())
+            overtaken[0] = await asked(filter_, document)
+        return work(*args)
+
+    service = replace(service, offload=elsewhere)
+    filter_ = scheduling_endpoints(service)[FILTER]
+    service.cluster.observe(_report("n0", 0, 1), clock())
+
+    first, third = ask(filter_, document), ask(filter_, document)
+
+    assert first["NodeNames"] == names
+    assert overtaken[0]["NodeNames"] == third["NodeNames"] == []
+
+
+def test_names_of_more_shapes_than_are_kept_answer_all_the_same() -> None:
+    world = World()
+    world.befall("report", "n0", 1)
+    for _ in range(2):
+        for cpus in range(1, MAX_SURE_SHAPES + 3):
+            world.ask(["n0"], cpus)
+    world.check_the_past()
+
+
+def test_a_small_call_keeps_the_classes_of_its_candidates_and_no_picture_of_all_nodes() -> None:
+    world = World()
+    for name in NAMES:
+        world.befall("report", name, 0)
+
+    world.ask(NAMES[:2], 2)
+    world.ask(NAMES[:3], 2)
+
+    small, large = (world.service.decisions.of_pod(uid)[0] for uid in world.foretold)
+    assert not isinstance(small.seen, Picture)
+    assert large.seen is world.service.cluster.picture(world.clock())
+    world.check_the_past()

@@ -1,0 +1,1 @@
+"""From a report to what the cluster keeps of a node."""

@@ -1,0 +1,105 @@
+"""Totals, labels and taints of nodes from the watches, for people's questions."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.kube.changes import Batch, Changed, Gone, Seen
+from extender.kube.node_context import WatchedSurroundings
+from extender.kube.nodes import NodeRecord, decode_node
+from extender.kube.pods import PodDecoder, PodRecord
+from extender.questions.node_context import NOTHING_KNOWN, Surroundings
+from tests.reports import pod_of
+
+GPU = "vendor.example/gpu"
+
+
+def _node(name: str = "a", allocatable: dict[str, str] | None = None) -> NodeRecord:
+    decoded = decode_node(
+        {
+            "metadata": {"name": name, "uid": "u", "labels": {"zone": "z"}},
+            "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "unschedulable": True},
+            "status": {"allocatable": allocatable if allocatable is not None else {"cpu": "3500m", "memory": "1Gi"}},
+        }
+    )
+    assert decoded is not None
+    return decoded[1]
+
+
+def _pod(name: str, cpu: int, **spec: Any) -> PodRecord:
+    document = pod_of(cpu, name=name, devices={GPU: 1})
+    document["spec"] |= {"nodeName": "a", **spec}
+    decoded = PodDecoder()(document)
+    assert decoded is not None
+    return decoded[1]
+
+
+def test_a_node_is_told_as_its_object_says() -> None:
+    known = WatchedSurroundings()
+    known.apply_nodes(Batch((Seen(_node()), Seen(_node("b", {"cpu": "x"})), Seen(_node("c", {})))))
+
+    around = known("a")
+
+    assert (around.labels, around.unschedulable) == ({"zone": "z"}, True)
+    assert around.allocatable_milli == {"cpu": 3500, "memory": 1000 << 30}
+    assert around.taints is not None
+    assert around.taints[0].key == "k"
+    assert around.requested_milli is None
+    assert known("b").allocatable_milli is known("c").allocatable_milli is None
+    known.apply_nodes(Batch((Gone(_node()),)))
+    assert known("a") == NOTHING_KNOWN
+
+
+def test_requests_are_the_sum_of_the_pods_there_once_all_are_known() -> None:
+    known = WatchedSurroundings()
+    one, two = _pod("p", 2), _pod("q", 3, overhead={"cpu": "1"})
+    known.apply_pods(Batch((Seen(one),), complete=False))
+    assert known("a").requested_milli is None
+
+    known.apply_pods(Batch((Seen(two),)))
+    assert known("a").requested_milli == {"cpu": 6000, "memory": 2000 << 30, GPU: 2000}
+    assert known("b").requested_milli == {}
+
+    known.apply_pods(Batch((Changed(two, replace(two, phase="Succeeded")), Gone(one))))
+    assert known("a") == Surroundings(requested_milli={})
+    known.apply_pods(Batch((Gone(replace(two, phase="Succeeded")),)))
+    assert known("a").requested_milli == {}
+
+
+def test_a_pod_that_cannot_be_read_counts_as_nothing() -> None:
+    known = WatchedSurroundings()
+    unreadable = _pod("p", 2)
+    unreadable = replace(unreadable, reduced=unreadable.reduced.replace(b'"2"', b'"two"'))
+
+    known.apply_pods(Batch((Seen(unreadable), Seen(_pod("q", 1)))))
+
+    assert known("a").requested_milli == {"cpu": 1000, "memory": 1000 << 30, GPU: 1000}
+
+
+def test_the_memory_of_specs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.kube.node_context.MAX_REMEMBERED", 2)
+    known = WatchedSurroundings()
+    pods = [_pod(f"p{cpu}", cpu) for cpu in range(1, 6)]
+
+    known.apply_pods(Batch(tuple(map(Seen, pods))))
+    known.apply_pods(Batch(tuple(map(Gone, pods))))
+
+    assert known("a").requested_milli == {}
+
+
+def test_finished_pods_are_summed_by_the_uid_of_the_kubelet_until_their_objects_go() -> None:
+    known = WatchedSurroundings()
+    running = [_pod("p", 2), _pod("q", 3)]
+    known.apply_pods(Batch(tuple(map(Seen, running))))
+    finished = [replace(pod, phase="Succeeded") for pod in running]
+    known.apply_pods(Batch(tuple(map(Changed, running, finished))))
+    uids = [pod.kubelet_uid for pod in finished]
+
+    assert known("a").requested_milli == {}
+    assert known.finished("a", uids)["cpu"] == 5000
+    assert known.finished("a", uids[:1])["cpu"] == 2000
+    assert known.finished("b", uids) == {}
+
+    known.apply_pods(Batch(tuple(map(Gone, finished))))
+    assert known.finished("a", uids) == {}

@@ -1,0 +1,19 @@
+"""The page of metrics says what the code has, and no label can grow with input."""
+
+from pathlib import Path
+
+from extender.observability.metrics import Metrics, reference_page
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def test_the_page_is_what_the_code_has() -> None:
+    assert PAGE.read_text() == reference_page(), "run: python -m extender.observability.metrics > docs/metrics.md"
+
+
+def test_every_family_is_scraped_under_the_name_of_the_page() -> None:
+    metrics = Metrics()
+    exposed = metrics.exposition().decode()
+
+    for name, kind, _, _ in metrics.reference():
+        assert f"# TYPE {name} {kind}" in exposed

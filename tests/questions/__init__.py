@@ -1,0 +1,1 @@
+"""What-if, capacity, plans and explanations."""

@@ -1,0 +1,120 @@
+"""Leading and standing by, in one process; tests/faults kills leaders."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from pydantic import ValidationError
+from starlette.testclient import TestClient
+
+from extender.app import make_app, make_service
+from extender.config.settings import Settings
+from extender.kube.access import plain
+from extender.kube.client import KubeClient
+from extender.kube.leases import JITTER, Elector
+from extender.runtime.leadership import LeaderBinds, lease_settings
+from extender.scheduling.bind import BindOutcome, Bound, Unbound
+from tests.fakes.apiserver import FakeApiServer
+
+LEASE = Settings(lease="on", lease_seconds=15)
+
+
+@pytest.fixture
+def client() -> Iterator[KubeClient]:
+    with FakeApiServer() as server:
+        connected = KubeClient(plain(server.url))
+        yield connected
+        connected.close()
+
+
+class Counting:
+    """Where bindings end up; as slow as told."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds, self.calls, self.at_once, self.most = seconds, 0, 0, 0
+
+    async def bind(self, _namespace: str, _name: str, _uid: str, _node_name: str) -> BindOutcome:
+        self.calls += 1
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        await asyncio.sleep(self.seconds)
+        self.at_once -= 1
+        return Bound()
+
+
+def test_only_the_leader_binds(client: KubeClient) -> None:
+    first, second = (Elector(client, lease_settings(LEASE)) for _ in range(2))
+    first.step()
+    second.step()
+    binds = Counting()
+
+    assert asyncio.run(LeaderBinds(binds, first, 3.0).bind("n", "p", "u", "node")) == Bound()
+    refused = asyncio.run(LeaderBinds(binds, second, 3.0).bind("n", "p", "u", "node"))
+    assert isinstance(refused, Unbound)
+    assert refused.kind == "standby"
+    assert first.holder in refused.reason
+    assert binds.calls == 1
+
+
+def test_a_call_that_had_to_wait_is_not_sent_by_a_former_leader(client: KubeClient) -> None:
+    elector = Elector(client, lease_settings(LEASE))
+    elector.step()
+    binds = Counting(0.1)
+    leader = LeaderBinds(binds, elector, 3.0, at_once=2)
+
+    async def storm() -> list[BindOutcome]:
+        calls = [asyncio.ensure_future(leader.bind("n", f"p{i}", "u", "node")) for i in range(6)]
+        await asyncio.sleep(0.05)
+        elector._leads_until = float("-inf")
+        return await asyncio.gather(*calls)
+
+    outcomes = asyncio.run(storm())
+    assert outcomes[:2] == [Bound(), Bound()]
+    assert all(isinstance(outcome, Unbound) for outcome in outcomes[2:])
+    assert (binds.calls, binds.most) == (2, 2)
+
+
+def test_each_process_is_another_candidate() -> None:
+    assert lease_settings(LEASE).identity != lease_settings(LEASE).identity
+
+
+def test_nothing_is_sent_that_could_outlast_the_leadership(client: KubeClient) -> None:
+    seconds = [0.0]
+    elector = Elector(client, lease_settings(LEASE), clock=lambda: seconds[0])
+    elector.step()
+    binds = Counting()
+    leader = LeaderBinds(binds, elector, 3.0)
+
+    seconds[0] = 6.9
+    assert asyncio.run(leader.bind("n", "p", "u", "node")) == Bound()
+    seconds[0] = 7.1  # it leads until 10.0
+    assert elector.leads
+    refused = asyncio.run(leader.bind("n", "p", "u", "node"))
+    assert isinstance(refused, Unbound)
+    assert "the lease is not renewed" in refused.reason
+    assert binds.calls == 1
+
+
+@pytest.mark.parametrize("lease_seconds", [3, 7, 15, 60])
+def test_the_lease_alone_is_enough_to_set(lease_seconds: int) -> None:
+    settings = Settings(lease="on", lease_seconds=lease_seconds)
+    lease = lease_settings(settings)
+
+    two_looks = 2 * lease.retry_seconds * (1 + JITTER)  # one renewal may fail, and bindings go on
+    assert settings.binding_seconds + two_looks < lease.renew_seconds
+    assert settings.binding_seconds == min(3.0, 0.4 * lease_seconds)
+
+
+def test_a_binding_that_is_set_too_long_for_the_lease_is_named() -> None:
+    assert Settings(lease="on", lease_seconds=10, bind_seconds=4.0).binding_seconds == 4.0
+    assert Settings(lease="off", lease_seconds=3, bind_seconds=4.0).binding_seconds == 4.0
+    with pytest.raises(ValidationError, match=r"bind_seconds is 4, but a leader with lease_seconds 9 has 3.6 s"):
+        Settings(lease="on", lease_seconds=9, bind_seconds=4.0)
+
+
+@pytest.mark.parametrize(("standby_ready", "status"), [(True, 200), (False, 503)])
+def test_a_standby_is_ready_as_set(*, standby_ready: bool, status: int) -> None:
+    service = make_service(Settings(standby_ready=standby_ready))
+    service.lifecycle.leads = lambda: False
+    with TestClient(make_app(service), client=("127.0.0.1", 1)) as client:
+        assert client.get("/readyz").status_code == status

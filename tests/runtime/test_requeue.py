@@ -1,0 +1,169 @@
+"""Refused pods are woken when, and only when, one would fit: with a real (fake) API server to touch nodes in."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+from starlette.testclient import TestClient
+
+from extender.api.service import Service
+from extender.app import make_app, make_service
+from extender.config.settings import Settings
+from extender.kube.access import plain
+from extender.kube.client import KubeClient
+from extender.kube.node_annotations import ANNOTATION, NodeToucher
+from extender.runtime.requeue import Waker
+from extender.samples.nodes import Workload
+from extender.scheduling.filter import Filtered
+from extender.scheduling.reasons import Refusal
+from extender.scheduling.records.refused_pods import WaitingPods
+from extender.wire.pods import pod_from_json
+from tests.api.conftest import Clock
+from tests.fakes.apiserver import FakeApiServer
+from tests.reports import args_of, pod_of, report_of, sample
+
+FULL = [Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})]
+NOW = Filtered(passed=[], refused={"a": Refusal.CPUS_NOW.text})
+NEVER = Filtered(passed=[], refused={"a": Refusal.CPUS_NEVER.text})
+
+
+@pytest.fixture
+def server() -> Iterator[FakeApiServer]:
+    with FakeApiServer() as running:
+        for name in ("node-a", "node-b"):
+            running.nodes.create({"metadata": {"name": name}})
+        yield running
+
+
+class Cluster:
+    """A service, spoken to over HTTP, and its waker, made to look by hand."""
+
+    def __init__(self, server: FakeApiServer, client: TestClient, service: Service, clock: Clock) -> None:
+        self.server, self.client, self.service, self.clock = server, client, service, clock
+        self.leads = True
+        self.kube = KubeClient(plain(server.url), connect_seconds=2.0)
+        self.waker = Waker(service, NodeToucher(self.kube), lambda: self.leads, wall=clock)
+        self._sequence = 0
+
+    def report(self, name: str, workloads: list[Workload]) -> None:
+        self._sequence += 1
+        document = report_of(sample(name, workloads=workloads), sequence=self._sequence)
+        assert self.client.put(f"/v1/nodes/{name}/report", content=orjson.dumps(document)).status_code == 200
+
+    def filter(self, pod: dict[str, Any], *names: str) -> list[str]:
+        passed: list[str] = self.client.post("/scheduler/filter", json=args_of(pod, *names)).json()["NodeNames"]
+        return passed
+
+    def look(self) -> str | None:
+        self.clock.now += 1.0
+        return asyncio.run(self.waker.look())
+
+    def touched(self, name: str) -> str | None:
+        node = self.server.nodes.get(name)
+        assert node is not None
+        value: str | None = node["metadata"].get("annotations", {}).get(ANNOTATION)
+        return value
+
+
+@pytest.fixture
+def cluster(server: FakeApiServer) -> Iterator[Cluster]:
+    clock = Clock()
+    service = make_service(Settings(wake_up=True), clock)
+    with TestClient(make_app(service), client=("127.0.0.1", 1)) as client:
+        made = Cluster(server, client, service, clock)
+        for name in ("node-a", "node-b"):
+            made.report(name, FULL)
+        yield made
+        made.kube.close()
+
+
+def test_a_pod_that_would_fit_now_wakes(cluster: Cluster) -> None:
+    assert cluster.filter(pod_of(8), "node-a", "node-b") == []
+    assert cluster.look() is None
+    cluster.report("node-b", FULL[:0])
+
+    assert cluster.look() == "node-b"
+    assert cluster.touched("node-b")
+    assert cluster.touched("node-a") is None
+    assert cluster.look() is None, "once for each change"
+
+
+def test_a_change_that_helps_nobody_wakes_nobody(cluster: Cluster) -> None:
+    assert cluster.filter(pod_of(15), "node-a", "node-b") == []
+    cluster.report("node-b", [Workload(name="w", copies=2, resources={"cpu": 8, "memory": "1Gi"})])
+
+    assert cluster.look() is None
+
+
+def test_a_pod_that_can_never_fit_is_not_waited_for(cluster: Cluster) -> None:
+    assert cluster.filter(pod_of(64), "node-a") == []
+    cluster.report("node-a", [])
+
+    assert cluster.look() is None
+    assert len(cluster.service.waiting) == 0
+
+
+def test_a_pod_that_was_placed_meanwhile_wakes_nobody(cluster: Cluster) -> None:
+    assert cluster.filter(pod_of(8), "node-a") == []
+    cluster.report("node-a", [])
+    assert cluster.filter(pod_of(8), "node-a") == ["node-a"]
+
+    assert cluster.look() is None
+
+
+def test_a_pod_that_is_bound_wakes_nobody(cluster: Cluster) -> None:
+    assert cluster.filter(pod_of(8), "node-a") == []
+    cluster.service.pods.bound("uid-p", "elsewhere")
+    cluster.report("node-a", [])
+
+    assert cluster.look() is None
+
+
+def test_a_standby_touches_nothing_and_the_new_leader_starts_with_what_is_left(cluster: Cluster) -> None:
+    cluster.leads = False
+    assert cluster.filter(pod_of(8), "node-a") == []
+    cluster.report("node-a", [])
+    assert cluster.look() is None
+    assert cluster.touched("node-a") is None
+
+    cluster.leads = True
+    assert cluster.look() == "node-a"
+
+
+def test_one_touch_a_look_and_a_node_only_now_and_then(cluster: Cluster) -> None:
+    for i in range(30):
+        assert cluster.filter(pod_of(8, name=f"p{i}"), "node-a") == []
+    cluster.report("node-a", [])
+    assert cluster.look() == "node-a"
+    cluster.report("node-a", FULL)
+    assert cluster.look() is None
+    cluster.report("node-a", [])
+    assert cluster.look() is None, "touched a moment ago"
+    cluster.clock.now += 10.0
+    assert cluster.look() == "node-a", "asked again when its pause is over"
+
+
+def test_a_server_that_is_away_is_asked_again(cluster: Cluster) -> None:
+    assert cluster.filter(pod_of(8), "node-a") == []
+    cluster.report("node-a", [])
+    cluster.server.faults.fail(1, 503)
+    assert cluster.look() is None
+    cluster.clock.now += 10.0
+
+    assert cluster.look() == "node-a"
+
+
+def test_what_is_remembered_is_bounded_in_number_and_time() -> None:
+    pods = [pod_from_json(pod_of(name=f"p{i}"), "pod") for i in range(20)]
+    waiting = WaitingPods(10, 60.0)
+    for i, pod in enumerate(pods):
+        waiting.note(pod, NOW, float(i))
+
+    assert [pod.name for pod in waiting.waiting(70.0)] == [f"p{i}" for i in range(19, 9, -1)]
+    waiting.note(pods[10], NOW, 75.0)
+    waiting.note(pods[15], NEVER, 75.0)
+    assert [pod.name for pod in waiting.waiting(75.0)] == ["p10", "p19", "p18", "p17", "p16"]
+    waiting.forget(["uid-p19", "uid-unknown"])
+    assert [pod.name for pod in waiting.waiting(1000.0)] == []

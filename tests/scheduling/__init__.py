@@ -1,0 +1,1 @@
+"""Filter, prioritize, bind and preempt, and what they remember."""

@@ -1,0 +1,358 @@
+"""Judging classes, filter, prioritize: what certainty, settings and memory do to the answers."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.cluster.classes import UNKNOWN, ClassTable, NodeClass
+from extender.cluster.node import Observation
+from extender.cluster.state import ClusterState
+from extender.questions.node_context import nothing_known
+from extender.questions.subjects import live
+from extender.questions.what_if import what_if
+from extender.replay.admission import Outcome
+from extender.replay.branches import admit_in_all
+from extender.replay.budget import MAX_STEPS, Budget
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import PodRequest
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Admitted, Certainty, Provider
+from extender.samples.nodes import SampleNode, Workload
+from extender.scheduling.cache import FIRST_STEPS, LOOP_STEPS, VerdictMemo, judge_all, judge_quickly
+from extender.scheduling.candidates import Candidates
+from extender.scheduling.filter import filter_nodes
+from extender.scheduling.judge import INDIFFERENT, Doubts, Judgement, PodShape, Treatment, Trouble, make_judge
+from extender.scheduling.prioritize import prioritize_nodes
+from extender.scheduling.ranking.strategies import least_numa
+from extender.scheduling.reasons import Refusal
+from extender.scheduling.records.unjudged import Troubles
+from extender.wire.pods import pod_from_json
+from extender.wire.workloads import workload_from_json
+from tests.reports import DUAL, pod_of, sample
+
+EMPTY = sample()
+FULL = sample(workloads=[Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})])
+SPREADING = sample(
+    topologyManagerPolicy="best-effort",
+    workloads=[Workload(name="w", copies=2, resources={"cpu": 10, "memory": "1Gi"})],
+)
+NEWER_FREE = sample(version="v1.99.0")
+NEWER_FULL = sample(version="v1.99.0", workloads=[Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})])
+NONE = sample(cpuManagerPolicy="none", memoryManagerPolicy="None", topologyManagerPolicy="none")
+TABLE = ClassTable()
+PASS, REFUSE, REPLAY = Treatment.PASS, Treatment.REFUSE, Treatment.REPLAY
+
+
+def _class(node: SampleNode, *, stale: bool = False, hidden: frozenset[Provider] = frozenset()) -> NodeClass:
+    return TABLE.hold(node.kubelet, node.state, hidden, stale=stale)
+
+
+def _shape(**wanted: Any) -> PodShape:
+    return PodShape(pod_from_json(pod_of(**wanted)))
+
+
+def _burstable() -> PodShape:
+    pod = pod_of()
+    pod["status"]["qosClass"] = "Burstable"
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+    return PodShape(pod_from_json(pod))
+
+
+def _judge(shape: PodShape, node_class: NodeClass, **doubts: Treatment) -> Judgement:
+    return make_judge(least_numa, Doubts(**doubts))(shape, node_class)
+
+
+@pytest.mark.parametrize(
+    ("node", "cpus", "refusal"),
+    [
+        (EMPTY, 14, None),
+        (EMPTY, 16, None),
+        (EMPTY, 17, Refusal.ALIGNMENT_NEVER),
+        (FULL, 2, None),
+        (FULL, 3, Refusal.ALIGNMENT_NOW),
+        (SPREADING, 8, None),
+        (NONE, 8, None),
+    ],
+)
+def test_the_replay_decides(node: SampleNode, cpus: int, refusal: Refusal | None) -> None:
+    judgement = _judge(_shape(cpu=cpus), _class(node))
+
+    assert judgement.refusal is refusal
+    assert judgement.certainty is Certainty.EXACT
+
+
+def test_a_pod_that_no_manager_aligns_passes_everywhere_known() -> None:
+    for node_class in (_class(FULL), _class(FULL, stale=True), _class(EMPTY, hidden=frozenset(Provider))):
+        assert _judge(_burstable(), node_class, unknown=REFUSE, stale=REFUSE) == INDIFFERENT
+
+
+@pytest.mark.parametrize(("treatment", "refusal"), [(PASS, None), (REFUSE, Refusal.UNKNOWN)])
+def test_unknown_nodes_are_treated_as_set(treatment: Treatment, refusal: Refusal | None) -> None:
+    for node_class in (UNKNOWN, _class(EMPTY, hidden=frozenset({Provider.CPU}))):
+        judgement = _judge(_shape(), node_class, unknown=treatment)
+
+        assert judgement == Judgement(refusal, Certainty.UNKNOWN)
+
+
+def test_a_hidden_manager_that_the_pod_does_not_need_matters_not() -> None:
+    judgement = _judge(_shape(), _class(EMPTY, hidden=frozenset({Provider.DEVICE})), unknown=REFUSE)
+
+    assert judgement.refusal is None
+    assert judgement.certainty is Certainty.EXACT
+
+
+@pytest.mark.parametrize(
+    ("treatment", "on_full", "on_empty"),
+    [(REPLAY, Refusal.ALIGNMENT_NOW, None), (PASS, None, None), (REFUSE, Refusal.STALE, Refusal.STALE)],
+)
+def test_stale_nodes_are_treated_as_set(
+    treatment: Treatment, on_full: Refusal | None, on_empty: Refusal | None
+) -> None:
+    for node, refusal in ((FULL, on_full), (EMPTY, on_empty)):
+        judgement = _judge(_shape(cpu=4), _class(node, stale=True), stale=treatment)
+
+        assert judgement.refusal is refusal
+        assert judgement.certainty is Certainty.STALE
+
+
+@pytest.mark.parametrize(
+    ("treatment", "free", "full"),
+    [(REPLAY, None, Refusal.ALIGNMENT_NOW), (PASS, None, None), (REFUSE, Refusal.NEWER, Refusal.NEWER)],
+)
+def test_a_node_with_a_newer_kubelet_is_assumed_and_treated_as_the_setting_says(
+    treatment: Treatment, free: Refusal | None, full: Refusal | None
+) -> None:
+    answers = [_judge(_shape(cpu=8), _class(node), newer=treatment) for node in (NEWER_FREE, NEWER_FULL)]
+
+    assert [answer.refusal for answer in answers] == [free, full]
+    assert {answer.certainty for answer in answers} == {Certainty.ASSUMED}
+    assert _judge(_burstable(), _class(NEWER_FULL), newer=treatment) == INDIFFERENT
+
+
+def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
+    names = ["d", "a", "nobody", "c", "b"]
+    classes = [_class(FULL), _class(EMPTY), UNKNOWN, _class(FULL), _class(EMPTY)]
+    shape = _shape(cpu=4)
+    judgements = judge_all(make_judge(least_numa, Doubts()), shape, set(classes)).judgements
+
+    filtered = filter_nodes(Candidates.of(names, classes), judgements)
+
+    assert filtered.passed == ["a", "nobody", "b"]
+    assert filtered.refused == dict.fromkeys("dc", Refusal.ALIGNMENT_NOW.text)
+
+
+def test_scores_use_the_whole_range_and_rank_what_is_sure_and_aligned_first() -> None:
+    classes = [
+        _class(EMPTY),
+        _class(SPREADING),
+        UNKNOWN,
+        _class(EMPTY, stale=True),
+        _class(FULL),
+        _class(NONE),
+        _class(EMPTY),
+    ]
+    shape = _shape(cpu=8)
+    judgements = judge_all(make_judge(least_numa, Doubts()), shape, set(classes)).judgements
+
+    scores = prioritize_nodes(Candidates.of([str(i) for i in range(7)], classes), judgements)
+
+    assert scores == [10, 0, 0, 5, 0, 0, 10]
+    assert {type(score) for score in scores} == {int}
+
+
+def test_scores_between_best_and_worst_are_proportional() -> None:
+    merits = {1: 0, 2: -250, 3: -1000, 4: -449, 5: -450}
+    classes = {i: replace(UNKNOWN, id=i) for i in merits}
+    judgements = {i: Judgement(None, Certainty.EXACT, merit) for i, merit in merits.items()}
+
+    scores = prioritize_nodes(Candidates.of(list("abcde"), list(classes.values())), judgements)
+
+    assert scores == [10, 8, 0, 6, 6]
+
+
+def test_equal_nodes_all_get_the_best_score() -> None:
+    judgements = judge_all(make_judge(least_numa, Doubts()), _shape(), [_class(EMPTY)]).judgements
+
+    assert prioritize_nodes(Candidates.of(["a", "b"], [_class(EMPTY)] * 2), judgements) == [10, 10]
+
+
+def test_spanning_more_and_farther_numa_nodes_costs_more() -> None:
+    near = sample(hardware=replace(DUAL, distances=(10, 12)), topologyManagerPolicy="best-effort")
+    far = sample(hardware=replace(DUAL, distances=(10, 40)), topologyManagerPolicy="best-effort")
+    one, two_near, two_far = (
+        _judge(_shape(cpu=cpus, memory=memory), _class(node)).merit
+        for cpus, memory, node in ((8, "1Gi", near), (20, "40Gi", near), (20, "40Gi", far))
+    )
+
+    assert one == 0
+    assert two_near == -1002
+    assert two_far == -1030
+
+
+def test_a_pod_shape_is_judged_once_for_each_class() -> None:
+    memo = VerdictMemo(1000)
+    shape = memo.shape(pod_from_json(pod_of(name="first")))
+    classes = [_class(EMPTY), _class(FULL)]
+    assert shape.missing(classes) == classes
+    memo.store(shape, judge_all(make_judge(least_numa, Doubts()), shape.shape, classes).judgements)
+
+    again = memo.shape(pod_from_json(pod_of(name="second")))
+
+    assert again is shape
+    assert again.missing([*classes, UNKNOWN]) == [UNKNOWN]
+
+
+def test_the_next_replica_is_not_taken_for_the_one_that_the_node_holds() -> None:
+    memo, held = VerdictMemo(1000), FULL.pods[0]["metadata"]["uid"]
+    first = pod_of(cpu=14)
+    first["metadata"]["uid"] = held
+    memo.shape(pod_from_json(first))
+    second = memo.shape(pod_from_json(pod_of(cpu=14)))
+
+    judgements = judge_all(make_judge(least_numa, Doubts()), second.shape, [_class(FULL)]).judgements
+
+    assert {judgement.refusal for judgement in judgements.values()} == {Refusal.ALIGNMENT_NOW}
+
+
+def test_the_shapes_asked_for_longest_ago_are_forgotten_first() -> None:
+    memo = VerdictMemo(6)
+    shapes = [memo.shape(pod_from_json(pod_of(cpu=cpus))) for cpus in (1, 2, 3)]
+    memo.shape(shapes[0].shape.pod)
+    memo.store(shapes[2], dict.fromkeys(range(4), INDIFFERENT))
+
+    assert memo.shape(shapes[2].shape.pod) is shapes[2]
+    assert len(memo) <= 6
+    assert memo.shape(shapes[0].shape.pod) is shapes[0]
+    assert memo.shape(shapes[1].shape.pod) is not shapes[1]
+
+
+def test_memory_stays_bounded_whatever_is_stored() -> None:
+    memo = VerdictMemo(10)
+    for cpus in range(1, 50):
+        shape = memo.shape(pod_from_json(pod_of(cpu=cpus)))
+        memo.store(shape, dict.fromkeys(range(cpus), INDIFFERENT))
+
+        assert len(memo) <= 10
+        assert len(shape.judgements) == cpus
+
+
+def test_what_was_forgotten_while_it_was_computed_still_answers() -> None:
+    memo = VerdictMemo(3)
+    first = memo.shape(pod_from_json(pod_of(cpu=1)))
+    for cpus in (2, 3, 4):
+        memo.shape(pod_from_json(pod_of(cpu=cpus)))
+
+    memo.store(first, {1: INDIFFERENT})
+
+    assert first.judgements == {1: INDIFFERENT}
+    assert len(memo) == 3
+
+
+def test_what_if_names_the_devices_of_the_node_itself() -> None:
+    gpu = "vendor.example/gpu"
+    cluster = ClusterState(stale_after_seconds=60, max_nodes=10)
+    for name, gone in (("a", [0]), ("b", [1])):
+        workloads = [Workload(name="w", copies=2, resources={"cpu": 1, "memory": "1Gi", gpu: 1}, gone=gone)]
+        node = sample(name, devices={gpu: [0, 0]}, workloads=workloads)
+        cluster.observe(
+            Observation(
+                node_name=name,
+                boot_id="b",
+                sequence=1,
+                digest="",
+                observed_at=0.0,
+                kubelet=node.kubelet,
+                state=replace(node.state, cpu=EMPTY.state.cpu),
+            ),
+            0,
+        )
+    subjects = [live(record, nothing_known) for record in sorted(cluster, key=lambda r: r.name)]
+
+    answers = what_if(workload_from_json(pod_of(cpu=1, devices={gpu: 1})), subjects, make_judge(least_numa, Doubts()))
+
+    assert cluster.class_count == 1
+    placed = [a.verdict.placements["app"].devices[gpu] for a in answers if isinstance(a.verdict, Admitted)]
+    assert placed == [("gpu-0",), ("gpu-1",)]
+
+
+def test_nodes_that_have_not_reported_are_awaited_while_the_service_warms_up() -> None:
+    cluster = ClusterState(stale_after_seconds=60, max_nodes=10, awaited_until=30)
+    judge = make_judge(least_numa, Doubts())
+
+    early, late = (cluster.classes_of(["nobody"], now)[0] for now in (29.0, 30.0))
+
+    assert judge(_shape(cpu=4), early).refusal is Refusal.AWAITED
+    assert judge(_shape(cpu=4), late).refusal is None
+
+
+# -- what ends without an answer
+
+
+def test_a_defect_in_one_class_is_that_class_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, good = _class(EMPTY), _class(SPREADING)
+
+    def admit(
+        kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, **bounds: Any
+    ) -> tuple[Outcome, ...]:
+        if kubelet is broken.kubelet:
+            raise ZeroDivisionError("a defect")
+        return admit_in_all(kubelet, states, request, **bounds)
+
+    monkeypatch.setattr("extender.scheduling.judge.admit_in_all", admit)
+    judged = judge_all(make_judge(least_numa, Doubts(unknown=REFUSE)), _shape(), [broken, good])
+
+    assert judged.judgements[broken.id][:4] == (Refusal.UNKNOWN, Certainty.UNKNOWN, None, Trouble.DEFECT)
+    assert "ZeroDivisionError: a defect" in judged.judgements[broken.id].detail
+    assert judged.judgements[good.id].trouble is None
+
+
+def test_long_replays_come_last_and_hold_nobody_up() -> None:
+    classes = [_class(EMPTY), _class(SPREADING), _class(FULL)]
+    long = classes[0]
+    calls: list[tuple[int, float]] = []
+
+    def judge(_shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+        assert budget is not None
+        calls.append((node_class.id, budget.steps))
+        is_long = node_class is long and budget.steps < MAX_STEPS
+        return Judgement(None, Certainty.UNKNOWN, None, Trouble.STEPS) if is_long else INDIFFERENT
+
+    judged = judge_all(judge, _shape(), classes)
+    assert calls == [*((c.id, FIRST_STEPS) for c in classes), (long.id, MAX_STEPS)]
+    assert judged.judgements[long.id] == INDIFFERENT
+    calls.clear()
+    judged = judge_all(judge, _shape(), classes, known_heavy={long.id}.__contains__)
+    assert calls == [(c.id, FIRST_STEPS) for c in classes]
+    assert judged.judgements[long.id].trouble is Trouble.STEPS
+    late = judge_all(judge, _shape(), classes, lambda: len(calls) >= 6)
+    assert late.heavy == {long.id}
+    assert long.id not in late.judgements
+
+
+def test_what_takes_many_steps_is_left_to_the_thread() -> None:
+    def judge(_shape: PodShape, _class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+        assert budget is not None
+        budget.spend(LOOP_STEPS // 2)
+        is_over = budget.steps < LOOP_STEPS
+        return Judgement(None, Certainty.UNKNOWN, None, Trouble.STEPS) if is_over else INDIFFERENT
+
+    classes = [_class(EMPTY), _class(SPREADING), _class(FULL)]
+    assert list(judge_quickly(judge, _shape(), classes)) == [classes[0].id]
+
+
+def test_troubles_are_noted_once_and_bounded() -> None:
+    troubles, pod = Troubles(size=2), _shape().pod
+    assert troubles.note(1, Trouble.STEPS, pod)
+    assert not troubles.note(1, Trouble.DEFECT, pod)
+    assert troubles.is_heavy(1)
+    assert troubles.note(2, Trouble.DEFECT, pod)
+    assert not troubles.is_heavy(2)
+    assert troubles.note(3, Trouble.TIME, pod)
+    assert troubles.of(1) is None
+    note = troubles.of(2)
+    assert note is not None
+    assert (
+        note.reason
+        == "the replay of the kubelet failed; the log of the service has the details, first for pod default/p"
+    )

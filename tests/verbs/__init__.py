@@ -1,1 +1,0 @@
-"""Filter, prioritize, what-if, and what they remember."""

@@ -1,0 +1,1 @@
+"""The processes that answer questions of people."""
