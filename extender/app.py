@@ -24,11 +24,11 @@ from extender.api.records.predictions import audit_router
 from extender.api.reports import reports_router
 from extender.api.scheduling import scheduling_router
 from extender.api.service import Service
-from extender.cluster.in_flight import Patience, Settled
+from extender.cluster.in_flight import Settled, Timeouts
 from extender.cluster.node import NodeRecord
 from extender.cluster.pods import KnownPods
 from extender.cluster.restarts import Restarts
-from extender.cluster.state import ClusterState
+from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.running import WatchedPods
@@ -55,7 +55,7 @@ def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic
     """One extender, empty."""
     metrics = Metrics()
     audit = Audit(clock=clock, window=settings.audit_window, distrust_after=settings.distrust_after)
-    patience = Patience(assume=settings.assume_seconds, finish=settings.finish_seconds)
+    timeouts = Timeouts(assume=settings.assume_seconds, finish=settings.finish_seconds)
 
     surroundings = WatchedSurroundings()
 
@@ -65,10 +65,10 @@ def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic
 
     return Service(
         settings=settings,
-        cluster=ClusterState(
+        cluster=NodeStore(
             stale_after_seconds=settings.stale_after_seconds,
             max_nodes=settings.max_nodes,
-            patience=patience,
+            timeouts=timeouts,
             settled=settle,
             restarts=Restarts(start_seconds=settings.kubelet_start_seconds, down_seconds=settings.kubelet_down_seconds),
             awaited_until=clock() + settings.warm_up_seconds if settings.warm_up_seconds else None,

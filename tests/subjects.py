@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from extender.cluster.classes import ClassTable
+from extender.cluster.node_class import ClassTable
 from extender.questions.node_context import Surroundings
 from extender.questions.subjects import Subject
 from extender.samples.nodes import SampleNode

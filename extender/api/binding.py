@@ -28,7 +28,7 @@ from extender.api.locks import NodeLocks, Shares
 from extender.api.nominated import breaks_promises, is_worth_waiting
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
-from extender.cluster.following import MAX_END_ADMISSIONS, MAX_ENDS
+from extender.cluster.projection import MAX_END_ADMISSIONS, MAX_ENDS
 from extender.replay.pod import Pod
 from extender.replay.verdict import Certainty
 from extender.scheduling.bind import (
@@ -207,10 +207,10 @@ async def _may_go(service: Service, replays: Shares, pod: Pod, node_name: str) -
     """Whether no single end of another pod matters, or the pod was held back for long enough; and it fits as before."""
     now = service.clock()
     with replays.share() as max_admissions:
-        withstands_an_end = service.cluster.withstands_an_end(node_name, pod.uid, now, max_admissions)
-        if withstands_an_end is None:
+        survives_sudden_exit = service.cluster.survives_sudden_exit(node_name, pod.uid, now, max_admissions)
+        if survives_sudden_exit is None:
             return True
-        withstands = await service.offload(withstands_an_end)
+        withstands = await service.offload(survives_sudden_exit)
     changed = not service.cluster.is_admitted(node_name, pod.uid)
     if changed or node_name in service.cluster.starting(service.clock()):  # while this was computed
         return False
@@ -226,12 +226,14 @@ async def _judge(service: Service, pod: Pod, node_name: str) -> Judgement:
     if not memo.shape.is_aligned_anywhere((NEWEST_RULES, *service.cluster.rules)):
         return INDIFFERENT
     for _ in range(_MAX_LOOKS):
-        (node_class,) = service.cluster.classes_of((node_name,), service.clock())
+        service.cluster.expire(service.clock())
+        (node_class,) = service.cluster.classes_of((node_name,))
         judgement = memo.judgements.get(node_class.id)
         if judgement is not None:
             return judgement
         await judge_missing(service, memo, (node_class,), service.clock() + service.settings.filter_seconds)
-    (node_class,) = service.cluster.classes_of((node_name,), service.clock())
+    service.cluster.expire(service.clock())
+    (node_class,) = service.cluster.classes_of((node_name,))
     judge_at_once(service, memo, memo.missing((node_class,)))
     return memo.judgements.get(node_class.id, NOT_NOW)
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from extender.api.service import Service
-from extender.cluster.classes import NodeClass
+from extender.cluster.node_class import NodeClass
 from extender.scheduling.cache import Judgements, ShapeMemo, judge_all, judge_quickly
 from extender.scheduling.judge import Judgement, Trouble
 

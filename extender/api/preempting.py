@@ -21,7 +21,7 @@ from extender.api.http.problems import documented
 from extender.api.nominated import is_worth_waiting, note_nomination, promises_before
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
-from extender.cluster.classes import NodeClass
+from extender.cluster.node_class import NodeClass
 from extender.scheduling.judge import INDIFFERENT, Judge, Judgement, PodShape
 from extender.scheduling.preemption.plan import Plan, Preemptor, Site, Trials, Veto, plan_preemption
 from extender.wire.errors import WireError

@@ -14,7 +14,7 @@ from extender.api.nodes.routes import NodeName
 from extender.api.nodes.views import certainty_of
 from extender.api.service import Service
 from extender.cluster.node import NodeRecord, Observation
-from extender.cluster.state import ClusterFullError, OutdatedError, UnknownNodeError
+from extender.cluster.store import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.intake.report import known_kubelet, observation_of
 from extender.replay.verdict import Certainty, Provider
 from extender.wire.errors import WireError, shown

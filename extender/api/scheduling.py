@@ -25,8 +25,8 @@ from extender.api.http.problems import documented, problem
 from extender.api.judging import judge_at_once, judge_missing
 from extender.api.nominated import note_nomination, with_nominations
 from extender.api.service import Service
-from extender.cluster.classes import NodeClass
-from extender.cluster.pictures import Picture
+from extender.cluster.node_class import NodeClass
+from extender.cluster.snapshot import ClusterSnapshot
 from extender.observability.metrics import Stopwatch
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
@@ -204,9 +204,10 @@ async def _filtered(service: Service, args: SchedulerArgs) -> tuple[Filtered, Ca
     if not _is_aligned(service, memo):
         _count(service, {EXACTLY_PASSED: len(args.names)})
         return Filtered(passed=args.names), _call("filter", args, now)
-    picture = service.cluster.picture(now)
+    service.cluster.expire(now)
+    picture = service.cluster.snapshot()
     sure = service.memo.sure(memo)
-    lost = sure.follow(picture.moment, service.cluster.changed_since(sure.moment))
+    lost = sure.follow(picture.generation, service.cluster.changed_since(sure.moment))
     if 0 < len(lost) <= MAX_AT_ONCE:
         changed = Candidates.of(lost, picture.classes_of(lost))
         judge_at_once(service, memo, memo.missing(changed.distinct))
@@ -232,7 +233,8 @@ async def _prioritize(service: Service, args: SchedulerArgs, watch: Stopwatch) -
         watch.lap("judge")
         service.decisions.note(_call("prioritize", args, now))
         return prioritize_reply(args, [MAX_SCORE] * len(args.names))
-    candidates = Candidates.of(args.names, service.cluster.picture(now).classes_of(args.names))
+    service.cluster.expire(now)
+    candidates = Candidates.of(args.names, service.cluster.snapshot().classes_of(args.names))
     judgements = await _judge(service, memo, candidates)
     watch.lap("judge")
     service.decisions.note(_call("prioritize", args, now, candidates.classes, judgements))
@@ -243,7 +245,7 @@ def _call(
     verb: str,
     args: SchedulerArgs,
     at: float,
-    seen: Picture | Sequence[NodeClass] | None = None,
+    seen: ClusterSnapshot | Sequence[NodeClass] | None = None,
     judgements: Judgements = NO_JUDGEMENTS,
 ) -> Call:
     return Call(verb, args.pod, args.packed_names, len(args.names), at, seen, judgements)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 from extender.api.barrier import Barrier
 from extender.api.http.slices import Slices
 from extender.cluster.pods import KnownPods
-from extender.cluster.state import ClusterState
+from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
 from extender.identity import LateAuthority
 from extender.observability.lifecycle import Lifecycle
@@ -64,7 +64,7 @@ class Service:
     """
 
     settings: Settings
-    cluster: ClusterState
+    cluster: NodeStore
     memo: VerdictMemo
     judge: BoundedJudge
     metrics: Metrics

@@ -6,7 +6,7 @@ Laws of this file
   memory that a single one would offer. None of these is there for a pod of one container on a node without groups.
 - Then each manager offers at least the hints that it offered before, of the same widths. If their merge was preferred
   and on one NUMA node, it still is, and what the managers take under it is a question of counts, which have grown.
-- Only a yes is an answer. Where this file cannot tell, the question is replayed (`following.withstands_an_end`).
+- Only a yes is an answer. Where this file cannot tell, the question is replayed (`following.survives_sudden_exit`).
 
 Mirrors: kubelet `cm/cpumanager/policy_static.go`, `cm/memorymanager/policy_static.go`, `cm/topologymanager/policy.go`.
 """

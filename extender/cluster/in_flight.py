@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final
 
 from extender.cluster import ledger as ledgers
-from extender.cluster.following import Following, follow, gives_back, is_over, is_safe_from_ends, withstands_an_end
 from extender.cluster.ledger import EMPTY, Ledger, Release
 from extender.cluster.node import Observation
+from extender.cluster.projection import Following, follow, gives_back, is_over, is_safe_from_ends, survives_sudden_exit
 from extender.cluster.steps import Steps, held_by
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod
@@ -60,7 +60,7 @@ def ignore(_settled: Settled) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Timeouts:
     """How long things are believed; seconds.
 
     `assume`: a pod that we bound, unless the watch or a report shows it. `finish`: a finished pod still counts, because
@@ -112,8 +112,8 @@ class _OnNode:
 class InFlight:
     """All ledgers. Synchronous; times are arguments."""
 
-    def __init__(self, patience: Patience, settled: Callable[[Settled], None]) -> None:
-        self._patience: Final = patience
+    def __init__(self, timeouts: Timeouts, settled: Callable[[Settled], None]) -> None:
+        self._timeouts: Final = timeouts
         self._settled: Final = settled
         self._nodes: dict[str, _OnNode] = {}
         self._due: list[tuple[float, str]] = []
@@ -156,10 +156,10 @@ class InFlight:
             return True
         return following.complete and uid not in following.refused
 
-    def withstands_an_end(
+    def survives_sudden_exit(
         self, observation: Observation, uid: str, now: float, max_admissions: int
     ) -> Callable[[], bool] | None:
-        """See `following.withstands_an_end`; None where the replay says nothing of the pod, or it surely is so.
+        """See `following.survives_sudden_exit`; None where the replay says nothing of the pod, or it surely is so.
 
         Any thread may call it.
         """
@@ -172,7 +172,7 @@ class InFlight:
         if not node.doubtful and is_safe_from_ends(kubelet, state, node.ledger, uid, now, following, node.steps):
             return None
         return partial(
-            withstands_an_end,
+            survives_sudden_exit,
             kubelet,
             state,
             node.ledger,
@@ -228,7 +228,7 @@ class InFlight:
     def finish(self, name: str, uid: str, now: float) -> bool:
         """The watch shows the pod as finished: soon it counts no more."""
         self._unknow(name, uid)
-        return self._change(name, lambda ledger: ledgers.leave(ledger, uid, now + self._patience.finish))
+        return self._change(name, lambda ledger: ledgers.leave(ledger, uid, now + self._timeouts.finish))
 
     def gone(self, name: str, uid: str, now: float) -> bool:
         """The watch shows that the pod no longer exists."""
@@ -261,7 +261,7 @@ class InFlight:
         node.question = _Question(
             kubelet=kubelet, state=state, ledger=node.ledger, now=now, ghosts=node.ghosts, doubtful=node.doubtful
         )
-        due = node.ledger.next_due(now, self._patience.assume)
+        due = node.ledger.next_due(now, self._timeouts.assume)
         if due is not None:
             heapq.heappush(self._due, (max(due, now + 0.001), name))
 
@@ -306,7 +306,7 @@ class InFlight:
             if admit.uid not in node.over:
                 node.over[admit.uid] = is_over(kubelet, observation, steps.request(admit.pod, kubelet.rules))
         shown = {a.uid for a in admits if node.over[a.uid]}
-        shown |= ledgers.absent(node.ledger, heard_at, absence_seconds=self._patience.absence)
+        shown |= ledgers.absent(node.ledger, heard_at, absence_seconds=self._timeouts.absence)
         gone = {e.uid for e in node.ledger.events if isinstance(e, Release) and e.due <= now}
         left = observation.left - _contradicted(node, observation)
         for admit in admits:
@@ -314,13 +314,13 @@ class InFlight:
                 self._settle(name, admit.uid, Fate.ADMITTED, state=state)
             elif admit.uid in gone or admit.uid in left:
                 self._settle(name, admit.uid, Fate.LEFT)
-            elif ledgers.is_lost(admit, now, self._patience.assume):
+            elif ledgers.is_lost(admit, now, self._timeouts.assume):
                 self._settle(name, admit.uid, Fate.LOST)
         starting = {**node.ledger.starting, **{a.uid: a.pod for a in admits if a.uid in shown}}
         if shown:
             node.ledger = ledgers.confirm(node.ledger, shown)
         node.ledger = ledgers.end(node.ledger, left, now)
-        node.ledger = ledgers.expire(node.ledger, state.pod_uids, now, assume_seconds=self._patience.assume)
+        node.ledger = ledgers.expire(node.ledger, state.pod_uids, now, assume_seconds=self._timeouts.assume)
         starting = {
             uid: pod
             for uid, pod in starting.items()
@@ -346,7 +346,7 @@ class InFlight:
             unknown = state.pod_uids - node.known - node.ledger.left.keys()
             unknown -= {a.uid for a in node.ledger.admits}
         since = node.unknown_since = {uid: node.unknown_since.get(uid, now) for uid in sorted(unknown)}
-        due = {uid: at + self._patience.ghost for uid, at in since.items()}
+        due = {uid: at + self._timeouts.ghost for uid, at in since.items()}
         doubtful = frozenset(uid for uid, at in due.items() if now < at)
         if doubtful:
             heapq.heappush(self._due, (min(due[uid] for uid in doubtful), name))

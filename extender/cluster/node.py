@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from extender.cluster.classes import NOTHING_HIDDEN, NodeClass
+from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
 from extender.replay.counts import Counts
 from extender.replay.kubelet import Kubelet
 from extender.replay.state import ManagerState

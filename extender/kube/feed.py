@@ -18,7 +18,7 @@ from typing import Final
 import orjson
 
 from extender.cluster.pods import KnownPods
-from extender.cluster.state import ClusterState
+from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Change, Changed, Gone
 from extender.kube.nodes import NodeRecord
 from extender.kube.pods import PodRecord
@@ -35,7 +35,7 @@ class ClusterFeed:
     """Applies batches to the cluster. *on_bound*: called with the UID of each pod that is seen on a node."""
 
     def __init__(
-        self, cluster: ClusterState, pods: KnownPods, clock: Callable[[], float], on_bound: Callable[[str], None]
+        self, cluster: NodeStore, pods: KnownPods, clock: Callable[[], float], on_bound: Callable[[str], None]
     ) -> None:
         self._cluster, self._pods, self._clock, self._on_bound = cluster, pods, clock, on_bound
         self._nodes: dict[str, str] = {}

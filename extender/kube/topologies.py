@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from extender.cluster.node import NodeRecord
-from extender.cluster.state import ClusterFullError, ClusterState, OutdatedError, UnknownNodeError
+from extender.cluster.store import ClusterFullError, NodeStore, OutdatedError, UnknownNodeError
 from extender.intake.report import known_kubelet, observation_of
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient
@@ -79,7 +79,7 @@ class TopologyFeed:
     """
 
     def __init__(
-        self, cluster: ClusterState, clock: Callable[[], float], *, max_bytes: int, uid_of: Callable[[str], str]
+        self, cluster: NodeStore, clock: Callable[[], float], *, max_bytes: int, uid_of: Callable[[str], str]
     ) -> None:
         self._cluster, self._clock, self._max_bytes, self._uid_of = cluster, clock, max_bytes, uid_of
         self._sources: dict[str, _Source] = {}

@@ -14,7 +14,7 @@ from typing import Final
 
 import orjson
 
-from extender.cluster.classes import NOTHING_HIDDEN, NodeClass
+from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
 from extender.questions.node_context import NOTHING_KNOWN, Surroundings, Taint
 from extender.questions.subjects import Subject
 from extender.replay.admission import admit, release_pods, start_pod

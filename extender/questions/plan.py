@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from extender.cluster.classes import ClassTable, NodeClass
+from extender.cluster.node_class import ClassTable, NodeClass
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
 from extender.replay.admission import start_pod

@@ -8,8 +8,8 @@ Laws
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from extender.cluster.classes import NodeClass
 from extender.cluster.node import NodeRecord
+from extender.cluster.node_class import NodeClass
 from extender.questions.node_context import NOTHING_KNOWN, LookUp, Surroundings
 from extender.replay.kubelet import Kubelet
 from extender.replay.state import ManagerState

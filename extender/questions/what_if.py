@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from extender.cluster.classes import NodeClass
+from extender.cluster.node_class import NodeClass
 from extender.questions.explain import explain
 from extender.questions.scheduler_checks import SchedulerAnswer, check_node
 from extender.questions.subjects import Subject, candidates_of

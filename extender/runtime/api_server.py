@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from extender.api.service import Service
-from extender.cluster.state import Watching
+from extender.cluster.store import Watching
 from extender.config.settings import Settings
 from extender.kube.access import Access, discover
 from extender.kube.binder import AsyncBinder, Binder, Binding, Conflict, Failed, NotFound

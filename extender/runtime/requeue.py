@@ -15,7 +15,7 @@ from typing import Final
 
 from extender.api.judging import judge_missing
 from extender.api.service import Service
-from extender.cluster.classes import NodeClass
+from extender.cluster.node_class import NodeClass
 from extender.kube.node_annotations import Limited, NodeToucher, Touched
 from extender.replay.pod import Pod
 

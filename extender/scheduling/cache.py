@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from extender.cluster.classes import NodeClass
+from extender.cluster.node_class import NodeClass
 from extender.replay.budget import MAX_STEPS, Budget
 from extender.replay.pod import Pod
 from extender.scheduling.judge import BoundedJudge, Judgement, PodShape, Trouble

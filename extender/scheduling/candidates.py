@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from extender.cluster.classes import NodeClass
+from extender.cluster.node_class import NodeClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-from extender.cluster.classes import NodeClass
+from extender.cluster.node_class import NodeClass
 from extender.replay.admission import MAX_OUTCOMES, is_indifferent
 from extender.replay.branches import admit_in_all
 from extender.replay.budget import Budget, for_replays

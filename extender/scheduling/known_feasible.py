@@ -12,7 +12,7 @@ from operator import not_
 from sys import intern
 from typing import NamedTuple
 
-from extender.cluster.pictures import Picture
+from extender.cluster.snapshot import ClusterSnapshot
 from extender.replay.verdict import Certainty
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import Judgement
@@ -62,9 +62,9 @@ class SureNodes:
         sure = list(map(self._names.__contains__, names))
         return Split(sure, list(compress(names, map(not_, sure))))
 
-    def learn(self, candidates: Candidates, judgements: Mapping[int, Judgement], picture: Picture) -> None:
+    def learn(self, candidates: Candidates, judgements: Mapping[int, Judgement], picture: ClusterSnapshot) -> None:
         """Take in which *candidates* are sure, as of *picture*; nothing if the set has come further since."""
-        if picture.moment != self._moment:
+        if picture.generation != self._moment:
             return
         sure = {each for each in candidates.distinct if is_sure(judgements[each.id])}
         known = len(self._names)

@@ -23,7 +23,7 @@ from extender.answers.question import (
 )
 from extender.answers.snapshot import Snapshot
 from extender.cluster.node import NodeRecord
-from extender.cluster.state import UnknownNodeError
+from extender.cluster.store import UnknownNodeError
 from extender.observability.logs import REQUEST_ID
 from extender.observability.metrics import Metrics
 from extender.questions.node_context import LookUp

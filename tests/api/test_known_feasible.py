@@ -12,8 +12,8 @@ from extender.api.scheduling import FILTER, scheduling_endpoints
 from extender.api.service import Service
 from extender.app import make_service
 from extender.cluster.node import Observation
-from extender.cluster.pictures import Picture
-from extender.cluster.state import UnknownNodeError, Watching
+from extender.cluster.snapshot import ClusterSnapshot
+from extender.cluster.store import UnknownNodeError, Watching
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from extender.scheduling.cache import MAX_SURE_SHAPES, NOBODY
@@ -22,6 +22,7 @@ from extender.scheduling.judge import Judgement, PodShape
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.asking import ask, asked
+from tests.cluster.reading import classes_at
 from tests.reports import args_of, pod_of, sample
 
 NAMES: Final = [f"n{i}" for i in range(6)]
@@ -92,7 +93,7 @@ class World:
         document["status"]["qosClass"] = "Guaranteed" if cpus else "Burstable"
         pod = pod_from_json(document)
         shape = PodShape(replace(pod, uid=NOBODY))
-        classes = self.service.cluster.classes_of(names, self.clock())
+        classes = classes_at(self.service.cluster, names, self.clock())
         judged = {name: self.service.judge(shape, each) for name, each in zip(names, classes, strict=True)}
 
         reply = ask(self.filter, args_of(document, *names))
@@ -199,6 +200,6 @@ def test_a_small_call_keeps_the_classes_of_its_candidates_and_no_picture_of_all_
     world.ask(NAMES[:3], 2)
 
     small, large = (world.service.decisions.of_pod(uid)[0] for uid in world.foretold)
-    assert not isinstance(small.seen, Picture)
-    assert large.seen is world.service.cluster.picture(world.clock())
+    assert not isinstance(small.seen, ClusterSnapshot)
+    assert large.seen is world.service.cluster.snapshot()
     world.check_the_past()

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from extender.api.service import Service
 from extender.app import make_app
-from extender.cluster.classes import NodeClass
+from extender.cluster.node_class import NodeClass
 from extender.replay.budget import Budget
 from extender.scheduling.judge import Judgement, PodShape
 from tests.faults.hostile_nodes import many_numa_nodes, uneven_numa_nodes

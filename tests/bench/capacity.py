@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.answers.capacity import capacity_document
-from extender.cluster.classes import ClassTable
+from extender.cluster.node_class import ClassTable
 from extender.questions.capacity import Capacity
 from extender.questions.node_context import Surroundings
 from extender.questions.subjects import Subject

@@ -12,7 +12,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.table import Table
 
-from extender.cluster.classes import ClassTable
+from extender.cluster.node_class import ClassTable
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import judge_all

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.ends import can_only_gain
-from extender.cluster.following import follow, is_safe_from_ends, withstands_an_end
 from extender.cluster.ledger import EMPTY, Ledger, ask_to_leave, assume
+from extender.cluster.projection import follow, is_safe_from_ends, survives_sudden_exit
 from extender.cluster.steps import Steps
 from extender.replay.admission import Outcome, admit, release_pods, start_pod
 from extender.replay.pod import Pod, resolve
@@ -97,7 +97,7 @@ def test_where_no_end_matters_the_full_question_says_so(seed: int, node: SampleN
         ledger, steps = assume(ledger, pod, number), Steps()
         following = follow(node.kubelet, state, ledger, number, steps=steps)
         if is_safe_from_ends(node.kubelet, state, ledger, pod.uid, number, following, steps):
-            assert withstands_an_end(node.kubelet, state, ledger, pod.uid, number)
+            assert survives_sudden_exit(node.kubelet, state, ledger, pod.uid, number)
 
 
 def test_most_pods_of_one_container_need_no_replay() -> None:

@@ -8,20 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.in_flight import Fate, Patience, Settled
+from extender.cluster.in_flight import Fate, Settled, Timeouts
 from extender.cluster.node import NodeRecord, Observation
-from extender.cluster.state import ClusterState, Watching
+from extender.cluster.store import NodeStore, Watching
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.pod import Pod, resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
+from tests.cluster.reading import classes_at
 from tests.reports import pod_of, sample
 
 GPU = "vendor.example/gpu"
 EMPTY = sample(devices={GPU: [0, 1]})
-PATIENCE = Patience(assume=60, finish=3, ghost=30, absence=120)
+TIMEOUTS = Timeouts(assume=60, finish=3, ghost=30, absence=120)
 
 
 class World:
@@ -30,9 +31,7 @@ class World:
     def __init__(self, node: SampleNode = EMPTY) -> None:
         self.node = node
         self.settled: list[Settled] = []
-        self.cluster = ClusterState(
-            stale_after_seconds=1000, max_nodes=10, patience=PATIENCE, settled=self.settled.append
-        )
+        self.cluster = NodeStore(stale_after_seconds=1000, max_nodes=10, timeouts=TIMEOUTS, settled=self.settled.append)
         self.truth = node.state
         self.sequence = 0
 
@@ -63,7 +62,7 @@ class World:
 
     def states(self, now: float) -> set[object]:
         """What the next pod can meet."""
-        (node_class,) = self.cluster.classes_of(["n"], now)
+        (node_class,) = classes_at(self.cluster, ["n"], now)
         return {state.key for state in node_class.states}
 
     @property
@@ -425,10 +424,10 @@ def test_a_silent_watch_makes_every_node_stale() -> None:
     world = World()
     world.report(EMPTY.state, 0)
     world.cluster.set_watching(Watching.SILENT, 1)
-    assert world.cluster.classes_of(["n"], 1)[0].stale
+    assert classes_at(world.cluster, ["n"], 1)[0].stale
 
     world.cluster.set_watching(Watching.LIVE, 2)
-    assert not world.cluster.classes_of(["n"], 2)[0].stale
+    assert not classes_at(world.cluster, ["n"], 2)[0].stale
 
 
 def test_a_deleted_node_takes_everything_with_it() -> None:
@@ -448,7 +447,7 @@ def test_only_the_node_that_a_pod_was_bound_to_gets_a_new_class() -> None:
     other = world.cluster.observe(replace(world.cluster.get("n").observation, node_name="other"), 0)  # type: ignore[union-attr]
     world.cluster.assume("n", _pod(), 1)
 
-    mine, same = world.cluster.classes_of(["n", "other"], 1)
+    mine, same = classes_at(world.cluster, ["n", "other"], 1)
 
     assert mine is not other.node_class
     assert same is other.node_class

@@ -10,18 +10,19 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.following import follow
-from extender.cluster.in_flight import Patience, Settled
+from extender.cluster.in_flight import Settled, Timeouts
 from extender.cluster.ledger import EMPTY as NOTHING
 from extender.cluster.ledger import assume, see
 from extender.cluster.node import Observation
-from extender.cluster.state import ClusterState, Watching
+from extender.cluster.projection import follow
 from extender.cluster.steps import MAX_STEPS, Steps
+from extender.cluster.store import NodeStore, Watching
 from extender.replay.admission import admit
 from extender.replay.pod import Pod, resolve
 from extender.replay.verdict import Rejected
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
+from tests.cluster.reading import classes_at
 from tests.cluster.test_truth import EMPTY, FRAGILE, STRICT, Play
 from tests.faults.hostile_nodes import uneven_numa_nodes
 from tests.reports import pod_of
@@ -33,17 +34,17 @@ class Both:
     def __init__(self) -> None:
         self.settled: tuple[list[Settled], list[Settled]] = ([], [])
         self.eager, self.late = (
-            ClusterState(
+            NodeStore(
                 stale_after_seconds=1e6,
                 max_nodes=1,
-                patience=Patience(assume=7, finish=0.5, ghost=2, absence=4),
+                timeouts=Timeouts(assume=7, finish=0.5, ghost=2, absence=4),
                 settled=settled.append,
             )
             for settled in self.settled
         )
 
-    def classes_of(self, names: list[str], now: float) -> object:
-        return self.eager.classes_of(names, now)
+    def classes_of(self, names: list[str]) -> object:
+        return self.eager.classes_of(names)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return partial(self._both, name)
@@ -72,7 +73,7 @@ class Twins(Play):
         seen = [
             ({state.key for state in each.states}, each.complete)
             for cluster in (self.both.late, self.both.eager)
-            for each in cluster.classes_of(["n"], self.now)
+            for each in classes_at(cluster, ["n"], self.now)
         ]
         assert seen[0] == seen[1]
         told, told_at_once = ([(s.pod.uid, s.fate, s.verdicts) for s in settled] for settled in self.both.settled)
@@ -130,7 +131,7 @@ def test_one_event_more_is_the_same_as_all_of_them_again(seed: int) -> None:
     play.begin()
     for number in range(50):
         play.step(number)
-        play.both.eager.classes_of(["n"], play.now)
+        classes_at(play.both.eager, ["n"], play.now)
         play.compare_from_scratch()
 
 

@@ -12,9 +12,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.in_flight import Patience
+from extender.cluster.in_flight import Timeouts
 from extender.cluster.node import Observation
-from extender.cluster.state import ClusterState, Watching
+from extender.cluster.store import NodeStore, Watching
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.pod import Pod, resolve
 from extender.replay.state import ManagerState
@@ -22,6 +22,7 @@ from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode
 from extender.scheduling.judge import PodShape
 from extender.wire.pods import pod_from_json
+from tests.cluster.reading import classes_at
 from tests.reports import pod_of, sample
 from tests.subjects import judge
 
@@ -58,9 +59,9 @@ class Play:
     node: SampleNode = EMPTY
     shapes: Shapes = SHAPES
     sudden: bool = False
-    cluster: ClusterState = field(
-        default_factory=lambda: ClusterState(
-            stale_after_seconds=1e6, max_nodes=1, patience=Patience(assume=1e6, finish=3, ghost=1e5, absence=1e6)
+    cluster: NodeStore = field(
+        default_factory=lambda: NodeStore(
+            stale_after_seconds=1e6, max_nodes=1, timeouts=Timeouts(assume=1e6, finish=3, ghost=1e5, absence=1e6)
         )
     )
     now: float = 0.0
@@ -110,14 +111,14 @@ class Play:
     def bind(self) -> None:
         """The gate judges, and binds; now and then the reply is lost, and the binding comes late, or never."""
         pod = self.waiting.pop(self.random.randrange(len(self.waiting)))
-        (node_class,) = self.cluster.classes_of(["n"], self.now)
+        (node_class,) = classes_at(self.cluster, ["n"], self.now)
         if JUDGE(PodShape(pod), node_class).refusal is not None:
             return
         if not self.cluster.assume("n", pod, self.now):
             self.cluster.forget("n", pod.uid, self.now)
             return
-        withstands_an_end = self.cluster.withstands_an_end("n", pod.uid, self.now)
-        if withstands_an_end is not None and not withstands_an_end():
+        survives_sudden_exit = self.cluster.survives_sudden_exit("n", pod.uid, self.now)
+        if survives_sudden_exit is not None and not survives_sudden_exit():
             self.held_back += 1
             self.cluster.forget("n", pod.uid, self.now)
             return
@@ -238,7 +239,7 @@ class Play:
         """Wherever the kubelet has met all bindings, its state is one of those that the next pod can meet."""
         if any(kind == "bind" for kind, _ in self.log[self.kubelet_at :]):
             return
-        (node_class,) = self.cluster.classes_of(["n"], self.now)
+        (node_class,) = classes_at(self.cluster, ["n"], self.now)
         if node_class.complete:
             assert self.truth.key in {state.key for state in node_class.states}
 
@@ -269,7 +270,7 @@ def test_most_of_the_time_all_that_is_possible_can_be_followed() -> None:
         play.begin()
         for number in range(60):
             play.step(number)
-            complete.append(play.cluster.classes_of(["n"], play.now)[0].complete)
+            complete.append(classes_at(play.cluster, ["n"], play.now)[0].complete)
     assert sum(complete) > 0.7 * len(complete)
 
 
@@ -280,14 +281,14 @@ def test_two_pods_of_one_second_may_be_admitted_in_either_order() -> None:
     first, second = (replace(pod_from_json(each), created_at=7) for each in document)
     play.cluster.assume("n", first, 1)
     play.cluster.assume("n", second, 2)
-    (either,) = play.cluster.classes_of(["n"], 2)
+    (either,) = classes_at(play.cluster, ["n"], 2)
 
     older = replace(first, created_at=6)
     other = Play(Random(1))
     other.begin()
     other.cluster.assume("n", older, 1)
     other.cluster.assume("n", second, 2)
-    (one,) = other.cluster.classes_of(["n"], 2)
+    (one,) = classes_at(other.cluster, ["n"], 2)
 
     assert len(one.states) == 1
     assert {state.key for state in one.states} <= {state.key for state in either.states}

@@ -8,7 +8,7 @@ import pytest
 from extender.cluster.in_flight import Fate, Settled
 from extender.cluster.node import Observation
 from extender.cluster.pods import KnownPods
-from extender.cluster.state import ClusterState
+from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.feed import ClusterFeed
 from extender.kube.nodes import decode_node
@@ -21,7 +21,7 @@ NODE = sample()
 class World:
     def __init__(self) -> None:
         self.settled: list[Settled] = []
-        self.cluster = ClusterState(stale_after_seconds=1000, max_nodes=10, settled=self.settled.append)
+        self.cluster = NodeStore(stale_after_seconds=1000, max_nodes=10, settled=self.settled.append)
         self.pods = KnownPods(100)
         self.bound: list[str] = []
         self.feed = ClusterFeed(self.cluster, self.pods, lambda: 10.0, self.bound.append)

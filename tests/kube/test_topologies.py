@@ -29,6 +29,7 @@ from node_exporter.sinks import Outcome
 from node_exporter.sinks.connection import Credentials
 from node_exporter.sinks.nrt import ApiServer, NrtSink
 from node_exporter.topology_object import to_nrt
+from tests.cluster.reading import classes_at
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.watching import QUICK
 from tests.reports import pod_of, report_of, sample
@@ -53,7 +54,7 @@ def publish(server: FakeApiServer, content: NodeReport) -> Outcome:
 
 
 def answer(service: Service, cpus: int, name: str = "n1") -> Judgement:
-    (node_class,) = service.cluster.classes_of([name], service.clock())
+    (node_class,) = classes_at(service.cluster, [name], service.clock())
     return service.judge(PodShape(pod_from_json(pod_of(cpus))), node_class)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from extender.cluster.classes import ClassTable, NodeClass
+from extender.cluster.node_class import ClassTable, NodeClass
 from extender.replay.admission import MAX_OUTCOMES, Outcome, admit
 from extender.replay.branches import admit_in_all
 from extender.replay.budget import Budget

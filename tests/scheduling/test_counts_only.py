@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.classes import ClassTable
+from extender.cluster.node_class import ClassTable
 from extender.replay.counts import Counts, ZoneCounts
 from extender.replay.pod import has_pod_level_resources, resolve
 from extender.replay.rules import Rules

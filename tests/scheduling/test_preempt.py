@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.classes import UNKNOWN, ClassTable
+from extender.cluster.node_class import UNKNOWN, ClassTable
 from extender.replay.admission import admit, release_pods
 from extender.replay.pod import resolve
 from extender.samples.nodes import SampleNode, Workload

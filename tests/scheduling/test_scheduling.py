@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.classes import UNKNOWN, ClassTable, NodeClass
 from extender.cluster.node import Observation
-from extender.cluster.state import ClusterState
+from extender.cluster.node_class import UNKNOWN, ClassTable, NodeClass
+from extender.cluster.store import NodeStore
 from extender.questions.node_context import nothing_known
 from extender.questions.subjects import live
 from extender.questions.what_if import what_if
@@ -29,6 +29,7 @@ from extender.scheduling.reasons import Refusal
 from extender.scheduling.records.unjudged import Troubles
 from extender.wire.pods import pod_from_json
 from extender.wire.workloads import workload_from_json
+from tests.cluster.reading import classes_at
 from tests.reports import DUAL, pod_of, sample
 
 EMPTY = sample()
@@ -251,7 +252,7 @@ def test_what_was_forgotten_while_it_was_computed_still_answers() -> None:
 
 def test_what_if_names_the_devices_of_the_node_itself() -> None:
     gpu = "vendor.example/gpu"
-    cluster = ClusterState(stale_after_seconds=60, max_nodes=10)
+    cluster = NodeStore(stale_after_seconds=60, max_nodes=10)
     for name, gone in (("a", [0]), ("b", [1])):
         workloads = [Workload(name="w", copies=2, resources={"cpu": 1, "memory": "1Gi", gpu: 1}, gone=gone)]
         node = sample(name, devices={gpu: [0, 0]}, workloads=workloads)
@@ -277,10 +278,10 @@ def test_what_if_names_the_devices_of_the_node_itself() -> None:
 
 
 def test_nodes_that_have_not_reported_are_awaited_while_the_service_warms_up() -> None:
-    cluster = ClusterState(stale_after_seconds=60, max_nodes=10, awaited_until=30)
+    cluster = NodeStore(stale_after_seconds=60, max_nodes=10, awaited_until=30)
     judge = make_judge(least_numa, Doubts())
 
-    early, late = (cluster.classes_of(["nobody"], now)[0] for now in (29.0, 30.0))
+    early, late = (classes_at(cluster, ["nobody"], now)[0] for now in (29.0, 30.0))
 
     assert judge(_shape(cpu=4), early).refusal is Refusal.AWAITED
     assert judge(_shape(cpu=4), late).refusal is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from extender.cluster.classes import ClassTable
+from extender.cluster.node_class import ClassTable
 from extender.config.settings import Settings
 from extender.replay.admission import admit
 from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts

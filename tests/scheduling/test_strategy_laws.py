@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.classes import ClassTable
+from extender.cluster.node_class import ClassTable
 from extender.replay.admission import admit, release_pods
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.cluster.classes import ClassTable
+from extender.cluster.node_class import ClassTable
 from extender.questions.explain import first_fault
 from extender.replay.admission import admit, is_indifferent
 from extender.replay.pod import resolve

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from extender.answers.snapshot import Snapshot, SnapshotSender
-from extender.cluster.state import ClusterState, UnknownNodeError
+from extender.cluster.store import NodeStore, UnknownNodeError
 from extender.intake.report import observation_of
 from extender.questions.node_context import NOTHING_KNOWN, Surroundings
 from extender.questions.subjects import Subject, live
@@ -32,7 +32,7 @@ def _told(subject: Subject) -> tuple[object, ...]:
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_sent_makes_the_same_nodes(seed: int) -> None:
     chance = random.Random(seed)
-    cluster = ClusterState(stale_after_seconds=50, max_nodes=100)
+    cluster = NodeStore(stale_after_seconds=50, max_nodes=100)
     around: dict[str, Surroundings] = {}
     sender, copy = SnapshotSender(), Snapshot()
     now = 0.0
@@ -76,7 +76,7 @@ def test_what_is_sent_makes_the_same_nodes(seed: int) -> None:
 
 
 def test_nothing_is_sent_twice() -> None:
-    cluster = ClusterState(stale_after_seconds=50, max_nodes=100)
+    cluster = NodeStore(stale_after_seconds=50, max_nodes=100)
     for name in NAMES:
         body = orjson.dumps(report_of(sample(name)))
         cluster.observe(observation_of(read_report(body), body), 0.0)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from extender.cluster.classes import NodeClass
+from extender.cluster.node_class import NodeClass
 from extender.replay.admission import is_indifferent, release_pods
 from extender.replay.branches import admit_in_all
 from extender.replay.state import ManagerState

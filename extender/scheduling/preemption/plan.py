@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from extender.cluster.classes import UNKNOWN, NodeClass
+from extender.cluster.node_class import UNKNOWN, NodeClass
 from extender.replay.admission import release_pods
 from extender.replay.kubelet import Kubelet
 from extender.replay.state import ManagerState

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from extender.cluster.classes import NodeClass
-from extender.cluster.pictures import Picture
+from extender.cluster.node_class import NodeClass
+from extender.cluster.snapshot import ClusterSnapshot
 from extender.replay.pod import Pod
 from extender.scheduling.cache import Judgements
 from extender.scheduling.candidates import Candidates
@@ -43,7 +43,7 @@ class Call:
     packed_names: memoryview
     count: int
     at: float
-    seen: Picture | Sequence[NodeClass] | None
+    seen: ClusterSnapshot | Sequence[NodeClass] | None
     judgements: Judgements
     avoided: Collection[str] = ()
 
@@ -55,7 +55,7 @@ class Call:
     @property
     def classes(self) -> Sequence[NodeClass] | None:
         """Those of the candidates, in the order asked; None where `seen` is."""
-        return self.seen.classes_of(self.names) if isinstance(self.seen, Picture) else self.seen
+        return self.seen.classes_of(self.names) if isinstance(self.seen, ClusterSnapshot) else self.seen
 
     def by_judgement(self) -> Iterator[tuple[Judgement, list[str]]]:
         """The names of each class, with the judgement of the class; those avoided are a class of their own."""
@@ -92,7 +92,7 @@ class Call:
         return None if classes is None else dict(zip(self.names, classes, strict=True)).get(name)
 
 
-def kept_of(picture: Picture, names: Sequence[str]) -> Picture | Sequence[NodeClass]:
+def kept_of(picture: ClusterSnapshot, names: Sequence[str]) -> ClusterSnapshot | Sequence[NodeClass]:
     """What a call about *names* keeps of the picture that answered it: all of it, or their classes if that is less.
 
     Calls between two changes of the cluster share one picture; a picture costs four times as much a node as a list.

@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.cluster.admission_order import predecessors
 from extender.cluster.ledger import Admit, Event, Release
-from extender.cluster.order import predecessors
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of
 

@@ -20,10 +20,10 @@ from functools import partial
 from itertools import combinations, islice
 from typing import Final
 
+from extender.cluster.admission_order import predecessors
 from extender.cluster.ends import can_only_gain
 from extender.cluster.ledger import Admit, Ledger, Release, left_before
 from extender.cluster.node import Observation
-from extender.cluster.order import predecessors
 from extender.cluster.steps import Steps, held_by
 from extender.replay.admission import Outcome, answer, is_indifferent
 from extender.replay.branches import MAX_REPLAYS, together
@@ -42,7 +42,7 @@ MAX_ADMISSIONS: Final = 192
 MAX_UNSURE: Final = 4
 """Pods that may be gone, or started, of which every combination is followed."""
 MAX_ENDS: Final = 64
-"""Pods of which `withstands_an_end` asks what if they had ended."""
+"""Pods of which `survives_sudden_exit` asks what if they had ended."""
 MAX_END_ADMISSIONS: Final = 512
 """Admissions replayed for that, by all that ask at the same time."""
 
@@ -95,7 +95,7 @@ def _without_what_left(reported: ManagerState, ledger: Ledger, ghosts: Collectio
     return steps.release(reported, {*ledger.left, *ghosts, *(admit.uid for admit in ledger.admits)})
 
 
-def withstands_an_end(
+def survives_sudden_exit(
     kubelet: Kubelet,
     reported: ManagerState,
     ledger: Ledger,
@@ -133,7 +133,7 @@ def withstands_an_end(
 def is_safe_from_ends(
     kubelet: Kubelet, reported: ManagerState, ledger: Ledger, uid: str, now: float, following: Following, steps: Steps
 ) -> bool:
-    """Whether `withstands_an_end` is surely True, found out without a replay. False: not known.
+    """Whether `survives_sudden_exit` is surely True, found out without a replay. False: not known.
 
     *following*: what `follow` returned for the same ledger and *now*.
     """

@@ -15,13 +15,13 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from extender.cluster.classes import AWAITED, UNKNOWN, ClassTable, NodeClass
-from extender.cluster.following import MAX_END_ADMISSIONS
-from extender.cluster.in_flight import InFlight, Patience, Settled, ignore
+from extender.cluster.in_flight import InFlight, Settled, Timeouts, ignore
 from extender.cluster.ledger import Ledger
 from extender.cluster.node import REMEMBERED_BOOTS, NodeRecord, Observation
-from extender.cluster.pictures import Classing, Picture
+from extender.cluster.node_class import AWAITED, UNKNOWN, ClassTable, NodeClass
+from extender.cluster.projection import MAX_END_ADMISSIONS
 from extender.cluster.restarts import Restarts
+from extender.cluster.snapshot import ClassIndex, ClusterSnapshot
 from extender.replay.counts import Counted
 from extender.replay.pod import Pod
 from extender.replay.rules import Rules
@@ -53,7 +53,7 @@ class Watching(Enum):
     """The watch has gone silent: pods may have come and gone."""
 
 
-class ClusterState:
+class NodeStore:
     """The picture of the cluster that verbs look at."""
 
     def __init__(
@@ -61,7 +61,7 @@ class ClusterState:
         *,
         stale_after_seconds: float,
         max_nodes: int,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         settled: Callable[[Settled], None] = ignore,
         awaited_until: float | None = None,
         restarts: Restarts | None = None,
@@ -70,12 +70,12 @@ class ClusterState:
         self._stale_after: Final = stale_after_seconds
         self._max_nodes: Final = max_nodes
         self._nodes: dict[str, NodeRecord] = {}
-        self._class_of: Final = Classing(UNKNOWN if awaited_until is None else AWAITED)
+        self._class_of: Final = ClassIndex(UNKNOWN if awaited_until is None else AWAITED)
         self._awaited_until = awaited_until
         self._classes: Final = ClassTable()
         self._fresh: dict[str, None] = {}
         """Names of nodes that are not stale, the one not heard of for longest first."""
-        self._in_flight: Final = InFlight(patience or Patience(), settled)
+        self._in_flight: Final = InFlight(timeouts or Timeouts(), settled)
         self._restarts: Final = restarts or Restarts()
         self._watching = Watching.NOT
         self._distrusted: set[str] = set()
@@ -118,21 +118,19 @@ class ClusterState:
         self._file(name)
         return self._nodes[name]
 
-    def classes_of(self, names: Iterable[str], now: float) -> list[NodeClass]:
-        """The class of each name, in order; `UNKNOWN` or `AWAITED` for names never reported."""
-        self.expire(now)
+    def classes_of(self, names: Iterable[str]) -> list[NodeClass]:
+        """The class of each name as of the last `expire`, in order; `UNKNOWN` or `AWAITED` for names never reported."""
         self._file_all()
         return [self._class_of[name] for name in names]
 
-    def picture(self, now: float) -> Picture:
-        """The class of every node. Cost: a copy, if one of them is of another class than in the last picture."""
-        self.expire(now)
+    def snapshot(self) -> ClusterSnapshot:
+        """The class of every node as of the last `expire`. Cost: a copy, if a node has changed its class."""
         self._file_all()
-        return self._class_of.picture()
+        return self._class_of.snapshot()
 
-    def changed_since(self, moment: int) -> Sequence[str] | None:
-        """The nodes that are of another class than in the picture of *moment*; None: too long ago to tell."""
-        return self._class_of.changed_since(moment)
+    def changed_since(self, generation: int) -> Sequence[str] | None:
+        """The nodes whose class has changed since the snapshot of *generation*; None: more changed than are kept."""
+        return self._class_of.changed_since(generation)
 
     def observe(self, observation: Observation, now: float) -> NodeRecord:
         """Take a report in. The very report that is held counts as a heartbeat.
@@ -249,7 +247,7 @@ class ClusterState:
         """Whether all that is foretold of a pod on its way is that it is admitted; True if nothing is."""
         return name in self._distrusted or self._in_flight.is_admitted(name, uid)
 
-    def withstands_an_end(
+    def survives_sudden_exit(
         self, name: str, uid: str, now: float, max_admissions: int = MAX_END_ADMISSIONS
     ) -> Callable[[], bool] | None:
         """Tells whether a pod on its way is admitted whichever one other pod has ended.
@@ -260,7 +258,7 @@ class ClusterState:
         record = self._nodes.get(name)
         if record is None or name in self._distrusted:
             return None
-        return self._in_flight.withstands_an_end(record.observation, uid, now, max_admissions)
+        return self._in_flight.survives_sudden_exit(record.observation, uid, now, max_admissions)
 
     def may_be_gone(self, name: str, now: float) -> frozenset[str]:
         """Pods of the node that its kubelet may count no more, and may still count; all of them are leaving."""
@@ -358,10 +356,10 @@ class ClusterState:
         return self._filed(name)
 
     def expire(self, now: float) -> None:
-        """Take note of what time has changed. Cost: one step for each node for which it has."""
+        """Apply expired timeouts; the reads do not. Cost: one step for each node that changes."""
         if self._awaited_until is not None and now >= self._awaited_until:
             self._awaited_until = None
-            self._class_of.set_nobody(UNKNOWN)
+            self._class_of.set_unknown(UNKNOWN)
         for name in self._in_flight.due(now):
             self._again(name, now)
         while self._fresh:

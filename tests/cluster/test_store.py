@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.classes import UNKNOWN
 from extender.cluster.node import Observation
-from extender.cluster.state import ClusterFullError, ClusterState, OutdatedError, UnknownNodeError
+from extender.cluster.node_class import UNKNOWN
+from extender.cluster.store import ClusterFullError, NodeStore, OutdatedError, UnknownNodeError
 from extender.replay.verdict import Provider
 from extender.samples.nodes import SampleNode, Workload
+from tests.cluster.reading import classes_at
 from tests.reports import sample
 
 EMPTY = sample()
@@ -31,8 +32,8 @@ def _observation(
     )
 
 
-def _cluster(max_nodes: int = 100) -> ClusterState:
-    return ClusterState(stale_after_seconds=60, max_nodes=max_nodes)
+def _cluster(max_nodes: int = 100) -> NodeStore:
+    return NodeStore(stale_after_seconds=60, max_nodes=max_nodes)
 
 
 def test_equal_nodes_share_a_class_and_other_nodes_do_not() -> None:
@@ -40,7 +41,7 @@ def test_equal_nodes_share_a_class_and_other_nodes_do_not() -> None:
     for name, node in (("a", EMPTY), ("b", sample("other-name")), ("c", BUSY)):
         cluster.observe(_observation(name, node=node), 0)
 
-    a, b, c, nobody = cluster.classes_of(["a", "b", "c", "nobody"], 0)
+    a, b, c, nobody = classes_at(cluster, ["a", "b", "c", "nobody"], 0)
 
     assert a is b
     assert a is not c
@@ -53,10 +54,10 @@ def test_equal_nodes_share_a_class_and_other_nodes_do_not() -> None:
 def test_a_class_goes_with_its_last_node_and_its_id_is_not_used_again() -> None:
     cluster = _cluster()
     cluster.observe(_observation(), 0)
-    (before,) = cluster.classes_of(["n"], 0)
+    (before,) = classes_at(cluster, ["n"], 0)
     cluster.observe(_observation(node=BUSY, sequence=2), 0)
     cluster.observe(_observation(sequence=3), 0)
-    (after,) = cluster.classes_of(["n"], 0)
+    (after,) = classes_at(cluster, ["n"], 0)
 
     assert cluster.class_count == 1
     assert after.id > before.id
@@ -68,7 +69,7 @@ def test_hidden_managers_make_another_class() -> None:
     cluster.observe(_observation("a"), 0)
     cluster.observe(replace(_observation("b"), hidden=frozenset({Provider.CPU})), 0)
 
-    a, b = cluster.classes_of(["a", "b"], 0)
+    a, b = classes_at(cluster, ["a", "b"], 0)
 
     assert a is not b
 
@@ -77,7 +78,7 @@ def test_a_node_that_nothing_follows_from_is_unknown_but_listed() -> None:
     cluster = _cluster()
     cluster.observe(replace(_observation(), kubelet=None, state=None), 0)
 
-    assert cluster.classes_of(["n"], 0) == [UNKNOWN]
+    assert classes_at(cluster, ["n"], 0) == [UNKNOWN]
     assert [record.name for record in cluster] == ["n"]
     assert cluster.class_count == 0
 
@@ -107,24 +108,24 @@ def test_the_same_report_again_is_a_sign_of_life() -> None:
     cluster.observe(_observation(), 0)
     cluster.observe(_observation(), 50)
 
-    assert not cluster.classes_of(["n"], 100)[0].stale
+    assert not classes_at(cluster, ["n"], 100)[0].stale
 
 
 def test_nodes_become_stale_and_fresh_again() -> None:
     cluster = _cluster()
     for name in ("a", "b"):
         cluster.observe(_observation(name), 0)
-    (fresh,) = cluster.classes_of(["a"], 60)
+    (fresh,) = classes_at(cluster, ["a"], 60)
     cluster.heartbeat("b", boot_id="b1", sequence=1, digest="d", now=60)
 
-    a, b = cluster.classes_of(["a", "b"], 61)
+    a, b = classes_at(cluster, ["a", "b"], 61)
 
     assert b is fresh
     assert a.stale
     assert a.state is not None
     assert a.state.key == EMPTY.state.key
     cluster.heartbeat("a", boot_id="b1", sequence=1, digest="d", now=62)
-    assert cluster.classes_of(["a"], 62) == [fresh]
+    assert classes_at(cluster, ["a"], 62) == [fresh]
     assert cluster.class_count == 1
 
 
@@ -137,7 +138,7 @@ def test_a_heartbeat_must_fit_the_report_that_is_held() -> None:
         with pytest.raises(OutdatedError):
             cluster.heartbeat("n", boot_id=boot, sequence=sequence, digest=digest, now=50)
 
-    assert cluster.classes_of(["n"], 61)[0].stale
+    assert classes_at(cluster, ["n"], 61)[0].stale
 
 
 def test_a_report_without_version_is_wanted_again_when_the_node_object_names_another() -> None:
@@ -190,7 +191,7 @@ def test_whatever_arrives_the_newest_report_wins_and_no_class_is_lost(
                 cluster.observe(observation, now)
 
     held = {r.name: (int(r.observation.boot_id[1:]), r.observation.sequence) for r in cluster}
-    classes = cluster.classes_of(held, now)
+    classes = classes_at(cluster, held, now)
 
     assert held == newest
     assert cluster.class_count == len(set(classes))
