@@ -2,7 +2,7 @@
 
 Laws of this file
 - A leaf: it imports nothing of the service.
-- A right is a `Scope`. There are no roles, no hierarchy and no implied scopes.
+- A right is a `AccessScope`. There are no roles, no hierarchy and no implied scopes.
 - Whatever is not granted is refused, with an exception that says which of three it is: nobody (`UnauthenticatedError`),
   somebody who may not (`ForbiddenError`), or not to be settled now (`UnavailableError`). Never a default identity.
 """
@@ -16,7 +16,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
 
-class Scope(StrEnum):
+class AccessScope(StrEnum):
     """What a caller can be allowed to do."""
 
     REPORT = "report"
@@ -29,7 +29,7 @@ class Scope(StrEnum):
     """Scrape /metrics, which names no pod and no node."""
 
 
-EVERYTHING: Final = frozenset(Scope)
+EVERYTHING: Final = frozenset(AccessScope)
 
 
 class Means(StrEnum):
@@ -48,15 +48,15 @@ class Principal:
 
     name: str
     means: Means
-    scopes: frozenset[Scope]
+    scopes: frozenset[AccessScope]
     node_name: str | None = ""
 
     def may_report(self, node_name: str) -> bool:
         """Whether a report of that node is believed from this caller."""
-        return Scope.REPORT in self.scopes and self.node_name in (None, node_name)
+        return AccessScope.REPORT in self.scopes and self.node_name in (None, node_name)
 
 
-class AccessError(Exception):
+class NotAllowedError(Exception):
     """The request is not let in."""
 
     def __init__(self, reason: str, means: Means = Means.NONE) -> None:
@@ -64,25 +64,25 @@ class AccessError(Exception):
         self.means: Final = means
 
 
-class UnauthenticatedError(AccessError):
+class UnauthenticatedError(NotAllowedError):
     """The caller did not prove who it is, or what it showed proves nothing."""
 
 
-class ForbiddenError(AccessError):
+class ForbiddenError(NotAllowedError):
     """The caller is known and has no right to this."""
 
 
-class UnavailableError(AccessError):
+class UnavailableError(NotAllowedError):
     """Who the caller is cannot be found out now; another try may succeed after a second or two."""
 
 
 class Authority(Protocol):
     """Knows whose tokens are whose, and what these may do."""
 
-    def known(self, token: str, scope: Scope) -> Principal | None:
+    def known(self, token: str, scope: AccessScope) -> Principal | None:
         """As `admit`, at once, from what is remembered; None: ask."""
 
-    async def admit(self, token: str, scope: Scope) -> Principal:
+    async def admit(self, token: str, scope: AccessScope) -> Principal:
         """The owner of *token*, who has *scope*.
 
         Raises:
@@ -110,11 +110,11 @@ class LateAuthority:
         if self._authority is not None:
             self._authority.end_pods(uids)
 
-    def known(self, token: str, scope: Scope) -> Principal | None:
+    def known(self, token: str, scope: AccessScope) -> Principal | None:
         """See `Authority`."""
         return None if self._authority is None else self._authority.known(token, scope)
 
-    async def admit(self, token: str, scope: Scope) -> Principal:
+    async def admit(self, token: str, scope: AccessScope) -> Principal:
         """See `Authority`."""
         if self._authority is None:
             raise UnauthenticatedError("tokens are not accepted here: no API server to ask about them", Means.TOKEN)

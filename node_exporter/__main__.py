@@ -15,7 +15,7 @@ import click
 import orjson
 
 from node_exporter.logs import set_up_logging
-from node_exporter.node import Node, NodeSettings
+from node_exporter.node import NodeReader, NodeSettings
 from node_exporter.sequence import next_sequence
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def report(
         kubelet_version=kubelet_version,
         rules=rules,
     )
-    content = Node(settings).look(is_tick=True)
+    content = NodeReader(settings).look(is_tick=True)
     click.echo(orjson.dumps(replace(content, sequence=next_sequence(0), observed_at=time.time())))
 
 
@@ -237,7 +237,7 @@ def _kubelet_api(url: str | None, token_file: Path, ca_file: Path | None, pin_fi
 def _api_server(
     url: str | None, token_file: Path, ca_file: Path, timeout_seconds: float, refresh_seconds: float
 ) -> "ApiServer":
-    from node_exporter.sinks.connection import Credentials  # noqa: PLC0415 - loads an HTTP client
+    from node_exporter.sinks.connection import CredentialFiles  # noqa: PLC0415 - loads an HTTP client
     from node_exporter.sinks.nrt import ApiServer  # noqa: PLC0415
 
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
@@ -246,7 +246,7 @@ def _api_server(
     in_url = f"[{host}]" if ":" in host else host
     return ApiServer(
         url=url or f"https://{in_url}:{port}",
-        credentials=Credentials(token_file=token_file, ca_file=ca_file),
+        credentials=CredentialFiles(token_file=token_file, ca_file=ca_file),
         timeout_seconds=timeout_seconds,
         refresh_seconds=refresh_seconds,
     )

@@ -24,10 +24,10 @@ import orjson
 from tenacity import RetryCallState, Retrying, retry_if_not_result, stop_when_event_set, wait_random_exponential
 
 from node_exporter.changes import describe_changes
-from node_exporter.metrics import Metrics
+from node_exporter.metrics import ExporterMetrics
 from node_exporter.report import Heartbeat, NodeReport
 from node_exporter.sequence import next_sequence
-from node_exporter.sinks import Outcome, Reply, Sink
+from node_exporter.sinks import Delivery, Reply, Sink
 
 LOG = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Agent:
         self,
         look: Look,
         sink: Sink,
-        metrics: Metrics,
+        metrics: ExporterMetrics,
         cadence: Cadence,
         seconds_to_next_look: Callable[[], float] = lambda: math.inf,
     ) -> None:
@@ -86,14 +86,14 @@ class Agent:
         self._sequence = 0
         self._heartbeat_due = 0.0
         self._last_look = float("-inf")
-        self._last_outcome: Outcome | None = None
+        self._last_outcome: Delivery | None = None
         self._failures = _Failures()
         self.alive_at = time.monotonic()
 
     @property
     def is_ready(self) -> bool:
         """Whether the extender accepted the last message."""
-        return self._last_outcome is Outcome.ACCEPTED
+        return self._last_outcome is Delivery.ACCEPTED
 
     @property
     def seconds_since_alive(self) -> float:
@@ -112,7 +112,7 @@ class Agent:
     def run(self) -> None:
         """Keep the sink informed until `stop`."""
         retrying = Retrying(
-            retry=retry_if_not_result(lambda reply: reply.outcome is Outcome.ACCEPTED),
+            retry=retry_if_not_result(lambda reply: reply.outcome is Delivery.ACCEPTED),
             wait=self._backoff,
             sleep=self._sleep,
             stop=stop_when_event_set(self._stop),
@@ -132,7 +132,7 @@ class Agent:
         except Exception as error:  # the last line of defence: a defect of ours must not end reporting
             LOG.exception("look failed")
             self._metrics.look_failures.inc()
-            reply = Reply(outcome=Outcome.UNAVAILABLE, detail=f"internal error: {type(error).__name__}")
+            reply = Reply(outcome=Delivery.UNAVAILABLE, detail=f"internal error: {type(error).__name__}")
         self._failures.log(reply)
         self._last_outcome = reply.outcome
         return reply
@@ -146,9 +146,9 @@ class Agent:
         if self._held is None or not _is_same(content, self._held.report):
             return self._send_report(content)
         if not is_tick:
-            return Reply(outcome=Outcome.ACCEPTED)
+            return Reply(outcome=Delivery.ACCEPTED)
         reply = self._send_heartbeat(self._held)
-        if reply.outcome is Outcome.WANTS_REPORT:
+        if reply.outcome is Delivery.WANTS_REPORT:
             LOG.info("report wanted detail=%r", reply.detail)
             self._held = None
             return self._send_report(content)
@@ -160,7 +160,7 @@ class Agent:
         body = orjson.dumps(report)
         before = self._held.report if self._held else None
         reply = self._sent("report", partial(self._sink.put_report, report), body)
-        if reply.outcome is Outcome.ACCEPTED:
+        if reply.outcome is Delivery.ACCEPTED:
             self._held = _Held(report, hashlib.sha256(body).hexdigest())
             self._metrics.sequence.set(report.sequence)
             LOG.info(
@@ -183,7 +183,7 @@ class Agent:
         reply = send(body)
         self._metrics.messages.labels(kind, reply.outcome.value).inc()
         self._metrics.bytes_sent.labels(kind).inc(reply.sent_bytes)
-        if reply.outcome is Outcome.ACCEPTED:
+        if reply.outcome is Delivery.ACCEPTED:
             self._metrics.last_contact.set_to_current_time()
             jitter = random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads load, hides nothing
             self._heartbeat_due = time.monotonic() + self._cadence.interval * jitter
@@ -199,7 +199,7 @@ class Agent:
         """Wait out a back-off; a refusal is worth another try as soon as something changed."""
         LOG.debug("waiting seconds=%.1f", seconds)
         self.alive_at = time.monotonic() + seconds
-        (self._wake if self._last_outcome is Outcome.REFUSED else self._stop).wait(seconds)
+        (self._wake if self._last_outcome is Delivery.REFUSED else self._stop).wait(seconds)
 
 
 class _Failures:
@@ -208,11 +208,11 @@ class _Failures:
     def __init__(self) -> None:
         self._count = 0
         self._began_at = self._logged_at = 0.0
-        self._logged: tuple[Outcome, str] | None = None
+        self._logged: tuple[Delivery, str] | None = None
 
     def log(self, reply: Reply) -> None:
         now, what = time.monotonic(), (reply.outcome, reply.detail)
-        if reply.outcome is Outcome.ACCEPTED:
+        if reply.outcome is Delivery.ACCEPTED:
             if self._count > 1:
                 LOG.info("published again failures=%d seconds=%.0f", self._count, now - self._began_at)
             self._count, self._logged = 0, None

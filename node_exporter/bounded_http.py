@@ -35,7 +35,7 @@ class NoAnswerError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HTTPReply:
     """A reply as it came; `content` may be cut off."""
 
     status: int
@@ -90,7 +90,7 @@ class BoundedClient:
         content: bytes = b"",
         max_answer_bytes: int,
         take: Take | None = None,
-    ) -> Answer:
+    ) -> HTTPReply:
         """Send one request and read the answer. `take` None: the first `max_answer_bytes` of it.
 
         Raises:
@@ -103,7 +103,7 @@ class BoundedClient:
             with self._pool.stream(method, self._base + path, headers=list(every.items()), content=content) as response:
                 received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
                 kept = (take or beginning(max_answer_bytes))(response.iter_stream())
-                return Answer(response.status, received, kept)
+                return HTTPReply(response.status, received, kept)
         except _FAILURES as error:
             raise NoAnswerError(f"{type(error).__name__}: {error}") from error
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from node_exporter.devices import Remembered, join_devices
-from node_exporter.observation import Observation
+from node_exporter.observation import NodeSnapshot
 from node_exporter.pods import join_pods, state_holdings
-from node_exporter.report import NodeReport, Pod, PodResourcesService, Problem
+from node_exporter.report import NodeReport, PodResourcesService, Problem, ReportedPod
 from node_exporter.zones import build_zones
 
 NOTHING_REMEMBERED: Remembered = {}
@@ -14,7 +14,7 @@ MAX_PROBLEMS = 500
 
 
 def build_report(
-    observation: Observation,
+    observation: NodeSnapshot,
     *,
     node_name: str,
     rules: Mapping[str, bool] | None = None,
@@ -68,7 +68,7 @@ def _bounded(problems: list[Problem]) -> tuple[Problem, ...]:
     return (*problems[:MAX_PROBLEMS], Problem(source="report", path="problems", reason=reason))
 
 
-def _devices_in_use(observation: Observation, pods: tuple[Pod, ...]) -> frozenset[tuple[str, str]]:
+def _devices_in_use(observation: NodeSnapshot, pods: tuple[ReportedPod, ...]) -> frozenset[tuple[str, str]]:
     """Devices of listed pods, and of pods in the checkpoint that are not known to be gone."""
     gone = {pod.uid for pod in pods if pod.counted is False}
     listed = {
@@ -88,7 +88,7 @@ def _devices_in_use(observation: Observation, pods: tuple[Pod, ...]) -> frozense
     return frozenset(listed | in_checkpoint)
 
 
-def _machine_disagreements(observation: Observation) -> list[Problem]:
+def _machine_disagreements(observation: NodeSnapshot) -> list[Problem]:
     """Policies and memory sizes that the state files and the other sources give differently.
 
     The kubelet reads the machine and its configuration once, when it starts; a difference means that something changed

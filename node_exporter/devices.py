@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from node_exporter.observation import DeviceNuma, PodResources
-from node_exporter.report import Device, JsonObject, Problem
+from node_exporter.report import JsonObject, Problem, ReportedDevice
 
 SOURCE = "devices"
 NO_TOPOLOGY = -1
 """The checkpoint's key for devices without topology (DEV/checkpoint nodeWithoutTopology)."""
 
-Devices = Mapping[str, tuple[Device, ...]]
+Devices = Mapping[str, tuple[ReportedDevice, ...]]
 Remembered = Mapping[str, DeviceNuma]
 """Devices that were listed as healthy since the kubelet started, by resource."""
 
@@ -35,12 +35,14 @@ def join_devices(
         return None, ()
     registered, allocated, problems = read_checkpoint(checkpoint)
     live = podresources.devices if podresources else None
-    joined: dict[str, tuple[Device, ...]] = {}
+    joined: dict[str, tuple[ReportedDevice, ...]] = {}
     for resource in sorted({*registered, *allocated, *(live or {}), *remembered}):
         known = {**remembered.get(resource, {}), **allocated.get(resource, {}), **(live or {}).get(resource, {})}
         healthy = registered.get(resource, frozenset()) if live is None else frozenset(live.get(resource, {}))
         ids = sorted({*known, *registered.get(resource, ())})
-        joined[resource] = tuple(Device(id=id_, numa=_sorted(known.get(id_)), healthy=id_ in healthy) for id_ in ids)
+        joined[resource] = tuple(
+            ReportedDevice(id=id_, numa=_sorted(known.get(id_)), healthy=id_ in healthy) for id_ in ids
+        )
         problems += _disagreements(resource, live, registered, healthy - known.keys())
     return joined, tuple(problems)
 

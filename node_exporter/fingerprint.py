@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import xxhash
 
-from node_exporter.report import Container, Device, NodeReport
+from node_exporter.report import NodeReport, ReportedContainer, ReportedDevice
 
 PREFIX = "pfp0v001"
 METHOD = "with-exclusive-resources"
@@ -42,7 +42,7 @@ def _hash(text: str, *, seed: int) -> int:
     return xxhash.xxh64_intdigest(text.encode(), seed=seed)
 
 
-def _is_exclusive(container: Container, placed: set[tuple[str, str]]) -> bool:
+def _is_exclusive(container: ReportedContainer, placed: set[tuple[str, str]]) -> bool:
     return bool(
         container.cpus
         or any(block.numa for block in container.memory)
@@ -50,5 +50,5 @@ def _is_exclusive(container: Container, placed: set[tuple[str, str]]) -> bool:
     )
 
 
-def _has_numa(device: Device) -> bool:
+def _has_numa(device: ReportedDevice) -> bool:
     return bool(device.numa)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from node_exporter.bounded_http import Answer, BoundedClient, NoAnswerError
+from node_exporter.bounded_http import BoundedClient, HTTPReply, NoAnswerError
 from node_exporter.files import MAX_CREDENTIAL_BYTES, as_path, describe, parse_json, read_file, read_token
 from node_exporter.observation import RunningConfig
 from node_exporter.report import Problem
@@ -124,7 +124,7 @@ def _find_version(pieces: Iterator[bytes]) -> bytes:
     return b""
 
 
-def _succeeded(answer: Answer) -> Answer:
+def _succeeded(answer: HTTPReply) -> HTTPReply:
     if 200 <= answer.status < 300:
         return answer
     hint = {401: ": the token is not accepted", 403: ": the token has no right to this"}.get(answer.status, "")

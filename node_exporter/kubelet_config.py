@@ -16,7 +16,7 @@ from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.files import check_depth, describe, is_directory, read_file, under
 from node_exporter.kubelet_flags import Document, Flags, last_value, overlay_flags
 from node_exporter.quantity import format_milli, parse_milli, parse_units
-from node_exporter.report import KubeletConfig, Problem, ReservedMemory
+from node_exporter.report import Problem, ReportedKubeletConfig, ReportedReservedMemory
 
 SOURCE = "kubelet configuration"
 DEFAULT_CONFIG_FILE = "/var/lib/kubelet/config.yaml"
@@ -71,14 +71,14 @@ def merge_patch(document: Document, patch: Mapping[str, object]) -> Document:
 
 def effective_config(
     document: Mapping[str, object], *, memory_capacity: int, is_running_config: bool
-) -> tuple[KubeletConfig, tuple[Problem, ...]]:
+) -> tuple[ReportedKubeletConfig, tuple[Problem, ...]]:
     """Reduce a KubeletConfiguration to what admission depends on.
 
     `memory_capacity` is the machine's memory in bytes, for eviction thresholds in percent. `is_running_config`: the
     document comes from /configz, where a missing `evictionHard` means none instead of the default.
     """
     reader = _Reader(document)
-    config = KubeletConfig(
+    config = ReportedKubeletConfig(
         cpuManagerPolicy=reader.text("cpuManagerPolicy", "none"),
         cpuManagerPolicyOptions=reader.text_map("cpuManagerPolicyOptions"),
         memoryManagerPolicy=reader.text("memoryManagerPolicy", "None"),
@@ -124,18 +124,20 @@ class _Reader:
                 self._complain(f"featureGates.{name}", f"neither true nor false: {value!r:.60}")
         return gates
 
-    def reserved_memory(self) -> tuple[ReservedMemory, ...]:
+    def reserved_memory(self) -> tuple[ReportedReservedMemory, ...]:
         entries = self._document.get("reservedMemory") or ()
         if not isinstance(entries, list | tuple):
             self._complain("reservedMemory", f"not a list: {entries!r:.60}")
             return ()
-        found: list[ReservedMemory] = []
+        found: list[ReportedReservedMemory] = []
         for index, entry in enumerate(entries):
             path = f"reservedMemory[{index}]"
             node = entry.get("numaNode", 0) if isinstance(entry, dict) else None
             if isinstance(node, int) and not isinstance(node, bool) and 0 <= node < 1 << 31:
                 limits = self._map(f"{path}.limits", entry.get("limits"))
-                found.append(ReservedMemory(numaNode=node, limits={name: str(value) for name, value in limits.items()}))
+                found.append(
+                    ReportedReservedMemory(numaNode=node, limits={name: str(value) for name, value in limits.items()})
+                )
             else:
                 self._complain(path, f"no valid NUMA node: {entry!r:.60}")
         return tuple(found)

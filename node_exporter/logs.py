@@ -11,7 +11,7 @@ from typing import Literal
 import orjson
 
 
-class JSONFormatter(logging.Formatter):
+class ExporterLogFormatter(logging.Formatter):
     """`{"time", "level", "logger", "message", "exception"?}`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -32,7 +32,7 @@ def set_up_logging(level: str, form: Literal["text", "json"] = "text") -> None:
     logging.raiseExceptions = False
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        JSONFormatter() if form == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+        ExporterLogFormatter() if form == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for library in ("httpx", "watchfiles"):

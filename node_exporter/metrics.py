@@ -13,7 +13,7 @@ from node_exporter.report import NodeReport, Severity
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 
 
-class Metrics:
+class ExporterMetrics:
     """One attribute for each metric; names and help texts are the documentation."""
 
     def __init__(self) -> None:

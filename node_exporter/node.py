@@ -47,7 +47,7 @@ class NodeSettings:
     rules: Mapping[str, bool] = field(default_factory=dict)
 
 
-class Node:
+class NodeReader:
     """Looks at one node. Keeps the sources that the kubelet reads only once, until the kubelet restarts."""
 
     def __init__(self, settings: NodeSettings) -> None:

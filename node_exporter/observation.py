@@ -6,7 +6,7 @@ Laws of this file: a source that could not be read is None, never an empty value
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from node_exporter.report import Container, KubeletConfig, KubeletState, Machine, Problem
+from node_exporter.report import KubeletState, Problem, ReportedContainer, ReportedKubeletConfig, ReportedMachine
 
 DeviceNuma = Mapping[str, frozenset[int] | None]
 """Device id -> its NUMA ids; None: no topology reported."""
@@ -25,7 +25,7 @@ class ListedPod:
 
     namespace: str
     name: str
-    containers: tuple[Container, ...]
+    containers: tuple[ReportedContainer, ...]
     cpus: tuple[int, ...] = ()
 
 
@@ -52,7 +52,7 @@ class RunningConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class NodeSnapshot:
     """One consistent look at a node.
 
     `pod_logs` None: the pods' log directories are not readable. `never_had_devices`: no device plugin ever registered.
@@ -60,9 +60,9 @@ class Observation:
     """
 
     boot_id: str
-    machine: Machine
+    machine: ReportedMachine
     kubelet_version: str | None
-    kubelet: KubeletConfig | None
+    kubelet: ReportedKubeletConfig | None
     state: KubeletState
     podresources: PodResources | None
     pod_logs: PodLogs | None = None

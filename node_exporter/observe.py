@@ -25,9 +25,9 @@ from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.files import describe, is_directory, read_text, under
 from node_exporter.kubelet_config import effective_config, load_documents
 from node_exporter.kubelet_flags import Flags, find_command_line, last_value, parse_flags
-from node_exporter.observation import Observation, PodResources, RunningConfig
+from node_exporter.observation import NodeSnapshot, PodResources, RunningConfig
 from node_exporter.pods import read_pod_logs
-from node_exporter.report import KubeletConfig, KubeletState, Machine, Problem
+from node_exporter.report import KubeletState, Problem, ReportedKubeletConfig, ReportedMachine
 from node_exporter.sysfs import MAX_ATTRIBUTE_BYTES, read_machine
 
 DEFAULT_KUBELET_DIR = "/var/lib/kubelet"
@@ -46,8 +46,8 @@ AskPodResources = Callable[[], tuple[PodResources | None, tuple[Problem, ...]]]
 class Fixed:
     """What holds from one start of the kubelet to the next."""
 
-    machine: Machine
-    kubelet: KubeletConfig | None
+    machine: ReportedMachine
+    kubelet: ReportedKubeletConfig | None
     kubelet_version: str | None
     boot_id: str
     kubelet_dir: Path
@@ -69,7 +69,7 @@ def read_fixed(
     boot_id, boot_problems = _read_boot_id(root)
     arguments = find_command_line(root)
     flags = parse_flags(arguments) if arguments is not None else None
-    config: KubeletConfig | None
+    config: ReportedKubeletConfig | None
     if running.document is not None:
         config, config_problems = effective_config(
             running.document, memory_capacity=_memory_capacity(root), is_running_config=True
@@ -91,7 +91,7 @@ def read_fixed(
     )
 
 
-def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[float], None]) -> Observation:
+def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[float], None]) -> NodeSnapshot:
     """Take one consistent look at what changes: the state files, podresources, the pods' log directories."""
     moment = _consistent_moment(fixed, ask, pause)
     problems = [*fixed.problems, *moment.problems]
@@ -103,7 +103,7 @@ def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[flo
     if logs is None:
         reason = "not readable: UIDs are known only of pods that hold CPUs or devices"
         problems.append(Problem(source="pods", path=POD_LOG_DIR, reason=reason, severity="info"))
-    return Observation(
+    return NodeSnapshot(
         boot_id=fixed.boot_id,
         machine=fixed.machine,
         kubelet_version=fixed.kubelet_version,
@@ -191,7 +191,7 @@ def _expected_cpus(fixed: Fixed) -> tuple[frozenset[int], ...]:
     return () if is_strict else (online,)
 
 
-def _config_from_files(root: Path, flags: Flags | None) -> tuple[KubeletConfig | None, tuple[Problem, ...]]:
+def _config_from_files(root: Path, flags: Flags | None) -> tuple[ReportedKubeletConfig | None, tuple[Problem, ...]]:
     document, problems = load_documents(root, flags)
     if document is None:
         return None, problems

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from node_exporter.files import describe, is_hidden, is_there
 from node_exporter.message_size import check_elements
 from node_exporter.observation import DeviceNuma, ListedPod, PodResources
-from node_exporter.report import Container, MemoryBlock, Problem
+from node_exporter.report import Problem, ReportedContainer, ReportedMemoryBlock
 
 if TYPE_CHECKING:
     import grpc
@@ -132,13 +132,13 @@ def _facts(
 
 def _pod(pod: "messages.PodResources") -> ListedPod:
     containers = tuple(
-        Container(
+        ReportedContainer(
             name=container.name,
             cpus=tuple(sorted(set(container.cpu_ids))),
             memory=tuple(
                 sorted(
                     (
-                        MemoryBlock(type=block.memory_type, size=block.size, numa=_numa_ids(block))
+                        ReportedMemoryBlock(type=block.memory_type, size=block.size, numa=_numa_ids(block))
                         for block in container.memory
                     ),
                     key=lambda block: (block.type, block.numa),

@@ -17,7 +17,7 @@ from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.devices import device_ids
 from node_exporter.files import list_names
 from node_exporter.observation import ListedPod, PodLogs, PodResources
-from node_exporter.report import KubeletState, Pod, Problem
+from node_exporter.report import KubeletState, Problem, ReportedPod
 
 SOURCE = "pods"
 MAX_POD_LOGS = 20_000
@@ -44,14 +44,14 @@ def read_pod_logs(log_dir: Path) -> PodLogs | None:
 
 def join_pods(
     podresources: PodResources | None, state: KubeletState, logs: PodLogs | None, kubelet_version: str | None
-) -> tuple[tuple[Pod, ...] | None, tuple[Problem, ...]]:
+) -> tuple[tuple[ReportedPod, ...] | None, tuple[Problem, ...]]:
     """Listed pods with their UIDs, then pods known from state files only; None if podresources did not answer."""
     if podresources is None:
         return None, ()
     holdings = state_holdings(state)
     counted = True if lists_active_pods_only(kubelet_version) else None
     pods = [
-        Pod(
+        ReportedPod(
             namespace=listed.namespace,
             name=listed.name,
             uid=_uid(listed, logs or {}, holdings),
@@ -119,8 +119,8 @@ def _uid(listed: ListedPod, logs: PodLogs, holdings: Mapping[str, Holdings]) -> 
 
 
 def _unlisted(
-    pods: list[Pod], logs: PodLogs, holdings: Mapping[str, Holdings]
-) -> tuple[list[Pod], tuple[Problem, ...]]:
+    pods: list[ReportedPod], logs: PodLogs, holdings: Mapping[str, Holdings]
+) -> tuple[list[ReportedPod], tuple[Problem, ...]]:
     """Pods of the state files that are not listed.
 
     Not counted is one that a log directory names, if no pod of that name is listed.
@@ -128,12 +128,12 @@ def _unlisted(
     names = {uid: pod for pod, uids in logs.items() for uid in uids}
     listed_names = {(pod.namespace, pod.name) for pod in pods}
     listed_uids = {pod.uid for pod in pods}
-    unlisted: list[Pod] = []
+    unlisted: list[ReportedPod] = []
     problems: list[Problem] = []
     for uid in sorted(holdings.keys() - listed_uids):
         namespace, name = names.get(uid, ("", ""))
         counted = False if name and (namespace, name) not in listed_names else None
-        unlisted.append(Pod(namespace=namespace, name=name, uid=uid, counted=counted))
+        unlisted.append(ReportedPod(namespace=namespace, name=name, uid=uid, counted=counted))
         told = "not counted" if counted is False else "whether it is counted is not known"
         reason = f"in the state files, not in podresources; {told}"
         problems.append(Problem(source=SOURCE, path=uid, reason=reason, severity="info"))

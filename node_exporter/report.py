@@ -17,7 +17,7 @@ from typing import Literal
 SCHEMA_VERSION = 1
 
 Cpu = tuple[int, int, int, int, int | None]
-"""One online logical CPU: (cpu, core_id, socket, numa, uncore_cache); see `Machine.cpus`."""
+"""One online logical CPU: (cpu, core_id, socket, numa, uncore_cache); see `ReportedMachine.cpus`."""
 
 Severity = Literal["info", "warning", "error"]
 """`info`: nothing is lost. `warning`: sources disagree or a part is missing. `error`: a whole source is unreadable."""
@@ -42,7 +42,7 @@ class NumaNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class ReportedMachine:
     """The hardware as the kubelet discovers it (cadvisor GetNodesInfo, GetTopology).
 
     `cpus`: one row per online CPU, sorted by CPU id: [cpu, core_id, socket, numa, uncore_cache]. `core_id` is the
@@ -57,7 +57,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReservedMemory:
+class ReportedReservedMemory:
     """One entry of KubeletConfiguration.reservedMemory; `limits` are quantities by resource name."""
 
     numaNode: int
@@ -65,7 +65,7 @@ class ReservedMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletConfig:
+class ReportedKubeletConfig:
     """The kubelet's effective configuration, as far as admission depends on it.
 
     Field names and values are KubeletConfiguration's, with its defaults put in for what nobody set. `reservation` is
@@ -77,7 +77,7 @@ class KubeletConfig:
     cpuManagerPolicy: str = "none"
     cpuManagerPolicyOptions: Mapping[str, str] = field(default_factory=dict)
     memoryManagerPolicy: str = "None"
-    reservedMemory: Sequence[ReservedMemory] = ()
+    reservedMemory: Sequence[ReportedReservedMemory] = ()
     topologyManagerPolicy: str = "none"
     topologyManagerScope: str = "container"
     topologyManagerPolicyOptions: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class KubeletConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class ReportedDevice:
     """One device of a device plugin. `numa`: sorted NUMA ids; None: the plugin reported none, or nobody here knows."""
 
     id: str
@@ -105,7 +105,7 @@ class KubeletState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryBlock:
+class ReportedMemoryBlock:
     """Memory or hugepages pinned for a container: `size` bytes in all over the NUMA nodes `numa`, not on each."""
 
     type: str
@@ -114,17 +114,17 @@ class MemoryBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class ReportedContainer:
     """What podresources lists of a container: exclusive CPUs (none: shared pool), memory, device ids by resource."""
 
     name: str
     cpus: Sequence[int] = ()
-    memory: Sequence[MemoryBlock] = ()
+    memory: Sequence[ReportedMemoryBlock] = ()
     devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class ReportedPod:
     """A pod of podresources List, or one that holds something in a state file.
 
     `name` and `namespace` are empty for a pod that is known by its UID only (in a state file, not listed).
@@ -137,7 +137,7 @@ class Pod:
     name: str
     uid: str | None
     counted: bool | None
-    containers: Sequence[Container] = ()
+    containers: Sequence[ReportedContainer] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,11 +213,11 @@ class NodeReport:
     sequence: int
     observed_at: float
     kubelet_version: str | None
-    machine: Machine
-    kubelet: KubeletConfig | None
-    devices: Mapping[str, Sequence[Device]] | None
+    machine: ReportedMachine
+    kubelet: ReportedKubeletConfig | None
+    devices: Mapping[str, Sequence[ReportedDevice]] | None
     state: KubeletState
-    pods: Sequence[Pod] | None
+    pods: Sequence[ReportedPod] | None
     zones: Sequence[Zone] = ()
     problems: Sequence[Problem] = ()
     rules: Mapping[str, bool] = field(default_factory=dict)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from node_exporter.agent import Agent, Cadence
 from node_exporter.kubelet_watch import KubeletWatcher
-from node_exporter.metrics import Metrics
-from node_exporter.node import SOCKET, Node, NodeSettings
+from node_exporter.metrics import ExporterMetrics
+from node_exporter.node import SOCKET, NodeReader, NodeSettings
 from node_exporter.ops import OpsServer
-from node_exporter.sinks import Outcome, Sink
+from node_exporter.sinks import Delivery, Sink
 from node_exporter.sinks.dry import DrySink
 from node_exporter.watch import StateWatcher
 
@@ -58,9 +58,9 @@ class ServiceSettings:
 
 def run_once(settings: ServiceSettings) -> bool:
     """Send one report; True if it was accepted."""
-    node, metrics, sink = Node(settings.node), Metrics(), _sink(settings)
+    node, metrics, sink = NodeReader(settings.node), ExporterMetrics(), _sink(settings)
     try:
-        return Agent(node.look, sink, metrics, settings.cadence).publish().outcome is Outcome.ACCEPTED
+        return Agent(node.look, sink, metrics, settings.cadence).publish().outcome is Delivery.ACCEPTED
     finally:
         sink.close()
 
@@ -72,7 +72,7 @@ def run_until_signal(settings: ServiceSettings) -> None:
     hangs cannot keep the program from ending. After `STOP_SECONDS` the process ends without it.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
-    node, metrics, sink = Node(settings.node), Metrics(), _sink(settings)
+    node, metrics, sink = NodeReader(settings.node), ExporterMetrics(), _sink(settings)
     metrics.watch_certificates(_certificates(settings))
     agent = Agent(node.look, sink, metrics, settings.cadence, lambda: node.seconds_to_next_look)
     ops = _start_ops(settings, agent, metrics)
@@ -93,7 +93,7 @@ def run_until_signal(settings: ServiceSettings) -> None:
     LOG.info("stopped node=%s", settings.node.node_name)
 
 
-def _work(settings: ServiceSettings, node: Node, agent: Agent, sink: Sink, faults: list[BaseException]) -> None:
+def _work(settings: ServiceSettings, node: NodeReader, agent: Agent, sink: Sink, faults: list[BaseException]) -> None:
     """Report until the agent is stopped; a fault ends the program, and is raised by its main thread."""
     try:
         watchers = (
@@ -141,7 +141,7 @@ def _certificates(settings: ServiceSettings) -> dict[str, Path | None]:
 def _sink(settings: ServiceSettings) -> Sink:
     if settings.target is None:
         return DrySink(sys.stdout.buffer)
-    from node_exporter.sinks.connection import Credentials  # noqa: PLC0415 - --dry-run does without an HTTP client
+    from node_exporter.sinks.connection import CredentialFiles  # noqa: PLC0415 - --dry-run does without an HTTP client
     from node_exporter.sinks.http import HttpSink  # noqa: PLC0415
 
     target = settings.target
@@ -149,7 +149,7 @@ def _sink(settings: ServiceSettings) -> Sink:
         from node_exporter.sinks.nrt import NrtSink  # noqa: PLC0415
 
         return NrtSink(target, settings.node.node_name)
-    credentials = Credentials(
+    credentials = CredentialFiles(
         token_file=target.token_file, ca_file=target.ca_file, cert_file=target.cert_file, key_file=target.key_file
     )
     return HttpSink(
@@ -157,7 +157,7 @@ def _sink(settings: ServiceSettings) -> Sink:
     )
 
 
-def _start_ops(settings: ServiceSettings, agent: Agent, metrics: Metrics) -> OpsServer | None:
+def _start_ops(settings: ServiceSettings, agent: Agent, metrics: ExporterMetrics) -> OpsServer | None:
     if settings.listen is None:
         return None
     limit = settings.cadence.interval * 2 + HUNG_AFTER_SECONDS

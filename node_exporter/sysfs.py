@@ -16,7 +16,7 @@ from pathlib import Path
 
 from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.files import describe, list_names, read_file, read_text
-from node_exporter.report import Cpu, Machine, NumaNode, Problem
+from node_exporter.report import Cpu, NumaNode, Problem, ReportedMachine
 
 NODES = "sys/devices/system/node"
 CPUS = "sys/devices/system/cpu"
@@ -84,7 +84,7 @@ class _Cache:
     sharing_cpus: int
 
 
-def read_machine(root: Path) -> tuple[Machine, tuple[Problem, ...]]:
+def read_machine(root: Path) -> tuple[ReportedMachine, tuple[Problem, ...]]:
     """Discover the machine whose /sys and /proc lie under `root`.
 
     Returns empty lists, and a Problem of severity error, if there is no CPU to be found. Raises nothing.
@@ -100,7 +100,7 @@ def read_machine(root: Path) -> tuple[Machine, tuple[Problem, ...]]:
         numa.append(_numa_node(files, node_id, node_dir))
     if not cpus:
         files.problems.append(Problem(source=SOURCE, path=f"/{CPUS}", reason="no online CPU found", severity="error"))
-    machine = Machine(
+    machine = ReportedMachine(
         cpus=tuple(sorted(cpus)),
         numa=tuple(sorted(numa, key=lambda node: node.id)),
         num_sockets=_count_sockets(files),

@@ -17,7 +17,7 @@ from dataclasses import replace
 import orjson
 
 from node_exporter.fingerprint import METHOD, exclusive_pods, fingerprint
-from node_exporter.report import Amount, KubeletConfig, NodeReport, Zone
+from node_exporter.report import Amount, NodeReport, ReportedKubeletConfig, Zone
 
 API_VERSION = "topology.node.k8s.io/v1alpha2"
 KIND = "NodeResourceTopology"
@@ -88,7 +88,7 @@ def _attributes(report: NodeReport) -> dict[str, str]:
     return attributes
 
 
-def _policies(kubelet: KubeletConfig) -> dict[str, str]:
+def _policies(kubelet: ReportedKubeletConfig) -> dict[str, str]:
     attributes = {
         "topologyManagerPolicy": kubelet.topologyManagerPolicy,
         "topologyManagerScope": kubelet.topologyManagerScope,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from node_exporter.checkpoints import cpu_texts
 from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.devices import Devices
-from node_exporter.report import Amount, JsonObject, KubeletConfig, KubeletState, Machine, Problem, Zone
+from node_exporter.report import Amount, JsonObject, KubeletState, Problem, ReportedKubeletConfig, ReportedMachine, Zone
 
 SOURCE = "zones"
 
@@ -22,8 +22,8 @@ Numa = tuple[int, ...]
 
 
 def build_zones(
-    machine: Machine,
-    kubelet: KubeletConfig | None,
+    machine: ReportedMachine,
+    kubelet: ReportedKubeletConfig | None,
     state: KubeletState,
     devices: Devices | None,
     *,
@@ -56,8 +56,8 @@ def build_zones(
 
 def _add_cpus(
     amounts: dict[Numa, dict[str, Amount]],
-    machine: Machine,
-    kubelet: KubeletConfig | None,
+    machine: ReportedMachine,
+    kubelet: ReportedKubeletConfig | None,
     state: JsonObject | None,
     allocatable_cpus: frozenset[int] | None,
     problems: list[Problem],
@@ -115,7 +115,7 @@ def _add_devices(amounts: dict[Numa, dict[str, Amount]], devices: Devices, in_us
             )
 
 
-def _costs(machine: Machine) -> dict[Numa, dict[str, int]]:
+def _costs(machine: ReportedMachine) -> dict[Numa, dict[str, int]]:
     """Distances by zone name; a row that does not match the number of nodes says nothing."""
     names = [f"node-{node.id}" for node in machine.numa]
     return {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from extender.cluster.node_class import ClassTable
-from extender.questions.node_context import Surroundings
+from extender.questions.node_context import NodeContext
 from extender.questions.subjects import Subject
 from extender.samples.nodes import SampleNode
 from extender.scheduling.judge import Doubts, Judge, make_judge
@@ -25,7 +25,7 @@ def subject_of(node: SampleNode, *, requested_milli: Mapping[str, int] | None = 
         name=node.name,
         node_class=CLASSES.hold(node.kubelet, node.state, frozenset(), stale=False),
         states=(node.state,),
-        around=Surroundings(
+        around=NodeContext(
             allocatable_milli=node_allocatable(node.kubelet, node.state.devices), requested_milli=requested_milli
         ),
         facts={

@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 
 from extender.answers.capacity import capacity_document, capacity_lines, plan_lines, read_capacity, read_plan
-from extender.answers.question import Asked, Kind, PastCall
+from extender.answers.question import Asked, PastCall, QuestionKind
 from extender.answers.snapshot import Snapshot
 from extender.answers.what_if import what_if_document
 from extender.replay.admission import admit
@@ -32,14 +32,14 @@ def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
         WireError: the question cannot be understood.
         UnknownNodeError: it names a node that no report is held of.
     """
-    if asked.kind is Kind.WHAT_IF:
+    if asked.kind is QuestionKind.WHAT_IF:
         return _whole(what_if_document(asked, snapshot, judge))
-    if asked.kind is Kind.CAPACITY:
+    if asked.kind is QuestionKind.CAPACITY:
         capacity, subjects = read_capacity(asked, snapshot, judge)
         if asked.lines:
             return _batches(capacity_lines(capacity, subjects))
         return _whole(capacity_document(capacity, subjects))
-    if asked.kind is Kind.PLAN:
+    if asked.kind is QuestionKind.PLAN:
         plan, entries, all_or_nothing = read_plan(asked, snapshot, judge)
         return _batches(plan_lines(plan, entries, all_or_nothing=all_or_nothing))
     assert asked.past is not None

@@ -19,15 +19,15 @@ from extender.answers.reading import (
 )
 from extender.answers.requests import MAX_PLANNED_PODS, CapacityRequest, PlanRequest
 from extender.answers.snapshot import Snapshot
-from extender.questions.capacity import Capacity, Room
-from extender.questions.plan import Placed, Plan
+from extender.questions.capacity import Capacity, NodeRoom
+from extender.questions.plan import Placed, PlacementPlan
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.replay.verdict import Certainty
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json
-from extender.wire.workloads import Workload, workload_from_json
+from extender.wire.workloads import PodWorkload, workload_from_json
 
 _CAPACITY: Final = TypeAdapter(CapacityRequest)
 _PLAN: Final = TypeAdapter(PlanRequest)
@@ -52,7 +52,9 @@ def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capac
     return Capacity(mix, judge, question.max_copies), subjects
 
 
-def read_plan(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Plan, list[tuple[Workload, int]], bool]:
+def read_plan(
+    asked: Asked, snapshot: Snapshot, judge: Judge
+) -> tuple[PlacementPlan, list[tuple[PodWorkload, int]], bool]:
     """The question of a `PlanRequest`: the plan, its workloads with the number of copies, and `all_or_nothing`.
 
     Raises:
@@ -70,7 +72,7 @@ def read_plan(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Plan, lis
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     _check_size(entries, len(subjects) + len(question.hypothetical))
     subjects += made_subjects(snapshot, question.hypothetical)
-    return Plan(subjects, judge), entries, question.all_or_nothing
+    return PlacementPlan(subjects, judge), entries, question.all_or_nothing
 
 
 def capacity_document(capacity: Capacity, subjects: Sequence[Subject]) -> Json:
@@ -88,7 +90,7 @@ def capacity_lines(capacity: Capacity, subjects: Sequence[Subject]) -> Iterator[
     yield {"summary": {**_summary(capacity, rooms), "notes": all_notes(capacity.mix, subjects)}}
 
 
-def _room(capacity: Capacity, room: Room) -> Json:
+def _room(capacity: Capacity, room: NodeRoom) -> Json:
     return {
         "node": room.subject.name,
         "hypothetical": room.subject.hypothetical,
@@ -101,7 +103,7 @@ def _room(capacity: Capacity, room: Room) -> Json:
     }
 
 
-def _summary(capacity: Capacity, rooms: Sequence[Room]) -> Json:
+def _summary(capacity: Capacity, rooms: Sequence[NodeRoom]) -> Json:
     per_node = [capacity.per_pod(room.copies) for room in rooms]
     ends = Counter((room.limit.why, room.limit.resource) for room in rooms)
     return {
@@ -119,7 +121,7 @@ def _summary(capacity: Capacity, rooms: Sequence[Room]) -> Json:
     }
 
 
-def _entries(asked: PlanRequest, paths: Sequence[str]) -> list[tuple[Workload, int]]:
+def _entries(asked: PlanRequest, paths: Sequence[str]) -> list[tuple[PodWorkload, int]]:
     entries = []
     pods = 0
     for i, entry in enumerate(asked.pods):
@@ -133,13 +135,15 @@ def _entries(asked: PlanRequest, paths: Sequence[str]) -> list[tuple[Workload, i
     return entries
 
 
-def _check_size(entries: Sequence[tuple[Workload, int]], nodes: int) -> None:
+def _check_size(entries: Sequence[tuple[PodWorkload, int]], nodes: int) -> None:
     pods = sum(copies for _, copies in entries)
     if pods * nodes > MAX_PLACED:
         raise WireError("pods", f"{pods} pods on {nodes} nodes are more than one plan may look at; ask in parts")
 
 
-def plan_lines(plan: Plan, entries: Sequence[tuple[Workload, int]], *, all_or_nothing: bool = False) -> Iterator[Json]:
+def plan_lines(
+    plan: PlacementPlan, entries: Sequence[tuple[PodWorkload, int]], *, all_or_nothing: bool = False
+) -> Iterator[Json]:
     """One document a pod, then one with the summary.
 
     With *all_or_nothing* nothing is sent before all pods were looked at; at most `MAX_PLANNED_PODS` are kept.

@@ -16,7 +16,7 @@ from extender.replay.kubelet import Kubelet
 from extender.replay.pod import ContainerKind, Pod, PodRequest, QOSClass, resolve
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.wire.placement_rules import PlacementRules
-from extender.wire.workloads import Workload
+from extender.wire.workloads import PodWorkload
 
 MAX_NOTES: Final = 100
 NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
@@ -30,14 +30,14 @@ _CHECKS: Final = {
 """What was not checked, by the name of the check; `other` says it itself."""
 
 
-def pod_notes(workload: Workload) -> list[str]:
+def pod_notes(workload: PodWorkload) -> list[str]:
     """What is odd about a pod, and what is not looked at on any node."""
     pod = workload.pod
     request = resolve(pod, NEWEST_RULES)
     return [*workload.unknown, *_not_looked_at(workload), *_oddities(pod), *_unpinned(pod, request)]
 
 
-def node_notes(workload: Workload, kubelet: Kubelet | None, scheduler: SchedulerAnswer) -> list[str]:
+def node_notes(workload: PodWorkload, kubelet: Kubelet | None, scheduler: SchedulerAnswer) -> list[str]:
     """What one node's answer takes for granted, and what was not checked of it."""
     notes = [] if kubelet is None else [*kubelet.caveats, *_pod_level(workload.pod, kubelet)]
     missed = [_CHECKS[c.check] for c in scheduler.checks if c.outcome == "not-checked" and c.check in _CHECKS]
@@ -46,7 +46,7 @@ def node_notes(workload: Workload, kubelet: Kubelet | None, scheduler: Scheduler
     return notes
 
 
-def all_notes(workloads: Iterable[Workload], subjects: Sequence[Subject]) -> list[str]:
+def all_notes(workloads: Iterable[PodWorkload], subjects: Sequence[Subject]) -> list[str]:
     """The notes of a question about several pods and nodes: those of pods once, those of nodes with a count."""
     asked = list(workloads)
     of_pods = list(dict.fromkeys(note for workload in asked for note in pod_notes(workload)))
@@ -65,7 +65,7 @@ def all_notes(workloads: Iterable[Workload], subjects: Sequence[Subject]) -> lis
     return all_of_them
 
 
-def _kind_of_notes(workload: Workload) -> object:
+def _kind_of_notes(workload: PodWorkload) -> object:
     """Equal for workloads of which a node says the same notes."""
     pod, rules = workload.pod, workload.rules
     has_devices = any("/" in name for c in pod.containers for name in c.limits_milli)
@@ -78,7 +78,7 @@ def _affinity_kind(rules: PlacementRules) -> bool | None:
     return None if rules.node_terms is None else any(term.match_labels for term in rules.node_terms)
 
 
-def _not_looked_at(workload: Workload) -> Iterator[str]:
+def _not_looked_at(workload: PodWorkload) -> Iterator[str]:
     unread = workload.rules.unread
     if "resource claims" in unread:
         yield (

@@ -3,10 +3,10 @@
 from extender.answers.notes import NEWEST_RULES, pod_notes
 from extender.replay.pod import resolve
 from extender.scheduling.totals import format_milli, pod_requests
-from extender.wire.workloads import Workload
+from extender.wire.workloads import PodWorkload
 
 
-def pod_summary(workload: Workload) -> dict[str, object]:
+def pod_summary(workload: PodWorkload) -> dict[str, object]:
     """The workload as a `PodSummary` of the API."""
     request = resolve(workload.pod, NEWEST_RULES)
     wanted = pod_requests(workload.pod, workload.rules.overhead_milli)

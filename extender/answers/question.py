@@ -10,7 +10,7 @@ from extender.replay.pod import Pod
 from extender.replay.state import ManagerState
 
 
-class Kind(StrEnum):
+class QuestionKind(StrEnum):
     """What is asked."""
 
     WHAT_IF = "what-if"
@@ -35,10 +35,10 @@ class Asked:
 
     `body` and `media_type` as they came, unread. `node`, `explain` and `max_copies` are the query's options: they count
     where the body is a bare manifest, `explain` always. `lines`: one JSON document a line, sent as soon as it is known.
-    `past`: for `Kind.PAST` only.
+    `past`: for `QuestionKind.PAST` only.
     """
 
-    kind: Kind
+    kind: QuestionKind
     body: bytes = b""
     media_type: str = ""
     node: tuple[str, ...] | None = None
@@ -62,7 +62,7 @@ class BusyError(QuestionError):
         self.refused: Final = refused
 
 
-class OutOfTimeError(QuestionError):
+class QuestionTimeoutError(QuestionError):
     """It took longer than `question_seconds`."""
 
     def __init__(self, seconds: float) -> None:

@@ -12,7 +12,7 @@ from extender.answers.question import Asked
 from extender.answers.snapshot import Snapshot
 from extender.questions.hypothetical import build
 from extender.questions.subjects import Subject
-from extender.wire.bundles import Part, bundle_of
+from extender.wire.bundles import BundlePart, bundle_of
 from extender.wire.documents import read_documents
 from extender.wire.errors import WireError
 from extender.wire.questions import HypotheticalNode
@@ -32,7 +32,7 @@ def read_question(asked: Asked) -> object:
     return documents[0] if len(documents) == 1 else {"kind": "List", "items": documents}
 
 
-def parts_of(document: object) -> list[Part]:
+def parts_of(document: object) -> list[BundlePart]:
     """The workloads of a bare manifest, or of a list of them; raises WireError if there is none."""
     return list(bundle_of([document]).parts)
 

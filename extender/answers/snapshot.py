@@ -16,7 +16,7 @@ import orjson
 from extender.cluster.node import NodeRecord
 from extender.cluster.node_class import AWAITED, UNKNOWN, NodeClass
 from extender.cluster.store import UnknownNodeError
-from extender.questions.node_context import NOTHING_KNOWN, LookUp, Surroundings, Taint
+from extender.questions.node_context import NOTHING_KNOWN, LookUp, NodeContext, Taint
 from extender.questions.subjects import Subject, subject_of
 from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
 
@@ -34,7 +34,7 @@ class NodeUpdate:
     name: str
     class_id: int
     state: StateParts | None
-    around: Surroundings
+    around: NodeContext
     pods: bytes
 
 
@@ -54,10 +54,10 @@ class _Sent:
 
     node_class: NodeClass
     state: ManagerState | None
-    around: Surroundings
+    around: NodeContext
     pods: object
 
-    def is_current(self, record: NodeRecord, around: Surroundings) -> bool:
+    def is_current(self, record: NodeRecord, around: NodeContext) -> bool:
         return (
             self.node_class is record.node_class
             and self.state is record.state
@@ -185,7 +185,7 @@ def _state(parts: StateParts) -> ManagerState:
     )
 
 
-def _plain(around: Surroundings) -> Surroundings:
+def _plain(around: NodeContext) -> NodeContext:
     """The same with taints of our own type: those of the watch would load the Kubernetes client's room."""
     if around is NOTHING_KNOWN or not around.taints:
         return around

@@ -20,13 +20,13 @@ from extender.answers.reading import (
 )
 from extender.answers.requests import WhatIfRequest
 from extender.answers.snapshot import Snapshot
-from extender.questions.explain import Story, explain, story_to_json
-from extender.questions.what_if import Answer, what_if
+from extender.questions.explain import AdmissionStory, explain, story_to_json
+from extender.questions.what_if import NodeWhatIf, what_if
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.verdicts import alignment_to_json, explained_to_json
-from extender.wire.workloads import Workload, workload_from_json
+from extender.wire.workloads import PodWorkload, workload_from_json
 
 MAX_EXPLAINED: Final = 24
 """Nodes explained in one answer: each costs up to 160 replays."""
@@ -57,8 +57,8 @@ def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> Json:
     return _reply(workload, answers, is_explained=question.explain or asked.explain)
 
 
-def _reply(workload: Workload, answers: Sequence[Answer], *, is_explained: bool) -> Json:
-    stories: dict[str, Story] = {}
+def _reply(workload: PodWorkload, answers: Sequence[NodeWhatIf], *, is_explained: bool) -> Json:
+    stories: dict[str, AdmissionStory] = {}
     left_out = 0
     if is_explained:
         stories, left_out = _stories(workload.pod, answers)
@@ -78,9 +78,9 @@ def _reply(workload: Workload, answers: Sequence[Answer], *, is_explained: bool)
     }
 
 
-def _stories(pod: Pod, answers: Sequence[Answer]) -> tuple[dict[str, Story], int]:
+def _stories(pod: Pod, answers: Sequence[NodeWhatIf]) -> tuple[dict[str, AdmissionStory], int]:
     """The stories of the first nodes that are unlike each other, by name; and how many nodes got none."""
-    stories: dict[str, Story] = {}
+    stories: dict[str, AdmissionStory] = {}
     told = set()
     for answer in answers:
         subject = answer.subject
@@ -93,7 +93,7 @@ def _stories(pod: Pod, answers: Sequence[Answer]) -> tuple[dict[str, Story], int
     return stories, len(answers) - len(stories)
 
 
-def _answer(workload: Workload, answer: Answer, story: Story | None) -> Json:
+def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | None) -> Json:
     refusal, subject = answer.judgement.refusal, answer.subject
     return {
         "node": subject.name,
@@ -113,7 +113,7 @@ def _answer(workload: Workload, answer: Answer, story: Story | None) -> Json:
     }
 
 
-def _explanation(story: Story) -> Json:
+def _explanation(story: AdmissionStory) -> Json:
     nearest = [
         {
             "kind": each.kind,

@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect
 from extender.api.access.limits import LimitError
 from extender.api.http.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.judging import judge_at_once, judge_missing
-from extender.api.locks import NodeLocks, Shares
+from extender.api.locks import NodeLocks, SharedBudget
 from extender.api.nominated import breaks_promises, is_worth_waiting
 from extender.api.scheduling import NEWEST_RULES
 from extender.api.service import Service
@@ -64,7 +64,7 @@ _GATED: Final = frozenset({"refused", "unsettled", "totals", "promised", "starti
 def binding_router(service: Service) -> APIRouter:
     """POST /scheduler/bind."""
     router = APIRouter(prefix="/scheduler", tags=["scheduler"])
-    locks, replays = NodeLocks(), Shares(MAX_END_ADMISSIONS, MAX_ENDS)
+    locks, replays = NodeLocks(), SharedBudget(MAX_END_ADMISSIONS, MAX_ENDS)
 
     @router.post(
         "/bind",
@@ -101,7 +101,7 @@ def binding_router(service: Service) -> APIRouter:
     return router
 
 
-async def _bind(service: Service, locks: NodeLocks, replays: Shares, args: ExtenderBindingArgs) -> BindOutcome:
+async def _bind(service: Service, locks: NodeLocks, replays: SharedBudget, args: ExtenderBindingArgs) -> BindOutcome:
     """Bind the pod; on its nominated node look again for a while, as long as only leaving pods stand against it."""
     if service.link.binder is None:
         return Unbound("this extender has no access to the API server: leave `bindVerb` out", "no_access")
@@ -140,7 +140,7 @@ async def _may_pass_soon(service: Service, args: ExtenderBindingArgs, outcome: B
     )
 
 
-async def _bind_locked(service: Service, replays: Shares, args: ExtenderBindingArgs) -> BindOutcome:
+async def _bind_locked(service: Service, replays: SharedBudget, args: ExtenderBindingArgs) -> BindOutcome:
     pod = look_up(args, service.pods.get(args.PodUID), service.pods.node_of(args.PodUID))
     if not isinstance(pod, Pod):
         return pod
@@ -161,7 +161,7 @@ async def _bind_locked(service: Service, replays: Shares, args: ExtenderBindingA
     return await _write(service, pod, args.Node)
 
 
-async def _assume(service: Service, replays: Shares | None, pod: Pod, node_name: str) -> Unbound | None:
+async def _assume(service: Service, replays: SharedBudget | None, pod: Pod, node_name: str) -> Unbound | None:
     """Take the room; why not, if what else happens on the node may turn out badly for the pod or another one.
 
     *replays*: to look for that; None for a pod that was not replayed at all.
@@ -203,7 +203,7 @@ def _is_over_totals(service: Service, pod: Pod, node_name: str) -> bool:
     return not exceeds(wanted, allocatable, [around.requested_milli, *unseen])  # else our picture is wrong, not late
 
 
-async def _may_go(service: Service, replays: Shares, pod: Pod, node_name: str) -> bool:
+async def _may_go(service: Service, replays: SharedBudget, pod: Pod, node_name: str) -> bool:
     """Whether no single end of another pod matters, or the pod was held back for long enough; and it fits as before."""
     now = service.clock()
     with replays.share() as max_admissions:

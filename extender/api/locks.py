@@ -39,7 +39,7 @@ MAX_WAITING: Final = 16
 """Bind calls that wait for a node at a time: a quarter of the places for scheduler calls."""
 
 
-class Shares:
+class SharedBudget:
     """An amount that is shared by all who are at work at the same time; nobody gets less than *least*.
 
     And `MAX_WAITING` places to wait in.

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings
 
-from extender.identity import NAME_KINDS, Scope
+from extender.identity import NAME_KINDS, AccessScope
 
 
 class SecuritySettings(BaseSettings):
@@ -39,8 +39,8 @@ class SecuritySettings(BaseSettings):
         description="Names of client certificates that may schedule: `CN=…`, `DNS=…`, `URI=…`. A chain alone is not "
         "enough: with the cluster's CA every kubelet has one.",
     )
-    loopback_scopes: frozenset[Scope] = Field(
-        default=frozenset({Scope.SCHEDULE, Scope.READ, Scope.METRICS}),
+    loopback_scopes: frozenset[AccessScope] = Field(
+        default=frozenset({AccessScope.SCHEDULE, AccessScope.READ, AccessScope.METRICS}),
         description="What callers on loopback may do without proving anything: `schedule`, `read`, `metrics`, "
         "`report`. By default what the scheduler in the same pod and people behind a port-forward need. Exporters are "
         "on other machines and show a token; add `report` for exporters on this one. On the host's network set "

@@ -31,7 +31,7 @@ from extender.replay.nri.reconfigure import reconfigure
 from extender.replay.nri.verdict import Refusal
 from extender.replay.sets import format_list
 from extender.replay.verdict import Certainty
-from extender.wire.nri_scenarios import NRIScenario, Step, config_from_json, container_of, pod_of, runtime_resources
+from extender.wire.nri_scenarios import NRIScenario, NriStep, config_from_json, container_of, pod_of, runtime_resources
 
 COMPARED: Final = ("ec", "g", "cpus", "mems", "sh", "upd", "un", "z", "gs")
 """The fields of an answer that are compared."""
@@ -55,7 +55,7 @@ class _Run:
     zones: dict[int, tuple[int, int, int, int]]
     with_zones: bool
 
-    def step(self, step: Step) -> dict[str, object]:
+    def step(self, step: NriStep) -> dict[str, object]:
         """The answer to *step*."""
         before = self.node
         answer = self._answer(step)
@@ -69,7 +69,7 @@ class _Run:
             self.zones = now
         return answer
 
-    def _answer(self, step: Step) -> dict[str, object]:
+    def _answer(self, step: NriStep) -> dict[str, object]:
         match step.o:
             case "pod":
                 self.node = run_pod(self.node, pod_of(step))
@@ -91,7 +91,7 @@ class _Run:
             case _:
                 return self._existing(step)
 
-    def _create(self, step: Step) -> dict[str, object]:
+    def _create(self, step: NriStep) -> dict[str, object]:
         books = self.node.books
         pod = books.pods.get(step.p)
         total = books.setup.topology.machine.memory_total_bytes
@@ -99,7 +99,7 @@ class _Run:
         self.node, outcome = create(self.node, new)
         return _answer(self.node.books, outcome)
 
-    def _existing(self, step: Step) -> dict[str, object]:
+    def _existing(self, step: NriStep) -> dict[str, object]:
         """A step for a container that exists; one whose creation failed is not known to the runtime."""
         if step.id in self.node.failed:
             return {"ec": Refusal.NO_CONTAINER.value}

@@ -27,7 +27,7 @@ _RELOAD_PAUSE_SECONDS: Final = 5.0
 _UNUSABLE: Final = (ConfigException, OSError, yaml.YAMLError)
 
 
-class AccessError(Exception):
+class ClientConfigError(Exception):
     """The configuration of the client is missing or unusable; the message says which part."""
 
 
@@ -75,7 +75,7 @@ class TokenFile:
         self._token = ""
         self._read_at = 0.0
         if not self._read():
-            raise AccessError(f"no token in {path}")
+            raise ClientConfigError(f"no token in {path}")
 
     def authorization(self) -> str | None:
         """The token as it is in the file now, give or take `max_age_seconds`."""
@@ -143,7 +143,7 @@ def in_cluster(root: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.env
         )
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError) as error:
-        raise AccessError(f"not in a cluster: {error}") from error
+        raise ClientConfigError(f"not in a cluster: {error}") from error
     return Access(configuration, TokenFile(token))
 
 
@@ -168,7 +168,7 @@ def from_kubeconfig(path: Path | None = None, context: str | None = None) -> Acc
         credentials = KubeconfigCredentials(load)
         return Access(load(), credentials)
     except _UNUSABLE as error:
-        raise AccessError(f"kubeconfig: {error}") from error
+        raise ClientConfigError(f"kubeconfig: {error}") from error
 
 
 def plain(url: str, token_file: Path | None = None) -> Access:

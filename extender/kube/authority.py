@@ -20,24 +20,24 @@ from typing import Final
 
 from extender.identity import (
     EVERYTHING,
+    AccessScope,
     ForbiddenError,
     Means,
     Principal,
-    Scope,
     UnauthenticatedError,
     UnavailableError,
 )
 from extender.kube.client import Requester, path_of
 from extender.kube.errors import ApiError, KubeError
 from extender.kube.fields import mapping, text
-from extender.kube.reviews import Identity, Rejected, Reviews
+from extender.kube.reviews import Identity, Reviews, TokenRejected
 from extender.kube.ttl_cache import TTLCache
 
 GRANTS: Final = {
-    Scope.REPORT: ("put", "/numa-extender/report"),
-    Scope.SCHEDULE: ("post", "/numa-extender/schedule"),
-    Scope.READ: ("get", "/numa-extender/read"),
-    Scope.METRICS: ("get", "/metrics"),
+    AccessScope.REPORT: ("put", "/numa-extender/report"),
+    AccessScope.SCHEDULE: ("post", "/numa-extender/schedule"),
+    AccessScope.READ: ("get", "/numa-extender/read"),
+    AccessScope.METRICS: ("get", "/metrics"),
 }
 """/metrics is the URL that ClusterRoles of Prometheus name already; the others exist nowhere else."""
 MAX_WAITING: Final = 256
@@ -61,11 +61,12 @@ class TokenAuthority:
     ) -> None:
         self._reviews, self._client = reviews, client
         self._audiences = {
-            scope: (audience, *(read_audiences if scope in (Scope.READ, Scope.METRICS) else ())) for scope in EVERYTHING
+            scope: (audience, *(read_audiences if scope in (AccessScope.READ, AccessScope.METRICS) else ()))
+            for scope in EVERYTHING
         }
         self._nodes: TTLCache[tuple[str, str, str], str] = TTLCache(20_000, clock)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="review")
-        self._asked: dict[tuple[str, Scope], asyncio.Future[Principal]] = {}
+        self._asked: dict[tuple[str, AccessScope], asyncio.Future[Principal]] = {}
 
     def close(self) -> None:
         """Ask nothing more; questions under way end by themselves."""
@@ -75,17 +76,17 @@ class TokenAuthority:
         """See `Authority`."""
         self._reviews.end_pods(uids)
 
-    def known(self, token: str, scope: Scope) -> Principal | None:
+    def known(self, token: str, scope: AccessScope) -> Principal | None:
         """See `Authority`; only a yes is said at once."""
         verb, path = GRANTS[scope]
         for audience in self._audiences[scope]:
             identity = self._reviews.known(token, audience=audience)
             if isinstance(identity, Identity) and self._reviews.known_allowed(identity, verb=verb, path=path):
                 node = identity.node_name or self._nodes.get(_pod_of(identity))
-                return _principal(identity, scope, node or "") if node or scope is not Scope.REPORT else None
+                return _principal(identity, scope, node or "") if node or scope is not AccessScope.REPORT else None
         return None
 
-    async def admit(self, token: str, scope: Scope) -> Principal:
+    async def admit(self, token: str, scope: AccessScope) -> Principal:
         """See `Authority`."""
         key = (token, scope)
         asked = self._asked.get(key)
@@ -100,12 +101,12 @@ class TokenAuthority:
         except KubeError as error:
             raise UnavailableError(f"the API server cannot be asked: {error}", Means.TOKEN) from error
 
-    def _settle(self, key: tuple[str, Scope], done: "asyncio.Future[Principal]") -> None:
+    def _settle(self, key: tuple[str, AccessScope], done: "asyncio.Future[Principal]") -> None:
         self._asked.pop(key, None)
         if not done.cancelled():
             done.exception()  # fetched: every waiter may be gone
 
-    def _ask(self, token: str, scope: Scope) -> Principal:
+    def _ask(self, token: str, scope: AccessScope) -> Principal:
         """In a thread of the pool.
 
         Raises:
@@ -116,10 +117,10 @@ class TokenAuthority:
         verb, path = GRANTS[scope]
         if not self._reviews.allowed(identity, verb=verb, path=path):
             raise ForbiddenError(f"{identity.username} has no right to {verb} {path}", Means.TOKEN)
-        return _principal(identity, scope, self._node_of(identity) if scope is Scope.REPORT else "")
+        return _principal(identity, scope, self._node_of(identity) if scope is AccessScope.REPORT else "")
 
-    def _identify(self, token: str, scope: Scope) -> Identity:
-        rejected = Rejected("no audience")
+    def _identify(self, token: str, scope: AccessScope) -> Identity:
+        rejected = TokenRejected("no audience")
         for audience in self._audiences[scope]:
             answer = self._reviews.authenticate(token, audience=audience)
             if isinstance(answer, Identity):
@@ -160,6 +161,6 @@ def _pod_of(identity: Identity) -> tuple[str, str, str]:
     return namespace, extra.get(_POD_NAME, ""), identity.pod_uid
 
 
-def _principal(identity: Identity, scope: Scope, node_name: str) -> Principal:
+def _principal(identity: Identity, scope: AccessScope, node_name: str) -> Principal:
     name = f"{identity.username}@{node_name}" if node_name else identity.username
     return Principal(name=name, means=Means.TOKEN, scopes=frozenset({scope}), node_name=node_name)

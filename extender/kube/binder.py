@@ -1,9 +1,9 @@
 """POST pods/binding, and what came of it.
 
-The UID goes along as a precondition, so a pod that was made anew under the same name is never bound by mistake.
-Whenever the server's answer does not settle it, the pod itself is read: a pod that is on the node asked for is `Bound`,
-whoever did it. A reply that is lost can still be followed by the binding; unless the pod shows where it is, the outcome
-is then `Failed` with `maybe_bound`: keep the assumption until the pod watch tells, or until it expires.
+The request carries the pod's UID as a precondition, so a pod recreated under the same name is never bound by mistake.
+If the server's answer leaves the outcome open, the pod itself is read. A pod that is on the requested node counts as
+`BindingWritten`, whoever bound it. If the reply is lost and the pod does not show a node, the outcome is `Failed` with
+`maybe_bound`: the caller keeps its assumption until the pod watch shows the pod or the assumption expires.
 
 RBAC: `create` on pods/binding, `get` on pods (all namespaces).
 """
@@ -36,7 +36,7 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BindingWritten:
     """The pod is on the node that was asked for, by this call or by an earlier one."""
 
 
@@ -61,7 +61,7 @@ class Failed:
     maybe_bound: bool = False
 
 
-Outcome = Bound | Conflict | NotFound | Failed
+Outcome = BindingWritten | Conflict | NotFound | Failed
 
 
 class Binder:
@@ -100,7 +100,7 @@ class Binder:
                 if not error.maybe_done:
                     return Failed(str(error), retriable=True)
                 return self._look(binding, Failed(str(error), retriable=True, maybe_bound=True))
-            return Bound()
+            return BindingWritten()
 
     def _post(self, binding: Binding, deadline: float) -> None:
         body: JSON = {
@@ -134,7 +134,7 @@ class Binder:
         if uid != binding.uid:
             return Conflict(f"the pod has another UID: {uid}")
         if node == binding.node_name:
-            return Bound()
+            return BindingWritten()
         return Conflict(f"the pod is on node {node}") if node else unbound
 
 

@@ -20,7 +20,7 @@ import orjson
 from extender.cluster.pods import KnownPods
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Change, Changed, Gone
-from extender.kube.nodes import NodeRecord
+from extender.kube.nodes import NodeObject
 from extender.kube.pods import PodRecord
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError
@@ -55,7 +55,7 @@ class ClusterFeed:
                 self._pod(change, now, ordered=not batch.listed)
         self.pods_complete = self.pods_complete or batch.complete
 
-    def apply_nodes(self, batch: Batch[NodeRecord]) -> None:
+    def apply_nodes(self, batch: Batch[NodeObject]) -> None:
         """Take in what the watch of nodes tells."""
         for change in batch.changes:
             name, uid = change.value.name, change.value.uid

@@ -63,7 +63,7 @@ class LeaseSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class ObservedLease:
     """A lease as we read it. `holder`: empty when nobody holds it. `since`: our clock when it last looked different."""
 
     holder: str
@@ -97,8 +97,8 @@ class Wait:
 Step = Create | Take | Renew | Wait
 
 
-def decide(observed: Observed | None, *, identity: str, now: float) -> Step:
-    """What a candidate does next. *now*: the clock of `Observed.since`."""
+def decide(observed: ObservedLease | None, *, identity: str, now: float) -> Step:
+    """What a candidate does next. *now*: the clock of `ObservedLease.since`."""
     if observed is None:
         return Create()
     if observed.holder == identity:
@@ -125,7 +125,7 @@ class Elector:
         self._clock, self._wall, self._random = clock, wall, random
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._stop = threading.Event()
-        self._observed: Observed | None = None
+        self._observed: ObservedLease | None = None
         self._lease: Mapping[str, Any] = {}
         self._leads_until = float("-inf")
         self._term = -1
@@ -243,7 +243,7 @@ class Elector:
         since = before.since if before is not None and before.version == version else self._clock()
         self._lease = lease
         self._term = max(self._term, integer(spec, "leaseTransitions"))
-        self._observed = Observed(
+        self._observed = ObservedLease(
             holder=text(spec, "holderIdentity"),
             duration_seconds=integer(spec, "leaseDurationSeconds", self._settings.duration_seconds),
             version=version,

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from extender.kube.changes import Batch, Changed, Gone
-from extender.kube.nodes import NodeRecord
+from extender.kube.nodes import NodeObject
 from extender.kube.pods import PodRecord
-from extender.questions.node_context import NOTHING_KNOWN, Surroundings
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.scheduling.totals import add, pod_requests
 from extender.wire.errors import WireError
 from extender.wire.placement_rules import placement_rules_from_json
@@ -28,18 +28,18 @@ class WatchedSurroundings:
     """`extender.questions.node_context.LookUp`, from watches."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Surroundings] = {}
+        self._nodes: dict[str, NodeContext] = {}
         self._requested: dict[str, Mapping[str, int]] = {}
         self._finished: dict[str, dict[str, Mapping[str, int]]] = {}
         self._by_spec: dict[bytes, Mapping[str, int]] = {}
         self._pods_complete = False
 
-    def __call__(self, name: str) -> Surroundings:
+    def __call__(self, name: str) -> NodeContext:
         """What is known of a node."""
         known = self._nodes.get(name, NOTHING_KNOWN)
         if not self._pods_complete:
             return known
-        return Surroundings(
+        return NodeContext(
             labels=known.labels,
             taints=known.taints,
             unschedulable=known.unschedulable,
@@ -55,14 +55,14 @@ class WatchedSurroundings:
                 total = add(total, requests)
         return total
 
-    def apply_nodes(self, batch: Batch[NodeRecord]) -> None:
+    def apply_nodes(self, batch: Batch[NodeObject]) -> None:
         """Take in what the watch of nodes tells."""
         for change in batch.changes:
             node = change.value
             if isinstance(change, Gone):
                 self._nodes.pop(node.name, None)
             else:
-                self._nodes[node.name] = Surroundings(
+                self._nodes[node.name] = NodeContext(
                     labels=node.labels,
                     taints=node.taints,
                     unschedulable=node.unschedulable,

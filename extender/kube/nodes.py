@@ -11,22 +11,14 @@ from typing import Any, Final
 from extender.kube.client import KubeClient
 from extender.kube.fields import items, mapping, strings, text
 from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+from extender.questions.node_context import Taint
 from extender.wire.times import unix_seconds
 
 SOURCE: Final = Source(path="/api/v1/nodes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taint:
-    """One taint; `value` may be empty."""
-
-    key: str
-    value: str
-    effect: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRecord:
+class NodeObject:
     """One node. A node that was made anew under its old name has another `uid`.
 
     `allocatable`: quantities as the API writes them. `ready`: the Ready condition is True. `boot_id` and
@@ -45,14 +37,14 @@ class NodeRecord:
     deleted_at: int | None
 
 
-def decode_node(value: Mapping[str, Any]) -> tuple[str, NodeRecord] | None:
+def decode_node(value: Mapping[str, Any]) -> tuple[str, NodeObject] | None:
     """The record under the node's name; None without a name."""
     metadata, spec, status = mapping(value, "metadata"), mapping(value, "spec"), mapping(value, "status")
     name = sys.intern(text(metadata, "name"))
     if not name:
         return None
     info = mapping(status, "nodeInfo")
-    return name, NodeRecord(
+    return name, NodeObject(
         name=name,
         uid=text(metadata, "uid"),
         labels=strings(metadata, "labels"),
@@ -69,7 +61,7 @@ def decode_node(value: Mapping[str, Any]) -> tuple[str, NodeRecord] | None:
 
 
 def watch_nodes(
-    client: KubeClient, deliver: Deliver[NodeRecord], settings: WatchSettings | None = None
-) -> Watch[NodeRecord]:
+    client: KubeClient, deliver: Deliver[NodeObject], settings: WatchSettings | None = None
+) -> Watch[NodeObject]:
     """The watch of all nodes; not yet started."""
     return Watch(client, SOURCE, decode=decode_node, deliver=deliver, settings=settings)

@@ -15,7 +15,7 @@ SOURCE: Final = Source(path="/apis/policy/v1/poddisruptionbudgets")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
+class LabelRequirement:
     """One `matchExpressions` term; `operator` as the API writes it."""
 
     key: str
@@ -48,7 +48,7 @@ class DisruptionBudget:
 
     namespace: str
     name: str
-    requirements: tuple[Requirement, ...] | None
+    requirements: tuple[LabelRequirement, ...] | None
     disruptions_allowed: int
     already_disrupted: frozenset[str]
 
@@ -81,13 +81,13 @@ def watch_budgets(
     return Watch(client, SOURCE, decode=decode_budget, deliver=deliver, settings=settings)
 
 
-def _requirements(selector: Mapping[str, Any]) -> tuple[Requirement, ...]:
+def _requirements(selector: Mapping[str, Any]) -> tuple[LabelRequirement, ...]:
     equal = [
-        Requirement(key=key, operator="In", values=frozenset({value}))
+        LabelRequirement(key=key, operator="In", values=frozenset({value}))
         for key, value in sorted(strings(selector, "matchLabels").items())
     ]
     terms = [
-        Requirement(
+        LabelRequirement(
             key=text(term, "key"),
             operator=text(term, "operator"),
             values=frozenset(texts(term, "values")),

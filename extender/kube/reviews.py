@@ -66,7 +66,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class TokenRejected:
     """The token is nobody's, or not for us."""
 
     reason: str
@@ -106,7 +106,7 @@ class Reviews:
         self._wall, self._count = wall, count
         size = self._settings.size
         self._identities: TTLCache[_TokenKey, Identity] = TTLCache(size, clock)
-        self._rejected: TTLCache[_TokenKey, Rejected] = TTLCache(size, clock)
+        self._rejected: TTLCache[_TokenKey, TokenRejected] = TTLCache(size, clock)
         self._permissions: TTLCache[tuple[Identity, str, str], bool] = TTLCache(size, clock)
         self._pods_lock = threading.Lock()
         self._of_pod: TTLCache[str, tuple[_TokenKey, ...]] = TTLCache(size, clock)
@@ -124,14 +124,14 @@ class Reviews:
                     self._identities.drop(key)
                 self._of_pod.drop(uid)
 
-    def known(self, token: str, *, audience: str = "") -> Identity | Rejected | None:
+    def known(self, token: str, *, audience: str = "") -> Identity | TokenRejected | None:
         """What `authenticate` would say without asking; None: it would ask. Never waits."""
         if not token or len(token) > MAX_TOKEN_BYTES or not (token.isascii() and token.isprintable()):
-            return Rejected("no token, a token that is too long, or none that can be one")
+            return TokenRejected("no token, a token that is too long, or none that can be one")
         key = _key(token, audience)
         return self._identities.get(key) or self._rejected.get(key)
 
-    def authenticate(self, token: str, *, audience: str = "") -> Identity | Rejected:
+    def authenticate(self, token: str, *, audience: str = "") -> Identity | TokenRejected:
         """Whose token it is, for *audience* (empty: the API server's own).
 
         Raises:
@@ -151,7 +151,7 @@ class Reviews:
                 raise
             return earlier
         self._count("token", "yes" if isinstance(answer, Identity) else "no")
-        if isinstance(answer, Rejected):
+        if isinstance(answer, TokenRejected):
             self._rejected.put(key, answer, settings.refused_seconds)
         else:
             self._accept(key, answer, left)
@@ -199,13 +199,13 @@ class Reviews:
         self._permissions.put(key, answer, ttl, grace_seconds=settings.grace_seconds if answer else 0.0)
         return answer
 
-    def _ask_token(self, token: str, audience: str) -> Identity | Rejected:
+    def _ask_token(self, token: str, audience: str) -> Identity | TokenRejected:
         spec: JSON = {"token": token, **({"audiences": [audience]} if audience else {})}
         status = mapping(self._review(_TOKENS, "authentication.k8s.io/v1", "TokenReview", spec), "status")
         if status.get("authenticated") is not True:
-            return Rejected(text(status, "error") or "the token is not valid")
+            return TokenRejected(text(status, "error") or "the token is not valid")
         if audience and audience not in texts(status, "audiences"):
-            return Rejected(f"the token is not for {audience}")
+            return TokenRejected(f"the token is not for {audience}")
         user = mapping(status, "user")
         extra = mapping(user, "extra")
         return Identity(

@@ -8,7 +8,7 @@ Fault = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class LintContext:
     """What the documents say together."""
 
     has_alert: bool = False
@@ -39,4 +39,4 @@ class Context:
     """What a program (`numa-extender`, `numa-node-exporter`) says to arguments that it does not take."""
     effective_kubelet: Callable[[Mapping[str, object]], tuple[Mapping[str, object], Sequence[Fault]]]
     """A KubeletConfiguration with defaults and sums, as scenario files hold it, and what was wrong with it."""
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    surroundings: LintContext = field(default_factory=LintContext)

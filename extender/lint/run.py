@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from extender.lint.context import Context, Surroundings
+from extender.lint.context import Context, LintContext
 from extender.lint.documents import ENVIRONMENT, Located, nested
 from extender.lint.finding import Finding, found
 from extender.lint.kubelet import lint_kubelet
@@ -93,7 +93,7 @@ def _empty_files(documents: Iterable[Located], opened: Iterable[Located]) -> Ite
             )
 
 
-def _survey(documents: Sequence[Located], context: Context) -> Surroundings:
+def _survey(documents: Sequence[Located], context: Context) -> LintContext:
     """What one document has to know of the others."""
     deadlines = {name: context.defaults.get(name) for name, _ in DEADLINES.values()}
     stale = None
@@ -103,7 +103,7 @@ def _survey(documents: Sequence[Located], context: Context) -> Surroundings:
                 given = {name: _number(part.variables.get(name)) for name in deadlines}
                 deadlines |= {name: seconds for name, seconds in given.items() if seconds}
                 stale = _number(part.variables.get("NUMA_EXTENDER_STALE_AFTER_SECONDS")) or stale
-    return Surroundings(
+    return LintContext(
         has_alert=any(_alerts(document) for document in documents),
         resolves_services=_resolves_services(documents),
         deadlines={

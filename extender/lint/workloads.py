@@ -18,7 +18,7 @@ GRACE_DEFAULT_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OwnContainer:
     """One container of ours. `arguments` without the program's own name; `variables` those with a literal value."""
 
     workload: Located
@@ -56,7 +56,7 @@ def containers_of(pod: Located) -> Sequence[Located]:
     return (*pod.items("containers"), *pod.items("initContainers"))
 
 
-def parts_of(workload: Located) -> Iterator[Part]:
+def parts_of(workload: Located) -> Iterator[OwnContainer]:
     """Our containers in a workload, known by image or command."""
     pod = pod_of(workload)
     for container in containers_of(pod):
@@ -65,7 +65,7 @@ def parts_of(workload: Located) -> Iterator[Part]:
         program = command[0].rpartition("/")[2] if command else image
         if program in PROGRAMS:
             words = (*command[1:], *arguments) or PROGRAMS[program]
-            yield Part(workload, pod, container, program, words, environment(container))
+            yield OwnContainer(workload, pod, container, program, words, environment(container))
 
 
 def lint_workload(workload: Located, context: Context) -> Iterator[Finding]:
@@ -79,7 +79,7 @@ def lint_workload(workload: Located, context: Context) -> Iterator[Finding]:
             yield from _exporter(part, context)
 
 
-def _arguments(part: Part, context: Context) -> Iterator[Finding]:
+def _arguments(part: OwnContainer, context: Context) -> Iterator[Finding]:
     complaint = context.check_arguments(part.program, part.arguments)
     is_run = part.program == "numa-node-exporter" and part.arguments[:1] == ("run",)
     if is_run and "--dry-run" not in part.arguments:
@@ -93,7 +93,7 @@ def _arguments(part: Part, context: Context) -> Iterator[Finding]:
         )
 
 
-def _destination_fault(part: Part) -> str | None:
+def _destination_fault(part: OwnContainer) -> str | None:
     """An exporter sends its reports to exactly one place: an extender, or the API server."""
     nrt = part.variables.get("NUMA_NRT")
     writes_objects = "--nrt" in part.arguments or (nrt is not None and is_true(nrt.value))
@@ -105,7 +105,7 @@ def _destination_fault(part: Part) -> str | None:
     return None
 
 
-def _extender(part: Part, context: Context) -> Iterator[Finding]:
+def _extender(part: OwnContainer, context: Context) -> Iterator[Finding]:
     yield from lint_settings(part.variables, context)
     yield from _grace(part, context)
     replicas = part.workload.plain("spec", "replicas")
@@ -126,7 +126,7 @@ def _extender(part: Part, context: Context) -> Iterator[Finding]:
         )
 
 
-def _standby(part: Part, context: Context) -> Iterator[Finding]:
+def _standby(part: OwnContainer, context: Context) -> Iterator[Finding]:
     """What becomes of calls to the one of several that does not lead, and of its pod."""
     place = part.container.near("env")
     if not part.setting("NUMA_EXTENDER_OWN_URL", context):
@@ -146,7 +146,7 @@ def _standby(part: Part, context: Context) -> Iterator[Finding]:
         )
 
 
-def _grace(part: Part, context: Context) -> Iterator[Finding]:
+def _grace(part: OwnContainer, context: Context) -> Iterator[Finding]:
     grace = part.pod.plain("terminationGracePeriodSeconds")
     seconds = grace if isinstance(grace, int) else GRACE_DEFAULT_SECONDS
     names = ("NUMA_EXTENDER_DRAIN_SECONDS", "NUMA_EXTENDER_SHUTDOWN_SECONDS")
@@ -160,7 +160,7 @@ def _grace(part: Part, context: Context) -> Iterator[Finding]:
         )
 
 
-def _listeners(part: Part, context: Context) -> Mapping[str, str]:
+def _listeners(part: OwnContainer, context: Context) -> Mapping[str, str]:
     """Address by port, of everything on which the program listens."""
     if part.program == "numa-node-exporter":
         host, _, port = (part.option("--listen", "NUMA_LISTEN") or "127.0.0.1:9473").rpartition(":")
@@ -173,7 +173,7 @@ def _listeners(part: Part, context: Context) -> Mapping[str, str]:
     return listeners
 
 
-def _probes(part: Part, context: Context) -> Iterator[Finding]:
+def _probes(part: OwnContainer, context: Context) -> Iterator[Finding]:
     listeners = _listeners(part, context)
     names = {entry.text("name"): str(entry.plain("containerPort")) for entry in part.container.items("ports")}
     on_host = part.pod.plain("hostNetwork") is True
@@ -207,7 +207,7 @@ def _probes(part: Part, context: Context) -> Iterator[Finding]:
             )
 
 
-def _exporter(part: Part, context: Context) -> Iterator[Finding]:
+def _exporter(part: OwnContainer, context: Context) -> Iterator[Finding]:
     yield from _push(part)
     asks = part.option("--kubelet-url", "KUBELET_URL") or part.option("--kubelet-version", "KUBELET_VERSION")
     if "run" in part.arguments and not asks:
@@ -237,7 +237,7 @@ def _exporter(part: Part, context: Context) -> Iterator[Finding]:
             )
 
 
-def _kubelet_proof(part: Part) -> Iterator[Finding]:
+def _kubelet_proof(part: OwnContainer) -> Iterator[Finding]:
     proofs = [
         part.option("--kubelet-ca-file", "KUBELET_CA_FILE"),
         part.option("--kubelet-pin-file", "KUBELET_PIN_FILE"),
@@ -261,7 +261,7 @@ def _kubelet_proof(part: Part) -> Iterator[Finding]:
         )
 
 
-def _push(part: Part) -> Iterator[Finding]:
+def _push(part: OwnContainer) -> Iterator[Finding]:
     url = split_url(part.option("--push", "NUMA_PUSH_URL"))
     place = part.variables.get("NUMA_PUSH_URL", part.container)
     if url is None:

@@ -25,14 +25,14 @@ from extender.replay.verdict import Certainty, Rejected
 from extender.scheduling.judge import Judge, PodShape
 from extender.scheduling.reasons import Refusal, refusal_of
 from extender.scheduling.totals import add, format_milli, pod_requests, shortages
-from extender.wire.workloads import Workload
+from extender.wire.workloads import PodWorkload
 
 MAX_REPLAYS_A_COPY: Final = 16
 """Spent on random device choices of one copy; the default of a single admission is more than a long row can pay."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class CapacityLimit:
     """Why not one more. `why` is of the closed set of reasons, `detail` a sentence with amounts."""
 
     by: Literal["topology", "scheduler", "max_copies", "unknown"]
@@ -42,7 +42,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class NodeRoom:
     """What one node takes. `totals_known`: whether what its other pods request is known.
 
     `alignments`: the copies by what they get; empty where nothing was replayed.
@@ -51,7 +51,7 @@ class Room:
     subject: Subject
     copies: int
     certainty: Certainty
-    limit: Limit
+    limit: CapacityLimit
     totals_known: bool
     alignments: Mapping[Alignment, int]
 
@@ -64,19 +64,19 @@ class _Rest:
     """
 
     copies: int
-    limit: Limit
+    limit: CapacityLimit
     first: Alignment | None = None
     then: "_Rest | None" = None
 
 
-ENOUGH: Final = Limit("max_copies", "counting stopped at max_copies", "more may fit")
-_NOT_KNOWN: Final = Limit("unknown", Refusal.UNKNOWN.text, "too little is known of the node")
+ENOUGH: Final = CapacityLimit("max_copies", "counting stopped at max_copies", "more may fit")
+_NOT_KNOWN: Final = CapacityLimit("unknown", Refusal.UNKNOWN.text, "too little is known of the node")
 
 
 class Capacity:
     """Counts copies of one mix of pods, taken in turn. One object serves one question: it remembers what follows."""
 
-    def __init__(self, mix: Sequence[Workload], judge: Judge, max_copies: int) -> None:
+    def __init__(self, mix: Sequence[PodWorkload], judge: Judge, max_copies: int) -> None:
         self.mix: Final = mix
         self._judge: Final = judge
         self._max: Final = max_copies
@@ -89,7 +89,7 @@ class Capacity:
         self._kubelet_numbers: dict[int, int] = {}
         self.replays = 0
 
-    def rooms(self, subjects: Sequence[Subject]) -> Iterator[Room]:
+    def rooms(self, subjects: Sequence[Subject]) -> Iterator[NodeRoom]:
         """The room of each node, in order. The subjects must live as long as the iteration."""
         return map(self._room, subjects)
 
@@ -98,7 +98,7 @@ class Capacity:
         rounds, extra = divmod(copies, len(self.mix))
         return [rounds + (i < extra) for i in range(len(self.mix))]
 
-    def _room(self, subject: Subject) -> Room:
+    def _room(self, subject: Subject) -> NodeRoom:
         by_totals = self._by_totals(subject)
         certainty, kubelet = _certainty(subject), subject.kubelet
         alignments: Mapping[Alignment, int] = {}
@@ -110,7 +110,7 @@ class Capacity:
             rest, alignments = self._by_topology(kubelet, subject.states, min(by_totals.copies, self._max))
             if by_totals.copies <= rest.copies and by_totals.copies < self._max:
                 rest = by_totals
-        return Room(
+        return NodeRoom(
             subject=subject,
             copies=rest.copies,
             certainty=certainty,
@@ -145,7 +145,7 @@ class Capacity:
             if len(chain) >= most:
                 return _Rest(most, ENOUGH), Counter(alignment for _, alignment in chain)
             after, limit = self._one_more(kubelet, states, requests[turn], len(chain))
-            if isinstance(limit, Limit):
+            if isinstance(limit, CapacityLimit):
                 rest = self._known[key] = _Rest(0, limit)
                 break
             chain.append((key, limit))
@@ -169,7 +169,7 @@ class Capacity:
 
     def _one_more(
         self, kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, number: int
-    ) -> tuple[tuple[ManagerState, ...], Alignment | Limit]:
+    ) -> tuple[tuple[ManagerState, ...], Alignment | CapacityLimit]:
         """The states after one more copy and what it gets, or why there is none."""
         request = replace(request, uid=f"what-if-{number}")
         self.replays += len(states)
@@ -184,9 +184,11 @@ class Capacity:
             verdict = outcome.verdict
             if isinstance(verdict, Rejected):
                 detail = first_fault(kubelet, states[0], verdict, ())
-                return (), Limit("topology", refusal_of(verdict).text, detail, verdict.resource)
+                return (), CapacityLimit("topology", refusal_of(verdict).text, detail, verdict.resource)
         if not complete:
-            return (), Limit("topology", Refusal.CHANCE.text, "too many random choices of devices to try them all")
+            return (), CapacityLimit(
+                "topology", Refusal.CHANCE.text, "too many random choices of devices to try them all"
+            )
         alignment = alignment_of_outcomes(kubelet, outcomes)
         assert alignment is not None  # no outcome is a refusal
         started = any(c.reusable for c in request.containers)
@@ -210,7 +212,7 @@ class Capacity:
             answer = check_node(subject.name, {}, workload.rules, around)
             failure = answer.first_failure
             if failure is not None:
-                return _Rest(0, Limit("scheduler", f"kube-scheduler: {failure.check}", failure.detail))
+                return _Rest(0, CapacityLimit("scheduler", f"kube-scheduler: {failure.check}", failure.detail))
         if around.allocatable_milli is None:
             return _Rest(self._max, ENOUGH)
         return self._by_amounts(around.allocatable_milli, around.requested_milli or {})
@@ -235,7 +237,7 @@ class Capacity:
             if short is not None:
                 name, amount, left = short
                 detail = f"{format_milli(name, amount)} {name} wanted, {format_milli(name, max(0, left))} left in all"
-                return _Rest(copies, Limit("scheduler", "kube-scheduler: resources", detail, name))
+                return _Rest(copies, CapacityLimit("scheduler", "kube-scheduler: resources", detail, name))
             copies += 1
             used = add(used, wanted)
         return _Rest(self._max, ENOUGH)

@@ -29,7 +29,7 @@ _NOTHING_NEAR: Final = Nearest((), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class AdmissionStory:
     """One admission told. `first_fault` None: the pod is admitted. `events` are in the kubelet's order."""
 
     verdict: Verdict
@@ -39,14 +39,14 @@ class Story:
     nearest: Nearest
 
 
-def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = True) -> Story:
+def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = True) -> AdmissionStory:
     """Tell the admission of *pod* as a new one; *search* as well for the nearest requests that would be admitted."""
     trace = RecordingTrace()
     pod = replace(pod, uid=NOBODY)
     verdict = admit(kubelet, state, resolve(pod, kubelet.rules), trace, verdict_only=True).verdict
     events = tuple(trace.events)
     refused = isinstance(verdict, Rejected)
-    return Story(
+    return AdmissionStory(
         verdict=verdict,
         events=events[:MAX_STEPS],
         events_left_out=max(0, len(events) - MAX_STEPS),
@@ -161,7 +161,7 @@ def _listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
 
 
-def story_to_json(story: Story) -> dict[str, object]:
+def story_to_json(story: AdmissionStory) -> dict[str, object]:
     """The steps of a story, in the form of `Explanation` of the API, without the suggestions."""
     return {
         "first_fault": story.first_fault,

@@ -15,7 +15,7 @@ from typing import Final
 import orjson
 
 from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
-from extender.questions.node_context import NOTHING_KNOWN, Surroundings, Taint
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Taint
 from extender.questions.subjects import Subject
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.config import KubeletConfig, KubeletConfigError
@@ -60,7 +60,7 @@ class _Base:
     devices: Devices
     state: ManagerState | None
     hidden: frozenset[Provider] = NOTHING_HIDDEN
-    around: Surroundings = NOTHING_KNOWN
+    around: NodeContext = NOTHING_KNOWN
     facts: Mapping[str, object]
 
 

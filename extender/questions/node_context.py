@@ -8,36 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 
-class TaintView(Protocol):
-    """One taint; `value` may be empty."""
-
-    @property
-    def key(self) -> str: ...  # noqa: D102 - see the class
-    @property
-    def value(self) -> str: ...  # noqa: D102
-    @property
-    def effect(self) -> str: ...  # noqa: D102
-
-
-class NodeObject(Protocol):
-    """A Node of the API server, as far as it is read here; `kube.nodes.NodeRecord` is one."""
-
-    @property
-    def labels(self) -> Mapping[str, str]: ...  # noqa: D102 - see the class
-    @property
-    def allocatable(self) -> Mapping[str, str]:
-        """Quantities as the API writes them."""
-        ...
-
-    @property
-    def taints(self) -> Sequence[TaintView]: ...  # noqa: D102
-    @property
-    def unschedulable(self) -> bool: ...  # noqa: D102
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """A taint of a node that is made up."""
+    """One taint of a node. `value` may be empty."""
 
     key: str
     value: str
@@ -45,11 +18,11 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class NodeContext:
     """`allocatable_milli` as `totals`; `requested_milli`: what all pods of the node request together."""
 
     labels: Mapping[str, str] | None = None
-    taints: Sequence[TaintView] | None = None
+    taints: Sequence[Taint] | None = None
     unschedulable: bool | None = None
     allocatable_milli: Mapping[str, int] | None = None
     requested_milli: Mapping[str, int] | None = None
@@ -68,11 +41,11 @@ def none_finished(_name: str, _uids: Collection[str], /) -> Mapping[str, int]:
     return {}
 
 
-NOTHING_KNOWN: Final = Surroundings()
-LookUp = Callable[[str], Surroundings]
+NOTHING_KNOWN: Final = NodeContext()
+LookUp = Callable[[str], NodeContext]
 """What is known of a live node, by name. Cheap: it is called for each node of a question."""
 
 
-def nothing_known(_name: str) -> Surroundings:
+def nothing_known(_name: str) -> NodeContext:
     """For a service without a node watch."""
     return NOTHING_KNOWN

@@ -24,7 +24,7 @@ from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import Judge, Judgement, PodShape
 from extender.scheduling.prioritize import prioritize_nodes
 from extender.scheduling.totals import add, pod_requests
-from extender.wire.workloads import Workload
+from extender.wire.workloads import PodWorkload
 
 MAX_REPLAYS_A_POD: Final = 16
 
@@ -47,7 +47,7 @@ class Placed:
 
 
 @dataclass(slots=True)
-class _Node:
+class _PlannedNode:
     """A node as the plan leaves it."""
 
     subject: Subject
@@ -55,14 +55,14 @@ class _Node:
     states: tuple[ManagerState, ...]
 
 
-class Plan:
+class PlacementPlan:
     """Places pods on a copy of what is known of the nodes."""
 
     def __init__(self, subjects: Sequence[Subject], judge: Judge) -> None:
         self._judge: Final = judge
         self.subjects: Final = subjects
         self._classes: Final = ClassTable()
-        self._nodes: Final = [_Node(s, s.node_class, s.states) for s in subjects]
+        self._nodes: Final = [_PlannedNode(s, s.node_class, s.states) for s in subjects]
         self._groups: dict[NodeClass, list[int]] = {}
         self._judgements: dict[object, dict[int, Judgement]] = {}
         self._hopeless: dict[int, Placed] = {}
@@ -71,7 +71,7 @@ class Plan:
             node.node_class = self._class_of(node, node.states)
             self._groups.setdefault(node.node_class, []).append(number)
 
-    def run(self, entries: Iterable[tuple[Workload, int]]) -> Iterator[Placed]:
+    def run(self, entries: Iterable[tuple[PodWorkload, int]]) -> Iterator[Placed]:
         """Place so many copies of each workload; one value a pod."""
         number = 0
         for entry, (workload, copies) in enumerate(entries):
@@ -85,7 +85,7 @@ class Plan:
                     self._hopeless.clear()
                 yield placed
 
-    def _place(self, entry: int, workload: Workload, number: int, wanted: Mapping[str, int]) -> Placed:
+    def _place(self, entry: int, workload: PodWorkload, number: int, wanted: Mapping[str, int]) -> Placed:
         name = f"{workload.name}-{number}"
         known = self._hopeless.get(entry)
         if known is not None:
@@ -161,7 +161,7 @@ class Plan:
         group.append(position)
         group.sort()
 
-    def _class_of(self, node: _Node, states: tuple[ManagerState, ...]) -> NodeClass:
+    def _class_of(self, node: _PlannedNode, states: tuple[ManagerState, ...]) -> NodeClass:
         before = node.subject.node_class
         if before.kubelet is None or not states:
             return before
@@ -184,7 +184,7 @@ class Plan:
         return dict(counted)
 
     def _all_reasons(
-        self, judgements: Mapping[int, Judgement], workload: Workload, wanted: Mapping[str, int]
+        self, judgements: Mapping[int, Judgement], workload: PodWorkload, wanted: Mapping[str, int]
     ) -> dict[str, int]:
         counted = Counter(self._reasons(judgements))
         for node_class, group in self._groups.items():

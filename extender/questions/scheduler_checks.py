@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from extender.questions.node_context import Surroundings, TaintView
+from extender.questions.node_context import NodeContext, Taint
 from extender.scheduling.totals import format_milli, shortages
-from extender.wire.placement_rules import NodeTerm, PlacementRules, Requirement, Toleration
+from extender.wire.placement_rules import NodeRequirement, NodeTerm, PlacementRules, Toleration
 
 Outcome = Literal["ok", "fails", "not-checked"]
 EXCEEDED: Final = "node totals are exceeded, kube-scheduler would not choose this node"
@@ -43,7 +43,7 @@ class SchedulerAnswer:
         return next((check for check in self.checks if check.outcome == "fails"), None)
 
 
-def check_node(name: str, wanted: Mapping[str, int], rules: PlacementRules, around: Surroundings) -> SchedulerAnswer:
+def check_node(name: str, wanted: Mapping[str, int], rules: PlacementRules, around: NodeContext) -> SchedulerAnswer:
     """Every check of one node. *wanted*: the pod's requests, thousandths."""
     checks = (
         _resources(wanted, around),
@@ -60,7 +60,7 @@ def check_node(name: str, wanted: Mapping[str, int], rules: PlacementRules, arou
     return SchedulerAnswer("ok", checks)
 
 
-def _resources(wanted: Mapping[str, int], around: Surroundings) -> Check:
+def _resources(wanted: Mapping[str, int], around: NodeContext) -> Check:
     total, requested = around.allocatable_milli, around.requested_milli
     if total is None:
         return Check("resources", "not-checked", "the node's totals are not known")
@@ -80,7 +80,7 @@ def _node_name(name: str, rules: PlacementRules) -> Iterator[Check]:
         yield Check("node-name", "fails", f"the pod names node {rules.node_name[:253]}")
 
 
-def _labels(name: str, rules: PlacementRules, around: Surroundings) -> Iterator[Check]:
+def _labels(name: str, rules: PlacementRules, around: NodeContext) -> Iterator[Check]:
     labels = around.labels
     if rules.node_selector:
         if labels is None:
@@ -108,7 +108,7 @@ def _matches_term(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
     )
 
 
-def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def _matches(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
     value, wanted = labels.get(requirement.key), requirement.values
     match requirement.operator:
         case "In":
@@ -131,7 +131,7 @@ def _compares(operator: str, value: str | None, wanted: tuple[str, ...]) -> bool
     return have > limit if operator == "Gt" else have < limit
 
 
-def _taints(rules: PlacementRules, around: Surroundings) -> Check:
+def _taints(rules: PlacementRules, around: NodeContext) -> Check:
     if around.taints is None:
         return Check("taints", "not-checked", "the node's taints are not known")
     for taint in around.taints:
@@ -141,7 +141,7 @@ def _taints(rules: PlacementRules, around: Surroundings) -> Check:
     return Check("taints", "ok")
 
 
-def _is_tolerated(taint: TaintView, tolerations: tuple[Toleration, ...]) -> bool:
+def _is_tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     return any(
         t.effect in ("", taint.effect)
         and t.key in ("", taint.key)
@@ -150,20 +150,13 @@ def _is_tolerated(taint: TaintView, tolerations: tuple[Toleration, ...]) -> bool
     )
 
 
-def _cordon(rules: PlacementRules, around: Surroundings) -> Check:
+def _cordon(rules: PlacementRules, around: NodeContext) -> Check:
     if around.unschedulable is None:
         return Check("unschedulable", "not-checked", "whether the node is cordoned is not known")
-    taint = _Cordon()
+    taint = Taint(key=UNSCHEDULABLE_TAINT, value="", effect="NoSchedule")
     if around.unschedulable and not _is_tolerated(taint, rules.tolerations):
         return Check("unschedulable", "fails", "the node is cordoned")
     return Check("unschedulable", "ok")
-
-
-@dataclass(frozen=True, slots=True)
-class _Cordon:
-    key: str = UNSCHEDULABLE_TAINT
-    value: str = ""
-    effect: str = "NoSchedule"
 
 
 def _unread(rules: PlacementRules) -> Iterator[Check]:

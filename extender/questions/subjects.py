@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from extender.cluster.node import NodeRecord
 from extender.cluster.node_class import NodeClass
-from extender.questions.node_context import NOTHING_KNOWN, LookUp, Surroundings
+from extender.questions.node_context import NOTHING_KNOWN, LookUp, NodeContext
 from extender.replay.kubelet import Kubelet
 from extender.replay.state import ManagerState
 from extender.scheduling.candidates import Candidates
@@ -28,7 +28,7 @@ class Subject:
     node_class: NodeClass
     states: tuple[ManagerState, ...]
     hypothetical: bool = False
-    around: Surroundings = NOTHING_KNOWN
+    around: NodeContext = NOTHING_KNOWN
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -46,7 +46,7 @@ def subject_of(
     name: str,
     node_class: NodeClass,
     state: ManagerState | None,
-    around: Surroundings,
+    around: NodeContext,
     facts: Mapping[str, object],
 ) -> Subject:
     """A live node from its parts. *state* is the node's own; None where no verdict is possible."""

@@ -60,7 +60,7 @@ class Nearest:
     replays: int
 
 
-class _Search:
+class _ReplayCounter:
     """Counts replays, and stops asking when there were enough."""
 
     def __init__(self, kubelet: Kubelet, state: ManagerState) -> None:
@@ -81,7 +81,7 @@ class _Search:
 
 def nearest(kubelet: Kubelet, state: ManagerState, pod: Pod) -> Nearest:
     """What to ask for instead of *pod*, which the kubelet refuses in *state*."""
-    search = _Search(kubelet, state)
+    search = _ReplayCounter(kubelet, state)
     room = numa_room(kubelet, state)
     found: list[Suggestion] = []
     for container in pod.containers:
@@ -95,7 +95,7 @@ def nearest(kubelet: Kubelet, state: ManagerState, pod: Pod) -> Nearest:
     return Nearest(tuple(found), search.replays)
 
 
-def _cpus(search: _Search, pod: Pod, container: Container, rooms: Iterable[int]) -> Iterator[Suggestion]:
+def _cpus(search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterable[int]) -> Iterator[Suggestion]:
     wanted, rest = divmod(container.requests_milli.get("cpu", 0), 1000)
     if rest or not wanted or not search.kubelet.cpu_static or container.limits_milli.get("cpu") != wanted * 1000:
         return
@@ -114,7 +114,7 @@ def _cpus(search: _Search, pod: Pod, container: Container, rooms: Iterable[int])
 
 
 def _memory(
-    search: _Search, pod: Pod, container: Container, room_of: Callable[[str], list[int]]
+    search: _ReplayCounter, pod: Pod, container: Container, room_of: Callable[[str], list[int]]
 ) -> Iterator[Suggestion]:
     if not search.kubelet.memory_static:
         return
@@ -130,7 +130,7 @@ def _memory(
         yield from _largest("less-memory", container, name, wanted, amounts, attempt, format_bytes)
 
 
-def _devices(search: _Search, pod: Pod, container: Container) -> Iterator[Suggestion]:
+def _devices(search: _ReplayCounter, pod: Pod, container: Container) -> Iterator[Suggestion]:
     for name, milli in container.limits_milli.items():
         if name not in search.state.devices.devices or not milli:
             continue
@@ -142,7 +142,7 @@ def _devices(search: _Search, pod: Pod, container: Container) -> Iterator[Sugges
         yield from _largest("fewer-devices", container, name, wanted, range(wanted - 1, -1, -1), attempt, str)
 
 
-def _smaller(search: _Search, pod: Pod, container: Container, rooms: Iterable[NUMARoom]) -> Iterator[Suggestion]:
+def _smaller(search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterable[NUMARoom]) -> Iterator[Suggestion]:
     """Less of everything at once: what one NUMA node has, beginning with the one that has most CPUs."""
     for room in sorted(rooms, key=lambda r: r.cpus, reverse=True)[:_NEAR]:
         free = {"cpu": room.cpus, **room.memory, **room.devices}
@@ -199,7 +199,7 @@ def _suggest(kind: str, container: Container, resource: str | None, amounts: tup
     )
 
 
-def _settings(search: _Search, pod: Pod) -> Iterator[Suggestion]:
+def _settings(search: _ReplayCounter, pod: Pod) -> Iterator[Suggestion]:
     """Other topology settings of the node, its pods staying where they are; those that no kubelet starts with fail."""
     kubelet = search.kubelet
     other_scope = Scope.POD if kubelet.scope is Scope.CONTAINER else Scope.CONTAINER

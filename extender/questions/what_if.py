@@ -22,13 +22,13 @@ from extender.scheduling.cache import NOBODY
 from extender.scheduling.judge import Judge, Judgement, PodShape
 from extender.scheduling.prioritize import prioritize_nodes
 from extender.scheduling.totals import pod_requests
-from extender.wire.workloads import Workload
+from extender.wire.workloads import PodWorkload
 
 Outcome = Literal["fits", "topology", "scheduler", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class NodeWhatIf:
     """One node's answer.
 
     `verdict` None: too little is known of the node. `admitted_as` is the alignment of an admitted pod, whatever else
@@ -83,14 +83,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Replayed:
-    """What a replay says of a node; see `Answer`."""
+    """What a replay says of a node; see `NodeWhatIf`."""
 
     verdict: Verdict | None
     alignment: PodAlignment | None = None
     first_fault: str = ""
 
 
-def what_if(workload: Workload, subjects: Sequence[Subject], judge: Judge) -> list[Answer]:
+def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) -> list[NodeWhatIf]:
     """The answer of each node, in order. Equal nodes are replayed once, unless the pod wants devices: see `_replay`."""
     shape = PodShape(replace(workload.pod, uid=NOBODY))
     wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
@@ -106,7 +106,7 @@ def what_if(workload: Workload, subjects: Sequence[Subject], judge: Judge) -> li
             shared[node_class] = _replay(shape, subject)
         judgement, replayed = judgements[node_class.id], shared[node_class]
         answers.append(
-            Answer(
+            NodeWhatIf(
                 subject=subject,
                 verdict=replayed.verdict,
                 admitted_as=replayed.alignment,

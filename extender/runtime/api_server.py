@@ -17,13 +17,13 @@ from extender.cluster.store import Watching
 from extender.config.settings import Settings
 from extender.kube.access import Access, discover
 from extender.kube.binder import AsyncBinder, Binder, Binding, Conflict, Failed, NotFound
-from extender.kube.binder import Bound as KubeBound
+from extender.kube.binder import BindingWritten as KubeBound
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient
 from extender.kube.feed import ClusterFeed
 from extender.kube.handoff import LoopHandoff
 from extender.kube.node_context import WatchedSurroundings
-from extender.kube.nodes import NodeRecord, watch_nodes
+from extender.kube.nodes import NodeObject, watch_nodes
 from extender.kube.nominated import NominatedFeed, watch_nominated
 from extender.kube.pdbs import DisruptionBudget, watch_budgets
 from extender.kube.pods import PodRecord, watch_pods
@@ -143,7 +143,7 @@ class Live:
         if self._feed.pods_complete is not was_complete:
             self.check()
 
-    def _take_nodes(self, batch: Batch[NodeRecord]) -> None:
+    def _take_nodes(self, batch: Batch[NodeObject]) -> None:
         was_complete = self._feed.nodes_complete
         self._surroundings.apply_nodes(batch)
         self._feed.apply_nodes(batch)

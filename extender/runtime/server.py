@@ -8,10 +8,10 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 
-from extender.api.access.fast_path import Shortcut
+from extender.api.access.fast_path import FastPath
 from extender.api.access.limits import Limits
-from extender.api.access.middleware import Gate
-from extender.api.access.request_log import Observed
+from extender.api.access.middleware import AccessMiddleware
+from extender.api.access.request_log import RequestLog
 from extender.api.scheduling import scheduling_endpoints
 from extender.api.service import Service
 from extender.config.settings import Settings
@@ -22,7 +22,7 @@ from extender.observability.metrics import Metrics
 from extender.observability.tracing import trace
 from extender.runtime.forwarding import PassingOn
 from extender.transport.certificates import CertificateFiles, Certificates
-from extender.transport.protocol import Patience, make_protocol
+from extender.transport.protocol import ConnectionTimeouts, make_protocol
 from extender.transport.server import Server, TLSListener
 
 LOG: Final = logging.getLogger(__name__)
@@ -57,16 +57,16 @@ def guard(app: FastAPI, service: Service) -> None:
     """
     settings = service.settings
     limits = Limits(settings, service.clock)
-    app.add_middleware(Shortcut, endpoints=scheduling_endpoints(service))
+    app.add_middleware(FastPath, endpoints=scheduling_endpoints(service))
     app.add_middleware(PassingOn, lifecycle=service.lifecycle, max_bytes=settings.max_scheduler_body_bytes)
     app.add_middleware(
-        Gate,
+        AccessMiddleware,
         settings=settings,
         authority=service.authority,
         limits=limits,
         metrics=service.metrics,
     )
-    app.add_middleware(Observed, metrics=service.metrics)
+    app.add_middleware(RequestLog, metrics=service.metrics)
     if settings.tracing == "otlp":
         trace(app, app.version)
     service.metrics.insecure.set(settings.insecure)
@@ -81,7 +81,7 @@ def make_server(settings: Settings, app: FastAPI) -> Server:
         CertificateError: TLS is set up, and its files do not work.
     """
     service: Service = app.state.service
-    patience = Patience(
+    patience = ConnectionTimeouts(
         head_seconds=settings.head_seconds,
         body_seconds=settings.body_seconds,
         answer_seconds=settings.answer_seconds,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from extender.observability.metrics import Metrics
-from extender.transport.places import Places
+from extender.transport.places import ConnectionSlots
 
 LOG: Final = logging.getLogger(__name__)
 BACKLOG: Final = 4096
@@ -35,7 +35,11 @@ class Listener:
     """
 
     def __init__(
-        self, listening: socket.socket, welcome: Callable[[socket.socket, str], None], places: Places, metrics: Metrics
+        self,
+        listening: socket.socket,
+        welcome: Callable[[socket.socket, str], None],
+        places: ConnectionSlots,
+        metrics: Metrics,
     ) -> None:
         self._listening, self._welcome, self._places, self._metrics = listening, welcome, places, metrics
         self._loop = asyncio.get_running_loop()

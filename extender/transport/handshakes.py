@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from extender.observability.metrics import Metrics
-from extender.transport.places import Place, Places
+from extender.transport.places import ConnectionSlots, Place
 from extender.transport.protocol import BoundedProtocol
 
 LOG: Final = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Handshakes:
         self,
         context: ssl.SSLContext,
         make_protocol: ProtocolFactory,
-        places: Places,
+        places: ConnectionSlots,
         metrics: Metrics,
         *,
         seconds: float,

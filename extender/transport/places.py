@@ -70,7 +70,7 @@ class _Group:
         return place
 
 
-class Places:
+class ConnectionSlots:
     """All connections of one server. *max_connections*: how many, over all listeners."""
 
     def __init__(self, max_connections: int) -> None:

@@ -3,8 +3,8 @@
 Laws of this file
 - Every moment of a connection has a deadline: the head, the body, the answer; silence between requests has uvicorn's
   keep-alive. One sweep a second over all connections closes those that are late: no timer for each request.
-- A connection that has sent nothing yet is as patient as one between requests: Go clients keep spare connections.
-- Which connection is closed when there are too many is decided by `Places`; this file says when one is busy or idle.
+- A connection that has sent nothing yet may wait as long as one between requests: Go clients keep spare connections.
+- `ConnectionSlots` decides which connection is closed when there are too many. This file says which are busy or idle.
 - What a connection proved goes to the application in `scope["state"]["peer"]`.
 """
 
@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 
 from extender.identity import Peer
 from extender.observability.metrics import Metrics
-from extender.transport.places import Place, Places
+from extender.transport.places import ConnectionSlots, Place
 
 MAX_HEAD_BYTES: Final = 64 << 10
 """Request line, headers, chunk sizes and trailers of one request; Go's own limit for heads is 1 MiB."""
@@ -31,7 +31,7 @@ _NO_CERTIFICATE: Final[Mapping[str, object]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class ConnectionTimeouts:
     """Seconds for the parts of a request."""
 
     head_seconds: float
@@ -54,7 +54,12 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection, which has *place* among *places*. `make_protocol` binds the first two arguments."""
 
     def __init__(
-        self, patience: Patience, metrics: Metrics, places: Places, place: Place, **uvicorn_arguments: Any
+        self,
+        patience: ConnectionTimeouts,
+        metrics: Metrics,
+        places: ConnectionSlots,
+        place: Place,
+        **uvicorn_arguments: Any,
     ) -> None:
         super().__init__(**uvicorn_arguments)
         self.patience, self._metrics, self._places, self._place = patience, metrics, places, place
@@ -168,7 +173,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.late, self.deadline = part, self.loop.time() + seconds
 
 
-def make_protocol(patience: Patience, metrics: Metrics) -> Callable[..., BoundedProtocol]:
+def make_protocol(patience: ConnectionTimeouts, metrics: Metrics) -> Callable[..., BoundedProtocol]:
     """What `uvicorn.Config(http=…)` takes; our `Server` calls it with the last two arguments of `BoundedProtocol`."""
     return partial(BoundedProtocol, patience, metrics)
 

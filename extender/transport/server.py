@@ -27,7 +27,7 @@ from extender.observability.metrics import Metrics
 from extender.transport.accepting import Listener, bind, room_for_files
 from extender.transport.certificates import Certificates
 from extender.transport.handshakes import Handshakes
-from extender.transport.places import Place, Places
+from extender.transport.places import ConnectionSlots, Place
 from extender.transport.protocol import SWEEP_SECONDS, BoundedProtocol, sweep
 
 LOG: Final = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._lifecycle, self._metrics, self._tls = lifecycle, metrics, tls
         self._drain_seconds, self._handshake_seconds = drain_seconds, handshake_seconds
-        self._places: Final = Places(max_connections)
+        self._places: Final = ConnectionSlots(max_connections)
         self._handshakes: Handshakes | None = None
         self._connecting: set[asyncio.Task[None]] = set()
         self._drained_at = float("inf")

@@ -20,7 +20,7 @@ MAX_OBJECTS: Final = 10_000
 MAX_NESTED: Final = 4
 
 
-class Part(NamedTuple):
+class BundlePart(NamedTuple):
     """An object with one pod template, and where it stands in what was sent; empty: it is the whole."""
 
     document: dict[str, object]
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 class Bundle:
     """The parts in order, and how many objects without a pod template were passed over, by kind."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[BundlePart, ...]
     passed_over: Mapping[str, int]
 
 
@@ -41,18 +41,18 @@ def bundle_of(documents: Sequence[object]) -> Bundle:
     Raises:
         WireError: there is none, there are too many, or a document is no object.
     """
-    parts: list[Part] = []
+    parts: list[BundlePart] = []
     passed_over: Counter[str] = Counter()
     for path, document in _objects(documents):
         kind = document.get("kind") or "Pod"
         if not isinstance(kind, str) or kind in KNOWN_KINDS:
-            parts.append(Part(document, path))
+            parts.append(BundlePart(document, path))
         else:
             try:
                 templates = find_templates(document)
             except WireError as error:
                 raise error.below(path) from None
-            parts += [Part(dict(only(document, each, templates)), path) for each in templates]
+            parts += [BundlePart(dict(only(document, each, templates)), path) for each in templates]
             if not templates:
                 passed_over[kind[:64]] += 1
         if len(parts) > MAX_PARTS:

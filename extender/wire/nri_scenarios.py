@@ -36,7 +36,7 @@ class _LinuxDevice(Document):
     acc: str | None = None
 
 
-class Step(Document):
+class NriStep(Document):
     """One step; which fields are given depends on `o`."""
 
     o: Literal["pod", "new", "upd", "del", "stop", "rm", "rmpod", "cfg", "restart"]
@@ -59,7 +59,7 @@ class _Line(Document):
     id: str
     m: str
     cfg: dict[str, Any]
-    steps: Annotated[list[Step], Field(max_length=MAX_STEPS_OF_A_SCENARIO)]
+    steps: Annotated[list[NriStep], Field(max_length=MAX_STEPS_OF_A_SCENARIO)]
 
 
 class _CPUClass(Document):
@@ -93,7 +93,7 @@ class NRIScenario:
     id: str
     machine: str
     config: PolicyConfig
-    steps: tuple[Step, ...]
+    steps: tuple[NriStep, ...]
     recorded: Mapping[str, Any]
 
 
@@ -128,7 +128,7 @@ def config_from_json(value: object, field: str) -> PolicyConfig:
     )
 
 
-def pod_of(step: Step) -> Pod:
+def pod_of(step: NriStep) -> Pod:
     """The pod of a `pod` step."""
     return Pod(
         id=step.id,
@@ -144,7 +144,7 @@ def pod_of(step: Step) -> Pod:
     )
 
 
-def container_of(step: Step, qos: QoS, memory_total_bytes: int) -> NewContainer:
+def container_of(step: NriStep, qos: QoS, memory_total_bytes: int) -> NewContainer:
     """The container of a `new` step, with what a kubelet tells the runtime about it."""
     oom = step.oom if step.oom is not None else _oom_score_adj(qos, step.r[2], memory_total_bytes)
     return NewContainer(

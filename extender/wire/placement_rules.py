@@ -25,7 +25,7 @@ _UNREAD: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
+class NodeRequirement:
     """One condition on a label (or, of `match_fields`, on the node's name)."""
 
     key: str
@@ -37,8 +37,8 @@ class Requirement:
 class NodeTerm:
     """Conditions that all hold together; a term without any matches nothing, as in Kubernetes."""
 
-    match_labels: tuple[Requirement, ...] = ()
-    match_fields: tuple[Requirement, ...] = ()
+    match_labels: tuple[NodeRequirement, ...] = ()
+    match_fields: tuple[NodeRequirement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +113,13 @@ def _node_term(value: object, path: str) -> NodeTerm:
     )
 
 
-def _requirements(value: object, path: str) -> Iterator[Requirement]:
+def _requirements(value: object, path: str) -> Iterator[NodeRequirement]:
     for i, item in enumerate(_list(value, path)):
         here = f"{path}[{i}]"
         entry = _object(item, here)
         operator = _one_of(entry.get("operator"), _OPERATORS, f"{here}.operator")
         values = [_text(v, f"{here}.values[{j}]") for j, v in enumerate(_list(entry.get("values"), f"{here}.values"))]
-        yield Requirement(key=_text(entry.get("key"), f"{here}.key"), operator=operator, values=tuple(values))
+        yield NodeRequirement(key=_text(entry.get("key"), f"{here}.key"), operator=operator, values=tuple(values))
 
 
 def _tolerations(spec: Json, path: str) -> Iterator[Toleration]:

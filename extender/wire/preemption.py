@@ -14,12 +14,12 @@ from datetime import datetime
 from typing import Annotated, Final
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError, shown
 from extender.wire.pods import MAX_NAME_LENGTH, pod_from_json
-from extender.wire.scheduler import nominated_node_of, priority_of
+from extender.wire.scheduler import GoModel, KubernetesObject, nominated_node_of, priority_of
 from extender.wire.validation import load_json
 
 Json = Mapping[str, object]
@@ -159,35 +159,30 @@ def preemption_reply(plans: Mapping[str, tuple[Sequence[str], int]]) -> bytes:
     return orjson.dumps({"NodeNameToMetaVictims": nodes})
 
 
-class _GoModel(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-
-KubernetesObject = dict[str, object]
 _Violations = Annotated[int, Field(ge=0, description="Victims that break a PodDisruptionBudget.")]
 
 
-class MetaPod(_GoModel):
+class MetaPod(GoModel):
     """A victim by its UID."""
 
     UID: Annotated[str, Field(description="`metadata.uid`.")]
 
 
-class MetaVictims(_GoModel):
+class MetaVictims(GoModel):
     """The victims of one node, most important first."""
 
     Pods: Annotated[list[MetaPod] | None, Field(description="Empty: nobody need go.")]
     NumPDBViolations: _Violations = 0
 
 
-class Victims(_GoModel):
+class Victims(GoModel):
     """The victims of one node, most important first, in full."""
 
     Pods: Annotated[list[KubernetesObject] | None, Field(description="v1.Pod objects.")]
     NumPDBViolations: _Violations = 0
 
 
-class ExtenderPreemptionArgs(_GoModel):
+class ExtenderPreemptionArgs(GoModel):
     """What kube-scheduler sends to preempt. One of the two maps is null."""
 
     Pod: Annotated[KubernetesObject, Field(description="The v1.Pod that is to be scheduled.")]
@@ -199,7 +194,7 @@ class ExtenderPreemptionArgs(_GoModel):
     ] = None
 
 
-class ExtenderPreemptionResult(_GoModel):
+class ExtenderPreemptionResult(GoModel):
     """What preempt answers: the nodes on which evicting these victims makes room for the pod."""
 
     NodeNameToMetaVictims: Annotated[dict[str, MetaVictims], Field(description="Empty: no node would do.")]

@@ -49,9 +49,9 @@ from node_exporter.report import (
     SCHEMA_VERSION,
     Heartbeat,
     NodeReport,
-    Pod,
     PodResourcesService,
     Problem,
+    ReportedPod,
     Severity,
     Zone,
 )
@@ -78,7 +78,7 @@ REPORT: Final = TypeAdapter(NodeReport)
 
 
 HEARTBEAT: Final = TypeAdapter(Heartbeat)
-_PODS: Final = TypeAdapter(tuple[Pod, ...])
+_PODS: Final = TypeAdapter(tuple[ReportedPod, ...])
 _ZONES: Final = TypeAdapter(tuple[Zone, ...])
 _PROBLEMS: Final = TypeAdapter(tuple[Problem, ...])
 
@@ -110,7 +110,7 @@ class ReadReport:
     kubelet: Kubelet | None
     state: ManagerState | None
     hidden: frozenset[Provider]
-    pods: tuple[Pod, ...] | None
+    pods: tuple[ReportedPod, ...] | None
     zones: tuple[Zone, ...]
     problems: tuple[Problem, ...]
     version_from_node: str | None = None
@@ -203,7 +203,7 @@ def _is_starting(facts: NodeReport) -> bool:
     return served is not None and served.available and facts.observed_at - served.since < FIRST_LIST_SECONDS
 
 
-def _in_doubt(pods: Sequence[Pod] | None) -> list[Pod] | None:
+def _in_doubt(pods: Sequence[ReportedPod] | None) -> list[ReportedPod] | None:
     """Pods of a starting kubelet: one that is not listed may run, and is admitted again with the first list."""
     if pods is None:
         return None

@@ -206,7 +206,9 @@ def error_reply(message: str) -> bytes:
     )
 
 
-class _GoModel(BaseModel):
+class GoModel(BaseModel):
+    """Base of the models of the scheduler's JSON. Unknown fields are kept: a newer scheduler may add some."""
+
     model_config = ConfigDict(extra="allow")
 
 
@@ -214,13 +216,13 @@ KubernetesObject = dict[str, object]
 _Reasons = dict[str, str]
 
 
-class NodeList(_GoModel):
+class NodeList(GoModel):
     """A v1.NodeList."""
 
     items: Annotated[list[KubernetesObject] | None, Field(description="v1.Node objects.")] = None
 
 
-class ExtenderArgs(_GoModel):
+class ExtenderArgs(GoModel):
     """What kube-scheduler sends to filter and prioritize. One of `NodeNames` and `Nodes` is null."""
 
     Pod: Annotated[KubernetesObject, Field(description="The v1.Pod that is to be scheduled.")]
@@ -228,7 +230,7 @@ class ExtenderArgs(_GoModel):
     NodeNames: Annotated[list[str] | None, Field(description="Their names, if `nodeCacheCapable: true`.")] = None
 
 
-class ExtenderFilterResult(_GoModel):
+class ExtenderFilterResult(GoModel):
     """What filter answers. Nodes keep their order; a refused node stands in one of the two maps, with a reason."""
 
     Nodes: Annotated[NodeList | None, Field(description="Nodes that pass, if `Nodes` were sent.")]
@@ -238,7 +240,7 @@ class ExtenderFilterResult(_GoModel):
     Error: Annotated[str, Field(description="Why the request could not be answered; empty if it was.")]
 
 
-class HostPriority(_GoModel):
+class HostPriority(GoModel):
     """One entry of what prioritize answers."""
 
     Host: Annotated[str, Field(description="Node name.")]

@@ -28,7 +28,7 @@ _MAX_ROLE: Final = 63
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class PodTemplate:
     """`keys` lead to it from the object. `role` tells it from the others of the object; empty: there is nothing."""
 
     keys: Keys
@@ -57,13 +57,13 @@ def path_of(keys: Keys) -> str:
     return text
 
 
-def find_templates(document: Json) -> list[Template]:
+def find_templates(document: Json) -> list[PodTemplate]:
     """The pod templates of an object, in its order; empty: there is none.
 
     Raises:
         WireError: there are too many, the object is too large, or a count on the way is none.
     """
-    found: list[Template] = []
+    found: list[PodTemplate] = []
     stack = [_Place(document, (), 1, "")]
     visited = 0
     while stack:
@@ -72,7 +72,7 @@ def find_templates(document: Json) -> list[Template]:
         if visited > MAX_VISITED:
             raise WireError("", f"more than {MAX_VISITED:,} values: too many to look for pod templates")
         if _is_template(place.value) and place.keys:
-            found.append(Template(place.keys, place.replicas, place.role))
+            found.append(PodTemplate(place.keys, place.replicas, place.role))
             if len(found) > MAX_TEMPLATES:
                 raise WireError("", f"more than {MAX_TEMPLATES} pod templates")
         elif isinstance(place.value, dict):
@@ -87,7 +87,7 @@ def find_templates(document: Json) -> list[Template]:
     return found
 
 
-def only(document: Json, template: Template, templates: list[Template]) -> Json:
+def only(document: Json, template: PodTemplate, templates: list[PodTemplate]) -> Json:
     """A copy of the object in which the other templates are empty; paths in it stay what they were."""
     gone = {each.keys for each in templates if each is not template}
     ways = {keys[:length] for keys in gone for length in range(len(keys) + 1)}

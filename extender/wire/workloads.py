@@ -44,7 +44,7 @@ _REPLICAS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class PodWorkload:
     """One document. `replicas`: how many pods at a time it asks for, 1 where it does not say.
 
     `pod` has no UID if it comes from a template: each copy is to get one of its own (`copy`). `unknown` says what
@@ -69,7 +69,7 @@ class Workload:
         )
 
 
-def workload_from_json(document: object, path: str = "") -> Workload:
+def workload_from_json(document: object, path: str = "") -> PodWorkload:
     """The workload that a document describes; `kind` missing means Pod.
 
     Raises:
@@ -83,7 +83,7 @@ def workload_from_json(document: object, path: str = "") -> Workload:
     pod, rules = _pod(template, here)
     metadata = _object(_or_empty(whole.get("metadata")), _join(path, "metadata"))
     name = metadata.get("name") or metadata.get("generateName") or pod.name or kind.lower()
-    return Workload(
+    return PodWorkload(
         kind=kind,
         namespace=_text(metadata.get("namespace") or "default", _join(path, "metadata.namespace")),
         name="-".join(filter(None, (_text(name, _join(path, "metadata.name")).rstrip("-"), role))),

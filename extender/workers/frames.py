@@ -26,7 +26,7 @@ class Control(IntEnum):
     """A pickled number: the question's worker is not needed any more."""
 
 
-class Reply(IntEnum):
+class ReplyFrame(IntEnum):
     """What a worker sends to the service. Without one of the last five at its end, the answer is not complete."""
 
     PIECE = 1

@@ -19,7 +19,7 @@ from extender.answers.question import BusyError
 RETRY_SECONDS: Final = 5
 
 
-class Places:
+class WorkerSlots:
     """*places*: questions at work at once. *max_waiting*: in the queue. *wait_seconds*: at most, for each of them."""
 
     def __init__(self, places: int, *, max_waiting: int, wait_seconds: float, changed: Callable[[], None]) -> None:

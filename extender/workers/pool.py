@@ -18,7 +18,7 @@ from extender.answers.question import (
     BusyError,
     DefectError,
     OutOfMemoryError,
-    OutOfTimeError,
+    QuestionTimeoutError,
     WorkerDiedError,
 )
 from extender.answers.snapshot import Snapshot
@@ -30,8 +30,8 @@ from extender.questions.node_context import LookUp
 from extender.scheduling.judge import Judge
 from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError
-from extender.workers.frames import HEADER, QuestionStart, Reply, WorkerSettings, frame
-from extender.workers.places import Places
+from extender.workers.frames import HEADER, QuestionStart, ReplyFrame, WorkerSettings, frame
+from extender.workers.places import WorkerSlots
 from extender.workers.template import TemplateProcess
 
 LOG: Final = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class AskedQuestions:
         """*records*: every node now."""
         self._limits, self._settings, self._metrics = limits, settings, metrics
         self._records, self._look_up, self._judge = records, look_up, judge
-        self._places: Places | None = None
+        self._places: WorkerSlots | None = None
         self._template: TemplateProcess | None = None
         self._starting = asyncio.Lock()
 
@@ -77,7 +77,7 @@ class AskedQuestions:
         """Use worker processes until the context ends; then end them."""
         if self._limits.workers:
             self._starting = asyncio.Lock()
-            self._places = Places(
+            self._places = WorkerSlots(
                 self._limits.workers,
                 max_waiting=self._limits.max_waiting,
                 wait_seconds=self._limits.wait_seconds,
@@ -120,7 +120,7 @@ class AskedQuestions:
                 yield piece
             number = 0
         except TimeoutError:
-            raise OutOfTimeError(self._limits.seconds) from None
+            raise QuestionTimeoutError(self._limits.seconds) from None
         except (ConnectionError, asyncio.IncompleteReadError):
             raise WorkerDiedError from None
         finally:
@@ -151,22 +151,22 @@ class AskedQuestions:
             async with asyncio.timeout_at(deadline):
                 size, kind = HEADER.unpack(await reader.readexactly(HEADER.size))
                 payload = await reader.readexactly(size)
-            if kind == Reply.PIECE:
+            if kind == ReplyFrame.PIECE:
                 yield payload
-            elif kind == Reply.END:
+            elif kind == ReplyFrame.END:
                 return
             else:
-                raise self._error(Reply(kind), payload)
+                raise self._error(ReplyFrame(kind), payload)
 
-    def _error(self, kind: Reply, payload: bytes) -> Exception:
-        if kind is Reply.NOT_UNDERSTOOD:
+    def _error(self, kind: ReplyFrame, payload: bytes) -> Exception:
+        if kind is ReplyFrame.NOT_UNDERSTOOD:
             name, path, reason = orjson.loads(payload)
             error = _WIRE_ERRORS[name].__new__(_WIRE_ERRORS[name])
             WireError.__init__(error, path, reason)
             return error
-        if kind is Reply.UNKNOWN_NODE:
+        if kind is ReplyFrame.UNKNOWN_NODE:
             return UnknownNodeError(payload.decode())
-        if kind is Reply.OUT_OF_MEMORY:
+        if kind is ReplyFrame.OUT_OF_MEMORY:
             return OutOfMemoryError(self._settings.max_bytes)
         return DefectError()
 
@@ -177,7 +177,7 @@ class AskedQuestions:
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             yield piece
             if time.monotonic() > deadline:
-                raise OutOfTimeError(self._limits.seconds)
+                raise QuestionTimeoutError(self._limits.seconds)
 
     @contextmanager
     def _counted(self, asked: Asked, began: float) -> Iterator[None]:
@@ -194,7 +194,7 @@ class AskedQuestions:
         except BusyError as error:
             outcome = "refused" if error.refused else "queue_time"
             raise
-        except OutOfTimeError:
+        except QuestionTimeoutError:
             outcome = "time_limit"
             raise
         except OutOfMemoryError:

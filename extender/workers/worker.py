@@ -37,7 +37,7 @@ from extender.scheduling.judge import Judge, make_judge
 from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.wire.errors import WireError
-from extender.workers.frames import HEADER, Control, QuestionStart, Reply, WorkerSettings, frame
+from extender.workers.frames import HEADER, Control, QuestionStart, ReplyFrame, WorkerSettings, frame
 
 LOG: Final = logging.getLogger(__name__)
 TEMPLATE_NICE: Final = 5
@@ -50,7 +50,7 @@ _RECEIVE_BYTES: Final = 1 << 18
 _MAX_FDS: Final = 8
 
 
-class Template:
+class TemplateServer:
     """Keeps the snapshot, starts and stops workers."""
 
     def __init__(self, control: socket.socket, settings: WorkerSettings) -> None:
@@ -211,18 +211,18 @@ def _pieces(asked: Asked, snapshot: Snapshot, judge: Judge, max_bytes: int) -> I
     """The frames that answer the question."""
     try:
         for piece in answer(asked, snapshot, judge):
-            yield frame(Reply.PIECE, piece)
-        yield frame(Reply.END)
+            yield frame(ReplyFrame.PIECE, piece)
+        yield frame(ReplyFrame.END)
     except WireError as error:
-        yield frame(Reply.NOT_UNDERSTOOD, orjson.dumps([type(error).__name__, error.field, error.reason]))
+        yield frame(ReplyFrame.NOT_UNDERSTOOD, orjson.dumps([type(error).__name__, error.field, error.reason]))
     except UnknownNodeError as error:
-        yield frame(Reply.UNKNOWN_NODE, str(error.args[0]).encode())
+        yield frame(ReplyFrame.UNKNOWN_NODE, str(error.args[0]).encode())
     except MemoryError:
         LOG.warning("question out of memory max_bytes=%d", max_bytes)
-        yield frame(Reply.OUT_OF_MEMORY)
+        yield frame(ReplyFrame.OUT_OF_MEMORY)
     except Exception:
         LOG.exception("defect kind=%s", asked.kind)
-        yield frame(Reply.DEFECT)
+        yield frame(ReplyFrame.DEFECT)
 
 
 def main(fd: int) -> None:
@@ -237,7 +237,7 @@ def main(fd: int) -> None:
         settings = _read_frame(control)
         assert isinstance(settings, WorkerSettings)
         set_up_logging(settings.log_level, settings.log_format)
-        Template(control, settings).run()
+        TemplateServer(control, settings).run()
 
 
 if __name__ == "__main__":

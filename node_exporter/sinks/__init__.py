@@ -7,7 +7,7 @@ from typing import Protocol
 from node_exporter.report import NodeReport
 
 
-class Outcome(Enum):
+class Delivery(Enum):
     """What became of a message."""
 
     ACCEPTED = "accepted"
@@ -26,7 +26,7 @@ class Reply:
     `sent_bytes`: the message's size on its way.
     """
 
-    outcome: Outcome
+    outcome: Delivery
     detail: str = ""
     retry_after_seconds: float | None = None
     sent_bytes: int = 0

@@ -10,14 +10,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from node_exporter.bounded_http import Answer, BoundedClient
+from node_exporter.bounded_http import BoundedClient, HTTPReply
 from node_exporter.files import MAX_CREDENTIAL_BYTES, as_path, read_file, read_token
 
 MAX_ANSWER_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class CredentialFiles:
     """Files to prove who we are and whom we trust, each optional. Without `ca_file` the system trust store serves."""
 
     token_file: Path | None = None
@@ -34,7 +34,12 @@ class Connection:
     """Speaks to the server of `url`; a whole exchange has `timeout_seconds`. Not safe for several threads at once."""
 
     def __init__(
-        self, url: str, *, timeout_seconds: float, credentials: Credentials, max_answer_bytes: int = MAX_ANSWER_BYTES
+        self,
+        url: str,
+        *,
+        timeout_seconds: float,
+        credentials: CredentialFiles,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         self._base = url
         self._timeout = timeout_seconds
@@ -43,7 +48,7 @@ class Connection:
         self._client: BoundedClient | None = None
         self._fingerprint: tuple[tuple[int, int] | None, ...] = ()
 
-    def send(self, method: str, path: str, *, content: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
+    def send(self, method: str, path: str, *, content: bytes = b"", headers: dict[str, str] | None = None) -> HTTPReply:
         """Send one request.
 
         Raises:

@@ -3,7 +3,7 @@
 from typing import BinaryIO
 
 from node_exporter.report import NodeReport
-from node_exporter.sinks import Outcome, Reply
+from node_exporter.sinks import Delivery, Reply
 
 
 class DrySink:
@@ -29,5 +29,5 @@ class DrySink:
             self._stream.write(body + b"\n")
             self._stream.flush()
         except OSError as error:
-            return Reply(outcome=Outcome.UNAVAILABLE, detail=str(error))
-        return Reply(outcome=Outcome.ACCEPTED, sent_bytes=len(body) + 1)
+            return Reply(outcome=Delivery.UNAVAILABLE, detail=str(error))
+        return Reply(outcome=Delivery.ACCEPTED, sent_bytes=len(body) + 1)

@@ -10,11 +10,11 @@ import gzip
 from dataclasses import replace
 from urllib.parse import quote
 
-from node_exporter.bounded_http import Answer, NoAnswerError
+from node_exporter.bounded_http import HTTPReply, NoAnswerError
 from node_exporter.files import describe, parse_json
 from node_exporter.report import NodeReport
-from node_exporter.sinks import Outcome, Reply
-from node_exporter.sinks.connection import Connection, Credentials
+from node_exporter.sinks import Delivery, Reply
+from node_exporter.sinks.connection import Connection, CredentialFiles
 
 REFUSED_DETAIL_CHARS = 500
 CONFLICT = frozenset({404, 409})
@@ -27,7 +27,7 @@ RETRYABLE = frozenset({408, 425, 429})
 class HttpSink:
     """The extender at `url`, for one node. Not safe for several threads at once."""
 
-    def __init__(self, url: str, node_name: str, *, timeout_seconds: float, credentials: Credentials) -> None:
+    def __init__(self, url: str, node_name: str, *, timeout_seconds: float, credentials: CredentialFiles) -> None:
         self._connection = Connection(url, timeout_seconds=timeout_seconds, credentials=credentials)
         self._node = f"/v1/nodes/{quote(node_name, safe='')}"
 
@@ -59,22 +59,22 @@ class HttpSink:
 def no_answer(error: Exception) -> Reply:
     """What a message without an answer ends in."""
     text = describe(error) if isinstance(error, NoAnswerError) else f"{type(error).__name__}: {describe(error)}"
-    return Reply(outcome=Outcome.UNAVAILABLE, detail=text)
+    return Reply(outcome=Delivery.UNAVAILABLE, detail=text)
 
 
-def refused(answer: Answer) -> Reply:
+def refused(answer: HTTPReply) -> Reply:
     """What an answer that is no success ends in."""
     detail = f"{answer.status} {_problem_detail(answer.content)}".strip()
     if answer.status >= 500 or answer.status in RETRYABLE:
-        return Reply(outcome=Outcome.UNAVAILABLE, detail=detail, retry_after_seconds=answer.retry_after_seconds)
-    return Reply(outcome=Outcome.REFUSED, detail=detail)
+        return Reply(outcome=Delivery.UNAVAILABLE, detail=detail, retry_after_seconds=answer.retry_after_seconds)
+    return Reply(outcome=Delivery.REFUSED, detail=detail)
 
 
-def _reply(answer: Answer, *, is_heartbeat: bool) -> Reply:
+def _reply(answer: HTTPReply, *, is_heartbeat: bool) -> Reply:
     if 200 <= answer.status < 300:
-        return Reply(outcome=Outcome.ACCEPTED)
+        return Reply(outcome=Delivery.ACCEPTED)
     reply = refused(answer)
-    return replace(reply, outcome=Outcome.WANTS_REPORT) if is_heartbeat and answer.status in CONFLICT else reply
+    return replace(reply, outcome=Delivery.WANTS_REPORT) if is_heartbeat and answer.status in CONFLICT else reply
 
 
 def _problem_detail(content: bytes) -> str:

@@ -24,11 +24,11 @@ from urllib.parse import quote
 
 import orjson
 
-from node_exporter.bounded_http import Answer
+from node_exporter.bounded_http import HTTPReply
 from node_exporter.files import parse_json, read_token
 from node_exporter.report import NodeReport
-from node_exporter.sinks import Outcome, Reply
-from node_exporter.sinks.connection import Connection, Credentials
+from node_exporter.sinks import Delivery, Reply
+from node_exporter.sinks.connection import Connection, CredentialFiles
 from node_exporter.sinks.http import no_answer, refused
 from node_exporter.topology_object import API_VERSION, LEFT_OUT, REPORT, to_nrt
 
@@ -46,10 +46,10 @@ CONTENT = frozenset({"f:zones", "f:attributes", "f:topologyPolicies"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServer:
-    """Where the API server is and how both sides prove who they are; see `Credentials`."""
+    """Where the API server is and how both sides prove who they are; see `CredentialFiles`."""
 
     url: str
-    credentials: Credentials
+    credentials: CredentialFiles
     timeout_seconds: float = 5.0
     refresh_seconds: float = 600.0
 
@@ -95,9 +95,9 @@ class NrtSink:
         """Write the object again if it is due; otherwise there is nothing to say."""
         del body
         if self._written is None:
-            return Reply(outcome=Outcome.WANTS_REPORT)
+            return Reply(outcome=Delivery.WANTS_REPORT)
         if time.monotonic() - self._written.at < self._api.refresh_seconds:
-            return Reply(outcome=Outcome.ACCEPTED)
+            return Reply(outcome=Delivery.ACCEPTED)
         return self._write(self._written.content)
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class NrtSink:
             reply = self._own() or self._apply(body)
         except (OSError, ValueError) as error:
             return no_answer(error)
-        if reply.outcome is Outcome.ACCEPTED:
+        if reply.outcome is Delivery.ACCEPTED:
             self._written = _Written(content)
         return reply
 
@@ -148,7 +148,7 @@ class NrtSink:
         if strangers := _strangers(answer):
             self._is_ours = False
             return _belongs_to(strangers)
-        return Reply(outcome=Outcome.ACCEPTED, sent_bytes=len(body))
+        return Reply(outcome=Delivery.ACCEPTED, sent_bytes=len(body))
 
     def _find_node_uid(self) -> str:
         """The UID of our Node; empty if nobody may tell it."""
@@ -171,23 +171,23 @@ class NrtSink:
             LOG.info("the report is large for the object left_out=%s", annotations[LEFT_OUT])
 
 
-def _is_success(answer: Answer) -> bool:
+def _is_success(answer: HTTPReply) -> bool:
     return 200 <= answer.status < 300
 
 
-def _refused(answer: Answer) -> Reply:
+def _refused(answer: HTTPReply) -> Reply:
     if answer.status == 404:
         detail = "404: the API server does not know NodeResourceTopology v1alpha2; is its CRD installed?"
-        return Reply(outcome=Outcome.UNAVAILABLE, detail=detail)
+        return Reply(outcome=Delivery.UNAVAILABLE, detail=detail)
     return refused(answer)
 
 
 def _belongs_to(strangers: set[str]) -> Reply:
     names = ", ".join(sorted(strangers))
-    return Reply(outcome=Outcome.REFUSED, detail=f"the node's object is written by {names}: it is not shared")
+    return Reply(outcome=Delivery.REFUSED, detail=f"the node's object is written by {names}: it is not shared")
 
 
-def _strangers(answer: Answer) -> set[str]:
+def _strangers(answer: HTTPReply) -> set[str]:
     """Other field managers that have written what readers go by."""
     metadata = _mapping(_mapping(parse_json(answer.content)).get("metadata"))
     return {

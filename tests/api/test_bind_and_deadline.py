@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from extender.api.barrier import Barrier
-from extender.api.locks import NodeLocks, Shares
+from extender.api.locks import NodeLocks, SharedBudget
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
@@ -234,7 +234,7 @@ def test_one_at_a_time_for_each_node_and_no_lock_is_left_behind() -> None:
 
 
 def test_who_is_at_work_shares_what_there_is() -> None:
-    shares = Shares(512, least=64)
+    shares = SharedBudget(512, least=64)
     with shares.share() as alone, shares.share() as second:
         with ExitStack() as others:
             parts = [others.enter_context(shares.share()) for _ in range(20)]

@@ -25,7 +25,9 @@ from tests.reports import args_of, pod_of, report_of, sample
 
 LOOPBACK = ("127.0.0.1", 50_000)
 BUSY = sample(
-    "node-a", workloads=[Workload(name="w", copies=2, resources={"cpu": 8, "memory": "2Gi"})], devices={GPU: [0, 1]}
+    "node-a",
+    workloads=[Workload(name="w", copies=2, resources={"cpu": 8, "memory": "2Gi"})],
+    devices={GPU: [0, 1]},
 )
 EMPTY = sample("node-b", devices={GPU: [0, 1]})
 YAML = """

@@ -14,7 +14,7 @@ from rich.table import Table
 from extender.answers.capacity import capacity_document
 from extender.cluster.node_class import ClassTable
 from extender.questions.capacity import Capacity
-from extender.questions.node_context import Surroundings
+from extender.questions.node_context import NodeContext
 from extender.questions.subjects import Subject
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode
@@ -57,7 +57,7 @@ def _subjects(states: Sequence[SampleNode], nodes: int) -> list[Subject]:
     for number in range(nodes):
         node = states[number % len(states)]
         node_class = classes.hold(node.kubelet, node.state, frozenset(), stale=False)
-        around = Surroundings(allocatable_milli=node_allocatable(node.kubelet, node.state.devices))
+        around = NodeContext(allocatable_milli=node_allocatable(node.kubelet, node.state.devices))
         subjects.append(Subject(name=f"node-{number:04}", node_class=node_class, states=(node.state,), around=around))
     return subjects
 

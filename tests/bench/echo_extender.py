@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from extender.kube.access import discover
-from extender.kube.binder import AsyncBinder, Binder, Binding, Bound
+from extender.kube.binder import AsyncBinder, Binder, Binding, BindingWritten
 from extender.kube.client import KubeClient
 
 
@@ -37,7 +37,7 @@ def make_app(kubeconfig: Path) -> Starlette:
             namespace=args["PodNamespace"], name=args["PodName"], uid=args["PodUID"], node_name=args["Node"]
         )
         outcome = await binder.bind(binding)
-        return _json({"Error": "" if isinstance(outcome, Bound) else str(outcome)})
+        return _json({"Error": "" if isinstance(outcome, BindingWritten) else str(outcome)})
 
     verbs = {"filter": filter_, "prioritize": prioritize, "bind": bind}
     return Starlette(routes=[Route(f"/scheduler/{verb}", answer, methods=["POST"]) for verb, answer in verbs.items()])

@@ -38,9 +38,9 @@ from extender.wire import reports
 from extender.wire.scenarios import Scenario, scenario_from_json
 from node_exporter._podresources import podresources_pb2 as pb
 from node_exporter.cpu_lists import parse_cpu_list
-from node_exporter.node import Node, NodeSettings
-from node_exporter.sinks import Outcome as SinkOutcome
-from node_exporter.sinks.connection import Credentials
+from node_exporter.node import NodeReader, NodeSettings
+from node_exporter.sinks import Delivery as SinkOutcome
+from node_exporter.sinks.connection import CredentialFiles
 from node_exporter.sinks.http import HttpSink
 from tests.node_exporter.fake_kubelet import FakeKubelet, pod
 from tests.node_exporter.scenario_devices import device_checkpoint, plugin_devices
@@ -256,7 +256,7 @@ def _publish(node: Recorded, root: Path, kubelet: FakeKubelet, name: str, url: s
     settings = NodeSettings(
         root=root, node_name=name, kubelet_version=document["kubelet_version"], rules=document.get("rules", {})
     )
-    exporter, sink = Node(settings), HttpSink(url, name, timeout_seconds=30, credentials=Credentials())
+    exporter, sink = NodeReader(settings), HttpSink(url, name, timeout_seconds=30, credentials=CredentialFiles())
     if any(not device["healthy"] for devices in document["devices"].values() for device in devices):
         kubelet.devices = {
             resource: {device["id"]: device["numa"] for device in devices}

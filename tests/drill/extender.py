@@ -13,7 +13,7 @@ from extender.identity import EVERYTHING
 from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.feed import ClusterFeed
 from extender.kube.node_context import WatchedSurroundings
-from extender.kube.nodes import NodeRecord, decode_node
+from extender.kube.nodes import NodeObject, decode_node
 from extender.kube.nominated import NominatedFeed, NominatedPod, decode_nominated
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
@@ -179,7 +179,7 @@ class SimExtender:
         self.surroundings.apply_pods(batch)
         self.feed.apply_pods(batch)
 
-    def _nodes(self) -> Iterator[NodeRecord]:
+    def _nodes(self) -> Iterator[NodeObject]:
         for name, allocatable in self.api.nodes.items():
             decoded = decode_node({"metadata": {"name": name}, "status": {"allocatable": allocatable}})
             if decoded is not None:

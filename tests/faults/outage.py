@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from extender.identity import Scope
+from extender.identity import AccessScope
 from extender.kube.authority import GRANTS
 from tests.fakes.apiserver import FakeApiServer
 from tests.faults.parts import Extender, Reporter, kubeconfig, until
@@ -63,7 +63,7 @@ def play(directory: Path, *, seconds: float = 600.0 / SCALE) -> Outage:
     outage = Outage(seconds)
     with FakeApiServer(bookmark_seconds=60 / SCALE) as server:
         server.access.reviews["reader"] = token_status(READER)
-        server.access.permissions.add((READER, *GRANTS[Scope.READ]))
+        server.access.permissions.add((READER, *GRANTS[AccessScope.READ]))
         for name in names:
             server.nodes.create({"metadata": {"name": name}})
         extender = Extender(

@@ -9,7 +9,7 @@ from typing import Any
 
 import trustme
 
-from extender.identity import Scope
+from extender.identity import AccessScope
 from extender.kube.authority import GRANTS
 from tests.fakes.apiserver import FakeApiServer
 from tests.faults.parts import JSON, Extender, Reporter, free_port, kubeconfig, until
@@ -53,7 +53,7 @@ def pair(directory: Path, **changes: Any) -> Iterator[Pair]:
     with ExitStack() as stack:
         server = stack.enter_context(FakeApiServer())
         server.access.reviews["a-standby"] = token_status(ACCOUNT)
-        server.access.permissions.add((ACCOUNT, *GRANTS[Scope.SCHEDULE]))
+        server.access.permissions.add((ACCOUNT, *GRANTS[AccessScope.SCHEDULE]))
         for name in NODES:
             server.nodes.create({"metadata": {"name": name}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.2"}}})
         config = kubeconfig(directory, server.url)

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from extender.kube.access import plain
-from extender.kube.binder import AsyncBinder, Binder, Binding, Bound, Conflict, Failed, NotFound
+from extender.kube.binder import AsyncBinder, Binder, Binding, BindingWritten, Conflict, Failed, NotFound
 from extender.kube.client import KubeClient
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.watching import pod
@@ -30,7 +30,7 @@ def node_of(server: FakeApiServer, name: str = "app-0") -> str:
 
 
 def test_binds(server: FakeApiServer, binder: Binder) -> None:
-    assert binder.bind(waiting(server)) == Bound()
+    assert binder.bind(waiting(server)) == BindingWritten()
     assert node_of(server) == "node-a"
 
 
@@ -38,7 +38,7 @@ def test_a_second_binding_to_the_same_node_is_bound(server: FakeApiServer, binde
     binding = waiting(server)
     binder.bind(binding)
 
-    assert binder.bind(binding) == Bound()
+    assert binder.bind(binding) == BindingWritten()
 
 
 def test_a_pod_on_another_node_is_a_conflict(server: FakeApiServer, binder: Binder) -> None:
@@ -80,7 +80,7 @@ def test_a_busy_server_is_asked_again(server: FakeApiServer, binder: Binder, sta
     binding = waiting(server)
     server.faults.fail(2, status, verb="create")
 
-    assert binder.bind(binding) == Bound()
+    assert binder.bind(binding) == BindingWritten()
 
 
 def test_a_server_busy_for_longer_than_we_have_is_a_retriable_failure(server: FakeApiServer, binder: Binder) -> None:
@@ -118,7 +118,7 @@ def test_a_lost_reply_after_binding_is_bound(server: FakeApiServer, binder: Bind
     binding = waiting(server)
     server.faults.drop(1, "after", verb="create")
 
-    assert binder.bind(binding) == Bound()
+    assert binder.bind(binding) == BindingWritten()
 
 
 def test_a_lost_request_may_still_be_carried_out(server: FakeApiServer, binder: Binder) -> None:
@@ -160,7 +160,7 @@ def test_a_server_that_does_not_answer_in_time(server: FakeApiServer, client: Ku
 
     outcome = Binder(client, timeout_seconds=0.3).bind(binding)
 
-    assert outcome == Bound() or (isinstance(outcome, Failed) and outcome.maybe_bound)
+    assert outcome == BindingWritten() or (isinstance(outcome, Failed) and outcome.maybe_bound)
 
 
 def test_of_many_racing_bindings_of_one_pod_one_node_wins(server: FakeApiServer, binder: Binder) -> None:
@@ -174,7 +174,7 @@ def test_of_many_racing_bindings_of_one_pod_one_node_wins(server: FakeApiServer,
         thread.join()
 
     winner = node_of(server)
-    assert all((outcome == Bound()) == (node == winner) for node, outcome in outcomes)
+    assert all((outcome == BindingWritten()) == (node == winner) for node, outcome in outcomes)
 
 
 def test_from_the_loop_with_a_bounded_number_of_threads(server: FakeApiServer, client: KubeClient) -> None:
@@ -185,7 +185,7 @@ def test_from_the_loop_with_a_bounded_number_of_threads(server: FakeApiServer, c
         return list(await asyncio.gather(*(binder.bind(b) for b in bindings)))
 
     try:
-        assert asyncio.run(bind_all()) == [Bound()] * 100
+        assert asyncio.run(bind_all()) == [BindingWritten()] * 100
     finally:
         binder.close()
     assert all(node_of(server, b.name) == b.node_name for b in bindings)

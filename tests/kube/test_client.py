@@ -12,7 +12,7 @@ import yaml
 
 from extender.app import make_service
 from extender.config.settings import Settings
-from extender.kube.access import AccessError, TokenFile, discover, from_kubeconfig, in_cluster, plain
+from extender.kube.access import ClientConfigError, TokenFile, discover, from_kubeconfig, in_cluster, plain
 from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.client import KubeClient, path_of
 from extender.kube.errors import ApiError, NoReplyError, api_error
@@ -158,7 +158,7 @@ def test_a_token_file_is_read_again_after_its_time(tmp_path: Path) -> None:
 
 
 def test_no_token_is_an_error_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(AccessError, match="no token"):
+    with pytest.raises(ClientConfigError, match="no token"):
         TokenFile(tmp_path / "nothing")
 
 
@@ -172,7 +172,7 @@ def test_the_service_account_of_the_pod(tmp_path: Path) -> None:
     assert access.configuration.host == "https://[fd00::1]:443"
     assert access.configuration.ssl_ca_cert == str(tmp_path / "ca.crt")
     assert access.credentials.authorization() == "Bearer mine"
-    with pytest.raises(AccessError, match="not in a cluster"):
+    with pytest.raises(ClientConfigError, match="not in a cluster"):
         in_cluster(tmp_path, {})
 
 
@@ -210,7 +210,7 @@ def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
 
-    with pytest.raises(AccessError, match="kubeconfig"):
+    with pytest.raises(ClientConfigError, match="kubeconfig"):
         from_kubeconfig(path)
 
 
@@ -219,7 +219,7 @@ def test_discovery_prefers_what_was_given(server: FakeApiServer, tmp_path: Path)
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
     assert discover(path, environ).configuration.host == server.url
-    with pytest.raises(AccessError, match="not in a cluster"):
+    with pytest.raises(ClientConfigError, match="not in a cluster"):
         discover(None, environ)
 
 

@@ -9,7 +9,7 @@ import pytest
 from extender.config.settings import Settings
 from extender.kube.client import KubeClient
 from extender.kube.errors import ApiError, KubeError
-from extender.kube.leases import Create, Elector, LeaseSettings, Observed, Renew, Take, Wait, decide
+from extender.kube.leases import Create, Elector, LeaseSettings, ObservedLease, Renew, Take, Wait, decide
 from extender.runtime.leadership import lease_settings
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.watching import until
@@ -25,8 +25,8 @@ class Clock:
         return self.now
 
 
-def observed(holder: str, since: float = 0.0) -> Observed:
-    return Observed(holder=holder, duration_seconds=15, version="1", since=since)
+def observed(holder: str, since: float = 0.0) -> ObservedLease:
+    return ObservedLease(holder=holder, duration_seconds=15, version="1", since=since)
 
 
 def settings(identity: str, **changes: float) -> LeaseSettings:

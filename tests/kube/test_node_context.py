@@ -7,15 +7,15 @@ import pytest
 
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.node_context import WatchedSurroundings
-from extender.kube.nodes import NodeRecord, decode_node
+from extender.kube.nodes import NodeObject, decode_node
 from extender.kube.pods import PodDecoder, PodRecord
-from extender.questions.node_context import NOTHING_KNOWN, Surroundings
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from tests.reports import pod_of
 
 GPU = "vendor.example/gpu"
 
 
-def _node(name: str = "a", allocatable: dict[str, str] | None = None) -> NodeRecord:
+def _node(name: str = "a", allocatable: dict[str, str] | None = None) -> NodeObject:
     decoded = decode_node(
         {
             "metadata": {"name": name, "uid": "u", "labels": {"zone": "z"}},
@@ -62,7 +62,7 @@ def test_requests_are_the_sum_of_the_pods_there_once_all_are_known() -> None:
     assert known("b").requested_milli == {}
 
     known.apply_pods(Batch((Changed(two, replace(two, phase="Succeeded")), Gone(one))))
-    assert known("a") == Surroundings(requested_milli={})
+    assert known("a") == NodeContext(requested_milli={})
     known.apply_pods(Batch((Gone(replace(two, phase="Succeeded")),)))
     assert known("a").requested_milli == {}
 

@@ -1,11 +1,11 @@
 """The rights named at the head of each module are enough, and each is used."""
 
 from extender.kube.access import Access, plain
-from extender.kube.binder import Binder, Binding, Bound
+from extender.kube.binder import Binder, Binding, BindingWritten
 from extender.kube.client import KubeClient
 from extender.kube.leases import Elector, LeaseSettings
 from extender.kube.node_annotations import NodeToucher, Touched
-from extender.kube.nodes import NodeRecord, watch_nodes
+from extender.kube.nodes import NodeObject, watch_nodes
 from extender.kube.nominated import NominatedPod, watch_nominated
 from extender.kube.pdbs import DisruptionBudget, watch_budgets
 from extender.kube.pods import PodRecord, watch_pods
@@ -49,7 +49,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     server.nodes.create({"metadata": {"name": "node-a"}})
     uid = server.pods.create(pod("a"))["metadata"]["uid"]
     client = KubeClient(Access(plain(server.url).configuration, Token()))
-    watches: list[Watch[PodRecord] | Watch[NodeRecord] | Watch[DisruptionBudget] | Watch[NominatedPod]] = [
+    watches: list[Watch[PodRecord] | Watch[NodeObject] | Watch[DisruptionBudget] | Watch[NominatedPod]] = [
         watch_pods(client, lambda _: None),
         watch_nodes(client, lambda _: None),
         watch_budgets(client, lambda _: None),
@@ -61,7 +61,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
 
     binder = Binder(client)
     binding = Binding(namespace="default", name="a", uid=uid, node_name="node-a")
-    assert (binder.bind(binding), binder.bind(binding)) == (Bound(), Bound())
+    assert (binder.bind(binding), binder.bind(binding)) == (BindingWritten(), BindingWritten())
     elector = Elector(client, LeaseSettings(namespace="numa", name="extender", identity="me"))
     elector.step()
     elector.step()

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.kube.nodes import NodeRecord, Taint, decode_node
+from extender.kube.nodes import NodeObject, decode_node
 from extender.kube.pdbs import DisruptionBudget, decode_budget
 from extender.kube.pods import PodDecoder, PodRecord
+from extender.questions.node_context import Taint
 from extender.wire.pods import pod_from_json
 from tests.kube.watching import pod
 
@@ -106,7 +107,7 @@ def test_a_node() -> None:
 
     assert decode_node(value) == (
         "node-a",
-        NodeRecord(
+        NodeObject(
             name="node-a",
             uid="n-1",
             labels={"zone": "1"},

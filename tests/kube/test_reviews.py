@@ -4,7 +4,7 @@ import pytest
 
 from extender.kube.client import KubeClient
 from extender.kube.errors import KubeError
-from extender.kube.reviews import NODE_NAME, Identity, Rejected, Reviews
+from extender.kube.reviews import NODE_NAME, Identity, Reviews, TokenRejected
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.k8s.access import Call
 from tests.kube.test_leases import Clock
@@ -41,18 +41,20 @@ def test_a_bound_token_names_its_node(reviews: Reviews) -> None:
 
 
 def test_a_token_for_somebody_else_is_rejected(reviews: Reviews) -> None:
-    assert reviews.authenticate("good", audience="vault") == Rejected("invalid bearer token")
+    assert reviews.authenticate("good", audience="vault") == TokenRejected("invalid bearer token")
 
 
 def test_an_authenticator_that_ignores_audiences_is_not_believed(server: FakeApiServer, reviews: Reviews) -> None:
     server.access.reviews["plain"] = {"authenticated": True, "user": {"username": "somebody"}}
 
-    assert reviews.authenticate("plain", audience="numa-extender") == Rejected("the token is not for numa-extender")
+    assert reviews.authenticate("plain", audience="numa-extender") == TokenRejected(
+        "the token is not for numa-extender"
+    )
 
 
 @pytest.mark.parametrize("token", ["", "x" * 20_000])
 def test_what_cannot_be_a_token_is_not_sent(server: FakeApiServer, reviews: Reviews, token: str) -> None:
-    assert isinstance(reviews.authenticate(token), Rejected)
+    assert isinstance(reviews.authenticate(token), TokenRejected)
     assert server.access.calls[ASKED] == 0
 
 
@@ -69,7 +71,7 @@ def test_answers_are_remembered_for_their_time(server: FakeApiServer, reviews: R
 
     del server.access.reviews["good"]
     clock.now += 60.0
-    assert isinstance(reviews.authenticate("good"), Rejected)
+    assert isinstance(reviews.authenticate("good"), TokenRejected)
 
 
 def test_a_server_that_cannot_be_asked_is_neither_yes_nor_remembered(server: FakeApiServer, reviews: Reviews) -> None:
@@ -82,7 +84,7 @@ def test_a_server_that_cannot_be_asked_is_neither_yes_nor_remembered(server: Fak
 
 def test_memory_is_bounded(reviews: Reviews) -> None:
     for i in range(50):
-        reviews._rejected.put((b"%d" % i, ""), Rejected("x"), 60.0)
+        reviews._rejected.put((b"%d" % i, ""), TokenRejected("x"), 60.0)
     reviews._rejected._size = 10
     reviews.authenticate("bad")
 

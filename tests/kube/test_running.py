@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 from extender.kube.changes import Batch, Changed, Gone, Seen
-from extender.kube.pdbs import DisruptionBudget, Requirement
+from extender.kube.pdbs import DisruptionBudget, LabelRequirement
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 
-WEB = Requirement(key="app", operator="In", values=frozenset({"web"}))
+WEB = LabelRequirement(key="app", operator="In", values=frozenset({"web"}))
 BUDGET = DisruptionBudget(
     namespace="shop", name="web", requirements=(WEB,), disruptions_allowed=1, already_disrupted=frozenset()
 )

@@ -25,8 +25,8 @@ from extender.scheduling.judge import Judgement, PodShape
 from extender.scheduling.reasons import Refusal
 from extender.wire.pods import pod_from_json
 from node_exporter.report import NodeReport
-from node_exporter.sinks import Outcome
-from node_exporter.sinks.connection import Credentials
+from node_exporter.sinks import Delivery
+from node_exporter.sinks.connection import CredentialFiles
 from node_exporter.sinks.nrt import ApiServer, NrtSink
 from node_exporter.topology_object import to_nrt
 from tests.cluster.reading import classes_at
@@ -44,9 +44,9 @@ def report(node: SampleNode, sequence: int = 1, **changes: Any) -> NodeReport:
     return replace(found, **changes)
 
 
-def publish(server: FakeApiServer, content: NodeReport) -> Outcome:
+def publish(server: FakeApiServer, content: NodeReport) -> Delivery:
     """Write the object as the exporter does."""
-    sink = NrtSink(ApiServer(url=server.url, credentials=Credentials()), content.node_name)
+    sink = NrtSink(ApiServer(url=server.url, credentials=CredentialFiles()), content.node_name)
     try:
         return sink.put_report(content, orjson.dumps(content)).outcome
     finally:
@@ -93,7 +93,7 @@ async def replica(
 def test_replicas_share_one_truth_through_the_api_server(server: FakeApiServer) -> None:
     async def story() -> None:
         server.nodes.create({"metadata": {"name": "n1"}})
-        assert publish(server, report(EMPTY)) is Outcome.ACCEPTED
+        assert publish(server, report(EMPTY)) is Delivery.ACCEPTED
         async with replica(server) as first, replica(server) as second:
             both = (first, second)
             await until(lambda: all(answer(each, 14).certainty is Certainty.EXACT for each in both))
@@ -101,7 +101,7 @@ def test_replicas_share_one_truth_through_the_api_server(server: FakeApiServer) 
 
             for pod in FULL.pods:
                 server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "n1"}})
-            assert publish(server, report(FULL, sequence=2)) is Outcome.ACCEPTED
+            assert publish(server, report(FULL, sequence=2)) is Delivery.ACCEPTED
             await until(lambda: all(answer(each, 14).refusal is Refusal.ALIGNMENT_NOW for each in both))
             keys = [record.state.key for each in both if (record := each.cluster.get("n1")) and record.state]
             assert keys == [FULL.state.key] * 2
@@ -118,7 +118,7 @@ def test_no_node_is_stale_while_nothing_happens(server: FakeApiServer) -> None:
     async def story() -> None:
         server.bookmark_seconds = 3600.0
         server.nodes.create({"metadata": {"name": "n1"}})
-        assert publish(server, report(EMPTY)) is Outcome.ACCEPTED
+        assert publish(server, report(EMPTY)) is Delivery.ACCEPTED
         settings = SETTINGS.model_copy(update={"watch_silent_seconds": 1.5})
         async with replica(server, settings, replace(QUICK, idle_seconds=0.2)) as service:
             await until(lambda: answer(service, 14).certainty is Certainty.EXACT)
@@ -144,7 +144,7 @@ def test_an_object_of_another_publisher_is_degraded_until_a_report_comes(server:
             assert answer(service, 3).refusal is None
             assert answer(service, 4).refusal is Refusal.ALIGNMENT_NOW
             server.topologies.delete("n1")
-            assert publish(server, report(EMPTY)) is Outcome.ACCEPTED
+            assert publish(server, report(EMPTY)) is Delivery.ACCEPTED
             await until(lambda: answer(service, 4) == answer(service, 3))
             assert answer(service, 4).certainty is Certainty.EXACT
 

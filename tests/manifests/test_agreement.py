@@ -17,7 +17,7 @@ from extender.lint import Severity
 from extender.observability.metrics import Metrics
 from node_exporter.__main__ import main as exporter
 from node_exporter.agent import JITTER, Cadence
-from node_exporter.metrics import Metrics as ExporterMetrics
+from node_exporter.metrics import ExporterMetrics
 from tests.manifests.linting import lint_objects
 from tests.manifests.rendering import (
     COMPONENTS,

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from extender.config.settings import Settings
-from extender.identity import Scope
+from extender.identity import AccessScope
 from extender.kube.authority import GRANTS as SCOPES
 from tests.kube.test_rbac import GRANTS
 from tests.manifests.rendering import MANIFESTS, TARGETS, containers, documents, everything, named, pod_specs, rendered
@@ -143,10 +143,10 @@ def test_who_may_come_through_the_gate() -> None:
         for verb in rule["verbs"]
     }
     assert given == {
-        (EXPORTER, *SCOPES[Scope.REPORT]),
-        ("numa-extender-reader", *SCOPES[Scope.READ]),
-        ("numa-extender-reader", *SCOPES[Scope.METRICS]),
-        ("numa-extender-metrics", *SCOPES[Scope.METRICS]),
+        (EXPORTER, *SCOPES[AccessScope.REPORT]),
+        ("numa-extender-reader", *SCOPES[AccessScope.READ]),
+        ("numa-extender-reader", *SCOPES[AccessScope.METRICS]),
+        ("numa-extender-metrics", *SCOPES[AccessScope.METRICS]),
     }
 
 

@@ -16,12 +16,12 @@ import pytest
 import trustme
 
 from node_exporter.agent import Agent, Cadence
-from node_exporter.metrics import Metrics
-from node_exporter.node import Node, NodeSettings
-from node_exporter.report import KubeletState, Machine, NodeReport
+from node_exporter.metrics import ExporterMetrics
+from node_exporter.node import NodeReader, NodeSettings
+from node_exporter.report import KubeletState, NodeReport, ReportedMachine
 from node_exporter.sequence import next_sequence
-from node_exporter.sinks import Outcome
-from node_exporter.sinks.connection import Credentials
+from node_exporter.sinks import Delivery
+from node_exporter.sinks.connection import CredentialFiles
 from node_exporter.sinks.http import HttpSink
 from node_exporter.watch import StateWatcher
 from tests.node_exporter.fake_extender import Answer, FakeExtender, Message
@@ -34,7 +34,8 @@ PATIENT = Cadence(interval=60.0, spacing=0.02, longest_backoff=0.2)
 EMPTY = {"cpu_manager_state": cpu_state(), "memory_manager_state": memory_state()}
 REPORT = NodeReport(
     node_name="n1", boot_id="b", sequence=1, observed_at=1.0, kubelet_version=None,
-    machine=Machine(cpus=(), numa=(), num_sockets=0), kubelet=None, devices=None, state=KubeletState(), pods=None,
+    machine=ReportedMachine(cpus=(), numa=(), num_sockets=0), kubelet=None, devices=None,
+    state=KubeletState(), pods=None,
 )  # fmt: skip
 HELD = {"cpu_manager_state": cpu_state({"u1": {"c0": "1,5"}}, "0,2-4,6-7")}
 
@@ -64,9 +65,9 @@ def kubelet(root: Path) -> Iterator[FakeKubelet]:
 @contextmanager
 def running(root: Path, url: str, cadence: Cadence, *, timeout: float = 2.0, watch: bool = True) -> Iterator[Agent]:
     """An agent in a thread of its own, with a watch, as `run` composes it."""
-    node = Node(NodeSettings(root=root, node_name="n1", kubelet_version="v1.36.2"))
-    sink = HttpSink(url, "n1", timeout_seconds=timeout, credentials=Credentials())
-    agent = Agent(node.look, sink, Metrics(), cadence)
+    node = NodeReader(NodeSettings(root=root, node_name="n1", kubelet_version="v1.36.2"))
+    sink = HttpSink(url, "n1", timeout_seconds=timeout, credentials=CredentialFiles())
+    agent = Agent(node.look, sink, ExporterMetrics(), cadence)
     watcher = StateWatcher(node.kubelet_dir, agent.notice_change)
     thread = threading.Thread(target=agent.run)
     if watch:
@@ -291,7 +292,7 @@ def test_state_directory_that_is_replaced_is_watched_again(
 def test_defect_of_ours_does_not_end_reporting(
     root: Path, extender: FakeExtender, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Node(NodeSettings(root=root, node_name="n1"))
+    node = NodeReader(NodeSettings(root=root, node_name="n1"))
     failures = iter([ZeroDivisionError("ours")])
 
     def look(*, is_tick: bool) -> object:
@@ -299,8 +300,8 @@ def test_defect_of_ours_does_not_end_reporting(
             raise failure
         return node.look(is_tick=is_tick)
 
-    sink = HttpSink(extender.url, "n1", timeout_seconds=2, credentials=Credentials())
-    agent = Agent(look, sink, Metrics(), QUICK)  # type: ignore[arg-type]
+    sink = HttpSink(extender.url, "n1", timeout_seconds=2, credentials=CredentialFiles())
+    agent = Agent(look, sink, ExporterMetrics(), QUICK)  # type: ignore[arg-type]
     thread = threading.Thread(target=agent.run)
     thread.start()
     extender.wait_for(lambda told: told.reports)
@@ -313,7 +314,7 @@ def test_defect_of_ours_does_not_end_reporting(
 
 def test_rotated_token_is_used_at_once(extender: FakeExtender, tmp_path: Path) -> None:
     token = tmp_path / "token"
-    sink = HttpSink(extender.url, "n 1/x", timeout_seconds=2, credentials=Credentials(token_file=token))
+    sink = HttpSink(extender.url, "n 1/x", timeout_seconds=2, credentials=CredentialFiles(token_file=token))
 
     assert "No such file" in sink.put_report(REPORT, b"{}").detail
     token.write_text("one\n")
@@ -328,13 +329,13 @@ def test_rotated_token_is_used_at_once(extender: FakeExtender, tmp_path: Path) -
 
 def test_endless_answer_is_cut_off(extender: FakeExtender) -> None:
     extender.answer = lambda _message: Answer(status=500, body=b"x" * (8 << 20))
-    sink = HttpSink(extender.url, "n1", timeout_seconds=2, credentials=Credentials())
+    sink = HttpSink(extender.url, "n1", timeout_seconds=2, credentials=CredentialFiles())
 
     reply = sink.put_report(REPORT, b"{}")
 
-    assert reply.outcome is Outcome.UNAVAILABLE
+    assert reply.outcome is Delivery.UNAVAILABLE
     assert len(reply.detail) < 1000
-    assert sink.put_report(REPORT, b"{}").outcome is Outcome.UNAVAILABLE, "the connection is not left in the middle"
+    assert sink.put_report(REPORT, b"{}").outcome is Delivery.UNAVAILABLE, "the connection is not left in the middle"
     sink.close()
 
 
@@ -358,21 +359,21 @@ def test_both_sides_prove_who_they_are_and_rotated_certificates_are_read(tmp_pat
     client.cert_chain_pems[0].write_to_path(str(certificate))
     client.private_key_pem.write_to_path(str(key))
     secure = FakeExtender(context=context)
-    credentials = Credentials(ca_file=ca, cert_file=certificate, key_file=key)
+    credentials = CredentialFiles(ca_file=ca, cert_file=certificate, key_file=key)
     sink = HttpSink(secure.url, "n1", timeout_seconds=2, credentials=credentials)
 
     distrusted = sink.put_report(REPORT, b"{}")
     authority.cert_pem.write_to_path(str(ca))
     trusted = sink.put_report(REPORT, b"{}")
-    anonymous = HttpSink(secure.url, "n1", timeout_seconds=2, credentials=Credentials(ca_file=ca)).put_report(
+    anonymous = HttpSink(secure.url, "n1", timeout_seconds=2, credentials=CredentialFiles(ca_file=ca)).put_report(
         REPORT, b"{}"
     )
     sink.close()
     secure.close()
 
     assert "CERTIFICATE_VERIFY_FAILED" in distrusted.detail
-    assert trusted.outcome is Outcome.ACCEPTED
-    assert anonymous.outcome is Outcome.UNAVAILABLE
+    assert trusted.outcome is Delivery.ACCEPTED
+    assert anonymous.outcome is Delivery.UNAVAILABLE
     assert len(secure.messages) == 1
 
 

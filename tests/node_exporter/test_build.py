@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from node_exporter.build import build_report
-from node_exporter.observation import DeviceNuma, ListedPod, Observation, PodResources
+from node_exporter.observation import DeviceNuma, ListedPod, NodeSnapshot, PodResources
 from node_exporter.report import (
     Amount,
-    Container,
-    Device,
-    KubeletConfig,
     KubeletState,
-    Machine,
     NodeReport,
     NumaNode,
+    ReportedContainer,
+    ReportedDevice,
+    ReportedKubeletConfig,
+    ReportedMachine,
     Zone,
 )
 from tests.node_exporter.nodes import MACHINE, MEMORY, cpu_state, device_state, memory_state
@@ -37,15 +37,17 @@ def report(
         podresources = PodResources(
             pods=tuple(pods), devices=devices or {}, allocatable_cpus=frozenset({1, 2, 3, 5, 6, 7})
         )
-    observation = Observation(
+    observation = NodeSnapshot(
         boot_id="b",
-        machine=Machine(
+        machine=ReportedMachine(
             cpus=tuple(tuple(cpu) for cpu in MACHINE["cpus"]),
             numa=tuple(NumaNode(**node) for node in MACHINE["numa"]),
             num_sockets=2,
         ),
         kubelet_version=version,
-        kubelet=KubeletConfig(cpuManagerPolicy=cpu_manager, memoryManagerPolicy="Static", reservedSystemCPUs="0,4"),
+        kubelet=ReportedKubeletConfig(
+            cpuManagerPolicy=cpu_manager, memoryManagerPolicy="Static", reservedSystemCPUs="0,4"
+        ),
         state=state or KubeletState(cpu_manager_state=cpu_state(), memory_manager_state=memory_state()),
         podresources=podresources,
         pod_logs=logs,
@@ -54,7 +56,9 @@ def report(
 
 
 def listed(name: str, cpus: Sequence[int] = (), devices: Mapping[str, Sequence[str]] | None = None) -> ListedPod:
-    return ListedPod(namespace="d", name=name, containers=(Container(name="c0", cpus=cpus, devices=devices or {}),))
+    return ListedPod(
+        namespace="d", name=name, containers=(ReportedContainer(name="c0", cpus=cpus, devices=devices or {}),)
+    )
 
 
 def devices_only(**documents: Any) -> KubeletState:
@@ -80,10 +84,10 @@ def test_devices_are_joined_from_podresources_and_checkpoint() -> None:
 
     assert found.devices == {
         GPU: (
-            Device(id="g0", numa=(0, 1), healthy=True),
-            Device(id="g1", numa=None, healthy=True),
-            Device(id="gone", numa=None, healthy=False),
-            Device(id="sick", numa=(1,), healthy=False),
+            ReportedDevice(id="g0", numa=(0, 1), healthy=True),
+            ReportedDevice(id="g1", numa=None, healthy=True),
+            ReportedDevice(id="gone", numa=None, healthy=False),
+            ReportedDevice(id="sick", numa=(1,), healthy=False),
         )
     }
     reasons = [problem.reason for problem in found.problems if problem.path == GPU]
@@ -97,7 +101,7 @@ def test_without_podresources_the_checkpoint_tells_what_it_can() -> None:
 
     assert found.pods is None
     assert found.devices == {
-        GPU: (Device(id="g0", numa=(0, 1), healthy=True), Device(id="g1", numa=None, healthy=True))
+        GPU: (ReportedDevice(id="g0", numa=(0, 1), healthy=True), ReportedDevice(id="g1", numa=None, healthy=True))
     }
     assert "NUMA nodes unknown of g1" in " ".join(problem.reason for problem in found.problems)
 
@@ -110,7 +114,9 @@ def test_without_either_source_devices_are_unknown_not_absent() -> None:
 def test_sick_device_keeps_the_numa_node_it_was_seen_with() -> None:
     found = report(devices={GPU: {"g0": frozenset({0})}}, remembered={GPU: {"g1": frozenset({1})}})
 
-    assert found.devices == {GPU: (Device(id="g0", numa=(0,), healthy=True), Device(id="g1", numa=(1,), healthy=False))}
+    assert found.devices == {
+        GPU: (ReportedDevice(id="g0", numa=(0,), healthy=True), ReportedDevice(id="g1", numa=(1,), healthy=False))
+    }
 
 
 def test_device_lists_of_the_old_format_and_without_topology_are_read() -> None:
@@ -120,8 +126,8 @@ def test_device_lists_of_the_old_format_and_without_topology_are_read() -> None:
     found = report(state=state, pods=None)
 
     assert found.devices == {
-        GPU: (Device(id="g0", numa=None, healthy=True),),
-        NIC: (Device(id="n0", numa=None, healthy=True),),
+        GPU: (ReportedDevice(id="g0", numa=None, healthy=True),),
+        NIC: (ReportedDevice(id="n0", numa=None, healthy=True),),
     }
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 from node_exporter.certificates import expiry, not_after
-from node_exporter.metrics import Metrics
+from node_exporter.metrics import ExporterMetrics
 
 ENDS = [
     datetime(2049, 12, 31, 23, 59, 59, tzinfo=UTC),
@@ -56,7 +56,7 @@ def test_what_is_no_certificate_is_a_value_error_and_nothing_else(junk: bytes, c
 
 
 def test_a_renewed_file_is_seen_at_the_next_scrape(tmp_path: Path) -> None:
-    metrics, file = Metrics(), tmp_path / "kubelet.crt"
+    metrics, file = ExporterMetrics(), tmp_path / "kubelet.crt"
     metrics.watch_certificates({"kubelet": file, "client": None})
     for days in (3, 400):
         end = (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from node_exporter.checkpoints import bad_checksum, torn_cpu, torn_memory
 from node_exporter.kubelet_config import effective_config
 from node_exporter.kubelet_flags import overlay_flags, parse_flags
-from node_exporter.node import Node, NodeSettings
+from node_exporter.node import NodeReader, NodeSettings
 from node_exporter.quantity import parse_milli
 from tests.node_exporter.nodes import SCENARIO, cpu_state, device_state, memory_state
 from tests.node_exporter.trees import KUBELET_DIR, write_scenario, write_state
@@ -52,7 +52,7 @@ def pristine() -> Iterator[Path]:
 
 
 def look(root: Path) -> dict[str, Any]:
-    report = Node(NodeSettings(root=root, node_name="n")).look(is_tick=True)
+    report = NodeReader(NodeSettings(root=root, node_name="n")).look(is_tick=True)
     parsed: dict[str, Any] = orjson.loads(orjson.dumps(report))
     return parsed
 

@@ -16,8 +16,8 @@ import pytest
 
 from node_exporter.bounded_http import BoundedClient, NoAnswerError
 from node_exporter.podresources import PodResourcesClient
-from node_exporter.sinks import Outcome
-from node_exporter.sinks.connection import Credentials
+from node_exporter.sinks import Delivery
+from node_exporter.sinks.connection import CredentialFiles
 from node_exporter.sinks.http import HttpSink
 from tests.node_exporter.nodes import SCENARIO, cpu_state, memory_state
 from tests.node_exporter.trees import KUBELET_DIR, write_scenario
@@ -99,13 +99,13 @@ def drip(first: bytes, rest: bytes, *, pause_seconds: float = 0.05) -> Behave:
 )
 def test_an_exchange_ends_by_its_deadline(behave: Behave) -> None:
     with peer(behave) as (url, _):
-        sink = HttpSink(url, "n1", timeout_seconds=0.5, credentials=Credentials())
+        sink = HttpSink(url, "n1", timeout_seconds=0.5, credentials=CredentialFiles())
         began = time.monotonic()
         reply = sink.post_heartbeat(b"{}")
         took = time.monotonic() - began
         sink.close()
 
-    assert reply.outcome is Outcome.UNAVAILABLE
+    assert reply.outcome is Delivery.UNAVAILABLE
     assert took < 5, "60 s of dripping, unless something ends it"
 
 
@@ -135,11 +135,11 @@ def test_redirects_are_not_followed() -> None:
             connection.sendall(b"HTTP/1.1 307 Go\r\nlocation: %s/\r\ncontent-length: 0\r\n\r\n" % elsewhere.encode())
 
         with peer(behave) as (url, _):
-            sink = HttpSink(url, "n1", timeout_seconds=5, credentials=Credentials())
+            sink = HttpSink(url, "n1", timeout_seconds=5, credentials=CredentialFiles())
             reply = sink.post_heartbeat(b"{}")
             sink.close()
 
-        assert (reply.outcome, reply.detail) == (Outcome.REFUSED, "307")
+        assert (reply.outcome, reply.detail) == (Delivery.REFUSED, "307")
         assert other.connections == []
 
 

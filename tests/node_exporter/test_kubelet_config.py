@@ -6,13 +6,13 @@ import pytest
 
 from node_exporter.kubelet_config import effective_config, load_documents, merge_patch
 from node_exporter.kubelet_flags import find_command_line, overlay_flags, parse_flags
-from node_exporter.report import KubeletConfig, ReservedMemory
+from node_exporter.report import ReportedKubeletConfig, ReportedReservedMemory
 from tests.node_exporter.trees import write_command_line, write_text
 
 GIBIBYTE = 1 << 30
 
 
-def effective(document: dict[str, Any], *, running: bool = False, memory: int = 64 * GIBIBYTE) -> KubeletConfig:
+def effective(document: dict[str, Any], *, running: bool = False, memory: int = 64 * GIBIBYTE) -> ReportedKubeletConfig:
     config, problems = effective_config(document, memory_capacity=memory, is_running_config=running)
     assert problems == ()
     return config
@@ -21,7 +21,7 @@ def effective(document: dict[str, Any], *, running: bool = False, memory: int = 
 def test_defaults_are_the_kubelets() -> None:
     config = effective({})
 
-    assert config == KubeletConfig(reservation={"memory": str(100 << 20)})
+    assert config == ReportedKubeletConfig(reservation={"memory": str(100 << 20)})
 
 
 def test_empty_policies_mean_the_defaults() -> None:
@@ -112,8 +112,8 @@ def test_command_line_wins_over_the_file() -> None:
     assert config.featureGates == {"A": True, "B": False, "C": True}
     assert config.reservation == {"cpu": "2", "memory": str(2 * GIBIBYTE)}
     assert config.reservedMemory == (
-        ReservedMemory(numaNode=0, limits={"memory": "1Gi", "hugepages-2Mi": "64Mi"}),
-        ReservedMemory(numaNode=1, limits={"memory": "1Gi"}),
+        ReportedReservedMemory(numaNode=0, limits={"memory": "1Gi", "hugepages-2Mi": "64Mi"}),
+        ReportedReservedMemory(numaNode=1, limits={"memory": "1Gi"}),
     )
 
 

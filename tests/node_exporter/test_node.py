@@ -13,7 +13,7 @@ import pytest
 from node_exporter.build import MAX_PROBLEMS
 from node_exporter.changes import describe_changes
 from node_exporter.kubelet_api import KubeletApi
-from node_exporter.node import SETTLING_LOOK_SECONDS, TORN_LOOK_SECONDS, Node, NodeSettings
+from node_exporter.node import SETTLING_LOOK_SECONDS, TORN_LOOK_SECONDS, NodeReader, NodeSettings
 from tests.node_exporter.fake_kubelet import FakeKubelet, FakeKubeletApi
 from tests.node_exporter.nodes import KUBELET, MACHINE, SCENARIO, cpu_state, memory_state
 from tests.node_exporter.trees import (
@@ -55,8 +55,8 @@ def api(server: FakeKubeletApi, tmp_path: Path) -> KubeletApi:
     return KubeletApi(url=server.url, token_file=tmp_path / "token", ca_file=tmp_path / "ca.pem", timeout_seconds=2)
 
 
-def node_of(root: Path, api: KubeletApi | None = None, **more: Any) -> Node:
-    return Node(NodeSettings(root=root, node_name="n", kubelet_api=api, **more))
+def node_of(root: Path, api: KubeletApi | None = None, **more: Any) -> NodeReader:
+    return NodeReader(NodeSettings(root=root, node_name="n", kubelet_api=api, **more))
 
 
 def running(policy: str) -> bytes:

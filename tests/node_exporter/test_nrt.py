@@ -15,10 +15,10 @@ import orjson
 import pytest
 
 from node_exporter.fingerprint import exclusive_pods, fingerprint
-from node_exporter.node import Node, NodeSettings
-from node_exporter.report import Container, MemoryBlock, NodeReport, Pod
-from node_exporter.sinks import Outcome
-from node_exporter.sinks.connection import Credentials
+from node_exporter.node import NodeReader, NodeSettings
+from node_exporter.report import NodeReport, ReportedContainer, ReportedMemoryBlock, ReportedPod
+from node_exporter.sinks import Delivery
+from node_exporter.sinks.connection import CredentialFiles
 from node_exporter.sinks.nrt import ApiServer, NrtSink
 from node_exporter.topology_object import LEFT_OUT, REPORT, SPARED, to_nrt
 from tests.fakes.apiserver import FakeApiServer
@@ -37,8 +37,10 @@ STATE = {
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> NodeReport:
     root = write_scenario(tmp_path_factory.mktemp("n"), SCENARIO, STATE)
-    look = Node(NodeSettings(root=root, node_name="n1", kubelet_version="v1.36.2")).look(is_tick=True)
-    listed = Pod(namespace="d", name="a", uid="u1", counted=True, containers=(Container(name="c0", cpus=(1, 5)),))
+    look = NodeReader(NodeSettings(root=root, node_name="n1", kubelet_version="v1.36.2")).look(is_tick=True)
+    listed = ReportedPod(
+        namespace="d", name="a", uid="u1", counted=True, containers=(ReportedContainer(name="c0", cpus=(1, 5)),)
+    )
     return replace(look, sequence=7, observed_at=1.0, pods=(listed,))
 
 
@@ -49,7 +51,7 @@ def server() -> Iterator[FakeApiServer]:
 
 
 def sink_for(server: FakeApiServer, *, refresh: float = 600.0, token: Path | None = None) -> NrtSink:
-    api = ApiServer(url=server.url, credentials=Credentials(token_file=token), refresh_seconds=refresh)
+    api = ApiServer(url=server.url, credentials=CredentialFiles(token_file=token), refresh_seconds=refresh)
     return NrtSink(api, "n1")
 
 
@@ -65,17 +67,19 @@ def test_fingerprints_are_those_that_consumers_compute() -> None:
 
 
 def test_pods_without_anything_exclusive_are_no_part_of_the_fingerprint(report: NodeReport) -> None:
-    def pod(name: str, **held: Any) -> Pod:
-        return Pod(namespace="d", name=name, uid=None, counted=None, containers=(Container(name="c", **held),))
+    def pod(name: str, **held: Any) -> ReportedPod:
+        return ReportedPod(
+            namespace="d", name=name, uid=None, counted=None, containers=(ReportedContainer(name="c", **held),)
+        )
 
     pods = (
         pod("cpus", cpus=(1,)),
-        pod("memory", memory=(MemoryBlock(type="memory", size=1, numa=(0,)),)),
+        pod("memory", memory=(ReportedMemoryBlock(type="memory", size=1, numa=(0,)),)),
         pod("device", devices={"x.example/gpu": ["g0"]}),
         pod("device nobody knows the place of", devices={"x.example/gpu": ["g1"]}),
         pod("shared"),
         replace(pod("gone", cpus=(2,)), counted=False),
-        Pod(namespace="", name="", uid="u9", counted=None),
+        ReportedPod(namespace="", name="", uid="u9", counted=None),
     )
 
     assert exclusive_pods(replace(report, pods=pods)) == [("d", "cpus"), ("d", "memory"), ("d", "device")]
@@ -147,12 +151,12 @@ def test_the_object_is_written_once_for_each_change(report: NodeReport, server: 
     server.nodes.create({"metadata": {"name": "n1"}})
     sink = sink_for(server)
 
-    assert sink.post_heartbeat(b"").outcome is Outcome.WANTS_REPORT
-    assert sink.put_report(report, b"").outcome is Outcome.ACCEPTED
+    assert sink.post_heartbeat(b"").outcome is Delivery.WANTS_REPORT
+    assert sink.put_report(report, b"").outcome is Delivery.ACCEPTED
     first = server.topologies.get("n1")
-    assert sink.post_heartbeat(b"").outcome is Outcome.ACCEPTED
+    assert sink.post_heartbeat(b"").outcome is Delivery.ACCEPTED
     assert server.topologies.get("n1") == first
-    assert sink.put_report(replace(report, sequence=8, kubelet_version="v1.36.3"), b"").outcome is Outcome.ACCEPTED
+    assert sink.put_report(replace(report, sequence=8, kubelet_version="v1.36.3"), b"").outcome is Delivery.ACCEPTED
     sink.close()
 
     second = server.topologies.get("n1")
@@ -170,7 +174,7 @@ def test_a_silent_node_is_confirmed_when_it_is_due(report: NodeReport, server: F
     sink.put_report(report, b"")
     server.topologies.delete("n1")
 
-    assert sink.post_heartbeat(b"").outcome is Outcome.ACCEPTED
+    assert sink.post_heartbeat(b"").outcome is Delivery.ACCEPTED
     sink.close()
     restored = server.topologies.get("n1")
     assert restored is not None
@@ -184,11 +188,11 @@ def test_an_object_of_somebody_else_is_left_alone(report: NodeReport, server: Fa
 
     reply = sink.put_report(report, b"")
 
-    assert reply.outcome is Outcome.REFUSED
+    assert reply.outcome is Delivery.REFUSED
     assert "nfd-topology-updater" in reply.detail
     assert server.topologies.get("n1") == before
     server.topologies.delete("n1")
-    assert sink.put_report(report, b"").outcome is Outcome.ACCEPTED, "the other publisher was removed"
+    assert sink.put_report(report, b"").outcome is Delivery.ACCEPTED, "the other publisher was removed"
     sink.close()
 
 
@@ -209,7 +213,7 @@ def test_labels_and_annotations_of_others_are_no_reason(report: NodeReport, serv
     server.topologies.create(theirs)
     sink = sink_for(server)
 
-    assert sink.put_report(report, b"").outcome is Outcome.ACCEPTED
+    assert sink.put_report(report, b"").outcome is Delivery.ACCEPTED
     sink.close()
 
 
@@ -221,7 +225,7 @@ def test_the_owner_is_in_the_token(report: NodeReport, server: FakeApiServer, tm
     server.nodes.create({"metadata": {"name": "n1", "uid": "from-node"}})
     sink = sink_for(server, token=token)
 
-    assert sink.put_report(report, b"").outcome is Outcome.ACCEPTED
+    assert sink.put_report(report, b"").outcome is Delivery.ACCEPTED
     sink.close()
     stored = server.topologies.get("n1")
     assert stored is not None
@@ -237,13 +241,13 @@ def test_three_rights_are_enough(report: NodeReport, server: FakeApiServer, tmp_
     server.access.grants = {"exporter": {("get", topologies), ("patch", topologies)}}
     sink = sink_for(server, token=tmp_path / "token", refresh=0.0)
 
-    assert sink.put_report(report, b"").outcome is Outcome.ACCEPTED
-    assert sink.post_heartbeat(b"").outcome is Outcome.ACCEPTED
+    assert sink.put_report(report, b"").outcome is Delivery.ACCEPTED
+    assert sink.post_heartbeat(b"").outcome is Delivery.ACCEPTED
     server.access.grants = {"exporter": set()}
     refused = sink.put_report(report, b"")
     sink.close()
 
-    assert refused.outcome is Outcome.REFUSED
+    assert refused.outcome is Delivery.REFUSED
     assert "cannot patch" in refused.detail
 
 
@@ -254,7 +258,7 @@ def test_an_object_without_owner_is_better_than_none(report: NodeReport, server:
     server.access.grants = {"exporter": {("get", topologies), ("patch", topologies)}}
     sink = sink_for(server, token=tmp_path / "token")
 
-    assert sink.put_report(report, b"").outcome is Outcome.ACCEPTED
+    assert sink.put_report(report, b"").outcome is Delivery.ACCEPTED
     sink.close()
     stored = server.topologies.get("n1")
     assert stored is not None
@@ -289,9 +293,9 @@ def test_where_to_publish_must_be_clear(more: list[str], fault: str) -> None:
 
 
 def test_an_api_server_in_trouble_is_a_reply(report: NodeReport) -> None:
-    gone = NrtSink(ApiServer(url="http://127.0.0.1:1", credentials=Credentials()), "n1")
+    gone = NrtSink(ApiServer(url="http://127.0.0.1:1", credentials=CredentialFiles()), "n1")
 
     reply = gone.put_report(report, b"")
 
-    assert reply.outcome is Outcome.UNAVAILABLE
+    assert reply.outcome is Delivery.UNAVAILABLE
     assert "Connect" in reply.detail

@@ -7,7 +7,7 @@ import pytest
 from node_exporter._podresources import podresources_pb2 as pb
 from node_exporter.message_size import check_elements
 from node_exporter.podresources import MAX_ELEMENTS, PodResourcesClient
-from node_exporter.report import Container, MemoryBlock
+from node_exporter.report import ReportedContainer, ReportedMemoryBlock
 from tests.node_exporter.fake_kubelet import FakeKubelet, pod
 
 
@@ -32,10 +32,10 @@ def test_pods_devices_and_cpus_are_read(kubelet: FakeKubelet) -> None:
     assert answer.devices == {"gpu": {"g0": frozenset({0, 1}), "g1": frozenset({1}), "g2": None}}
     assert answer.allocatable_cpus == {1, 2, 3}
     assert answer.pods[0].containers == (
-        Container(
+        ReportedContainer(
             name="c0",
             cpus=(1, 5),
-            memory=(MemoryBlock(type="memory", size=4096, numa=(0, 1)),),
+            memory=(ReportedMemoryBlock(type="memory", size=4096, numa=(0, 1)),),
             devices={"gpu": ("g0", "g1")},
         ),
     )

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from node_exporter.kubelet_config import effective_config
-from node_exporter.node import Node, NodeSettings
+from node_exporter.node import NodeReader, NodeSettings
 from node_exporter.state_document import effective_document
 from tests.node_exporter.fake_kubelet import FakeKubelet
 from tests.node_exporter.scenario_devices import device_checkpoint, plugin_devices
@@ -49,7 +49,7 @@ def test_report_of_a_recorded_node_is_what_was_recorded(path: Path) -> None:
             kubelet = FakeKubelet(root / KUBELET_DIR / "pod-resources/kubelet.sock")
             kubelet.devices = plugin_devices(scenario)
             kubelet.start()
-            node = Node(NodeSettings(root=root, node_name="n", kubelet_version=scenario["kubelet_version"]))
+            node = NodeReader(NodeSettings(root=root, node_name="n", kubelet_version=scenario["kubelet_version"]))
             report = orjson.loads(orjson.dumps(node.look(is_tick=True)))
             kubelet.stop()
 

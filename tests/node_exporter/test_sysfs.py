@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from node_exporter.cpu_lists import parse_cpu_list
-from node_exporter.report import Machine
+from node_exporter.report import ReportedMachine
 from node_exporter.sysfs import format_page_size, read_machine
 from tests.node_exporter.trees import write_machine, write_text
 
@@ -29,7 +29,7 @@ TWO_NODES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def as_json(machine: Machine) -> object:
+def as_json(machine: ReportedMachine) -> object:
     return json.loads(orjson.dumps(machine))
 
 
@@ -124,7 +124,7 @@ def test_without_node_directories_each_package_is_a_node(tmp_path: Path) -> None
 def test_empty_root_is_an_empty_machine_with_an_error(tmp_path: Path) -> None:
     machine, problems = read_machine(tmp_path)
 
-    assert machine == Machine(cpus=(), numa=(), num_sockets=0)
+    assert machine == ReportedMachine(cpus=(), numa=(), num_sockets=0)
     assert "error" in {problem.severity for problem in problems}
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.questions.capacity import Capacity, Room
-from extender.questions.node_context import Surroundings, Taint
-from extender.questions.plan import Plan
+from extender.questions.capacity import Capacity, NodeRoom
+from extender.questions.node_context import NodeContext, Taint
+from extender.questions.plan import PlacementPlan
 from extender.questions.subjects import Subject
 from extender.replay.admission import admit, start_pod
 from extender.replay.alignment import Alignment
@@ -18,13 +18,13 @@ from extender.replay.verdict import Admitted, Certainty
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import PodShape
-from extender.wire.workloads import Workload as Manifest
+from extender.wire.workloads import PodWorkload as Manifest
 from extender.wire.workloads import workload_from_json
 from tests.reports import pod_of, sample
 from tests.subjects import judge, subject_of
 
 
-def _rooms(pods: list[dict[str, Any]], *subjects: Subject, most: int = 1000) -> list[Room]:
+def _rooms(pods: list[dict[str, Any]], *subjects: Subject, most: int = 1000) -> list[NodeRoom]:
     return list(Capacity([workload_from_json(pod) for pod in pods], judge(), most).rooms(subjects))
 
 
@@ -65,7 +65,7 @@ def test_copies_are_those_that_fit_one_by_one(
     if small:
         pods.append(pod_of(1, "1Gi"))
 
-    rooms = _rooms(pods, *(replace(subject_of(node), around=Surroundings()) for node in nodes))
+    rooms = _rooms(pods, *(replace(subject_of(node), around=NodeContext()) for node in nodes))
 
     mix = [workload_from_json(pod) for pod in pods]
     assert [room.copies for room in rooms] == [_one_by_one(node, mix) for node in nodes]
@@ -101,7 +101,7 @@ def test_totals_selectors_and_taints_limit_as_well() -> None:
     selecting["spec"]["nodeSelector"] = {"a": "b"}
 
     assert [(r.copies, r.limit.by) for r in _rooms([pod_of(2)], node, tainted)] == [(5, "scheduler"), (0, "scheduler")]
-    assert _rooms([selecting], replace(node, around=Surroundings(labels={})))[0].limit.why.endswith("node-selector")
+    assert _rooms([selecting], replace(node, around=NodeContext(labels={})))[0].limit.why.endswith("node-selector")
     assert _rooms([pod_of(2, devices={"vendor.example/none": 1})], node)[0].copies == 0
 
 
@@ -155,7 +155,7 @@ def test_a_plan_places_as_asking_one_by_one_does(held: list[list[tuple[int, int]
     nodes = [_node(each, f"node-{i}") for i, each in enumerate(held)]
     pods = [workload_from_json(pod_of(size, "2Gi")) for size in sizes]
 
-    planned = list(Plan([subject_of(node) for node in nodes], judge()).run([(pod, 1) for pod in pods]))
+    planned = list(PlacementPlan([subject_of(node) for node in nodes], judge()).run([(pod, 1) for pod in pods]))
 
     assert [each.node for each in planned] == _place_naively(nodes, pods)
 
@@ -170,7 +170,7 @@ def test_a_pod_without_room_is_told_why_and_costs_nothing_again() -> None:
         return real(*args)
 
     small, large = (workload_from_json(pod_of(n)) for n in (2, 14))
-    plan = Plan([subject_of(sample("node-a")), subject_of(sample("node-b"))], counting)
+    plan = PlacementPlan([subject_of(sample("node-a")), subject_of(sample("node-b"))], counting)
 
     placed = list(plan.run([(large, 100), (small, 1), (large, 1)]))
 
@@ -186,12 +186,12 @@ def test_a_plan_obeys_what_the_scheduler_looks_at(rule: dict[str, Any]) -> None:
     pod = pod_of(2)
     pod["spec"] |= rule
     subjects = [
-        replace(subject_of(sample(name)), around=Surroundings(labels=labels))
+        replace(subject_of(sample(name)), around=NodeContext(labels=labels))
         for name, labels in (("node-a", {}), ("node-b", {"a": "b"}))
     ]
 
-    (placed,) = Plan(subjects, judge()).run([(workload_from_json(pod), 1)])
-    (nowhere,) = Plan(subjects[:1], judge()).run([(workload_from_json(pod), 1)])
+    (placed,) = PlacementPlan(subjects, judge()).run([(workload_from_json(pod), 1)])
+    (nowhere,) = PlacementPlan(subjects[:1], judge()).run([(workload_from_json(pod), 1)])
 
     assert placed.node == "node-b"
     assert nowhere.node is None
@@ -203,7 +203,7 @@ def test_copies_are_counted_by_what_they_get() -> None:
     """Under best-effort the third copy of 10 CPUs finds room on no single NUMA node of 14 to 16."""
     free = sample("free", topologyManagerPolicy="best-effort")
     plain = sample("plain", cpuManagerPolicy="none", memoryManagerPolicy="None", topologyManagerPolicy="none")
-    subjects = [replace(subject_of(node), around=Surroundings()) for node in (free, free, plain)]
+    subjects = [replace(subject_of(node), around=NodeContext()) for node in (free, free, plain)]
 
     whole = _rooms([pod_of(10)], *subjects, most=5)
     first = _rooms([pod_of(7)], *subjects[:1], most=1)

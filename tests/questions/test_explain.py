@@ -19,7 +19,10 @@ from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample
 
 BUSY = sample(
-    workloads=[Workload(name="a", resources={"cpu": 12, "memory": "20Gi"}), Workload(name="b", resources={"cpu": 4})],
+    workloads=[
+        Workload(name="a", resources={"cpu": 12, "memory": "20Gi"}),
+        Workload(name="b", resources={"cpu": 4}),
+    ],
     devices={GPU: [0, 0, 1]},
 )
 QUARTERS = Hardware(sockets=2, numa_per_socket=4, cores_per_numa=4, threads=2, memory_gib=16)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.questions.node_context import NOTHING_KNOWN, Surroundings, Taint
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Taint
 from extender.questions.scheduler_checks import check_node
 from extender.scheduling.totals import exceeds
 from extender.wire.placement_rules import placement_rules_from_json
@@ -46,7 +46,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("spec", "check", "outcome"), CASES)
 def test_checks_follow_the_scheduler(spec: dict[str, Any], check: str, outcome: str) -> None:
-    around = Surroundings(
+    around = NodeContext(
         labels=LABELS, taints=[], unschedulable=False, allocatable_milli={"cpu": 1}, requested_milli={}
     )
 
@@ -75,13 +75,13 @@ def test_taints_are_tolerated_as_the_scheduler_does(tolerations: list[dict[str, 
     ]
     rules = placement_rules_from_json({"tolerations": tolerations}, "spec")
 
-    answer = check_node("node-a", {}, rules, Surroundings(taints=taints))
+    answer = check_node("node-a", {}, rules, NodeContext(taints=taints))
 
     assert {each.check: each.outcome for each in answer.checks}["taints"] == outcome
 
 
 def test_a_cordoned_node_takes_only_who_tolerates_it() -> None:
-    around = Surroundings(unschedulable=True)
+    around = NodeContext(unschedulable=True)
     exists = placement_rules_from_json({"tolerations": [{"operator": "Exists"}]}, "spec")
 
     assert check_node("n", {}, placement_rules_from_json({}, "spec"), around).outcome == "fails"
@@ -93,19 +93,19 @@ def test_totals_are_checked_as_far_as_they_are_known() -> None:
     wanted = {"cpu": 4000, "memory": 1 << 30, "vendor.example/gpu": 1000}
     total = {"cpu": 8000, "memory": 2 << 30, "vendor.example/gpu": 1000}
 
-    def outcome(around: Surroundings) -> str:
+    def outcome(around: NodeContext) -> str:
         return check_node("n", wanted, rules, around).checks[0].outcome
 
     assert outcome(NOTHING_KNOWN) == "not-checked"
-    assert outcome(Surroundings(allocatable_milli=total)) == "not-checked"
-    assert outcome(Surroundings(allocatable_milli=total, requested_milli={"cpu": 4000})) == "ok"
-    assert outcome(Surroundings(allocatable_milli=total, requested_milli={"cpu": 4001})) == "fails"
-    assert outcome(Surroundings(allocatable_milli={**total, "cpu": 3999})) == "fails"
-    assert outcome(Surroundings(allocatable_milli={"cpu": 8000, "memory": 2 << 30})) == "fails"
+    assert outcome(NodeContext(allocatable_milli=total)) == "not-checked"
+    assert outcome(NodeContext(allocatable_milli=total, requested_milli={"cpu": 4000})) == "ok"
+    assert outcome(NodeContext(allocatable_milli=total, requested_milli={"cpu": 4001})) == "fails"
+    assert outcome(NodeContext(allocatable_milli={**total, "cpu": 3999})) == "fails"
+    assert outcome(NodeContext(allocatable_milli={"cpu": 8000, "memory": 2 << 30})) == "fails"
 
 
 def test_exceeded_totals_are_one_line_with_the_consequence() -> None:
-    around = Surroundings(allocatable_milli={"cpu": 8000, "memory": 8 << 40}, requested_milli={"cpu": 6500})
+    around = NodeContext(allocatable_milli={"cpu": 8000, "memory": 8 << 40}, requested_milli={"cpu": 6500})
 
     (check,) = [
         each

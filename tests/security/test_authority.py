@@ -11,11 +11,11 @@ import pytest
 from extender.app import make_service
 from extender.config.settings import Settings
 from extender.identity import (
+    AccessScope,
     ForbiddenError,
     LateAuthority,
     Means,
     Principal,
-    Scope,
     UnauthenticatedError,
     UnavailableError,
 )
@@ -44,7 +44,7 @@ class Clock:
 @pytest.fixture
 def server() -> Iterator[FakeApiServer]:
     with FakeApiServer() as running:
-        running.access.permissions |= {(who, *GRANTS[Scope.REPORT]) for who in (EXPORTER, ACCOUNT)}
+        running.access.permissions |= {(who, *GRANTS[AccessScope.REPORT]) for who in (EXPORTER, ACCOUNT)}
         running.access.reviews["good"] = token_status(EXPORTER, node="node-a")
         yield running
 
@@ -68,7 +68,7 @@ def authority(server: FakeApiServer, clock: Clock, metrics: Metrics) -> Iterator
     client.close()
 
 
-def admit(authority: TokenAuthority, token: str, scope: Scope = Scope.REPORT) -> Principal:
+def admit(authority: TokenAuthority, token: str, scope: AccessScope = AccessScope.REPORT) -> Principal:
     return asyncio.run(authority.admit(token, scope))
 
 
@@ -82,13 +82,13 @@ def jwt(**claims: float) -> str:
 
 
 def test_what_was_learned_is_known_at_once(server: FakeApiServer, authority: TokenAuthority) -> None:
-    assert authority.known("good", Scope.REPORT) is None
+    assert authority.known("good", AccessScope.REPORT) is None
     principal = admit(authority, "good")
 
     assert (principal.means, principal.node_name) == (Means.TOKEN, "node-a")
     assert principal.may_report("node-a")
     assert not principal.may_report("node-b")
-    assert authority.known("good", Scope.REPORT) == principal
+    assert authority.known("good", AccessScope.REPORT) == principal
     assert asked(server) == 2
 
 
@@ -96,7 +96,7 @@ def test_equal_questions_at_the_same_time_are_one(server: FakeApiServer, authori
     server.faults.latency = 0.2
 
     async def many() -> list[Principal]:
-        return await asyncio.gather(*(authority.admit("good", Scope.REPORT) for _ in range(100)))
+        return await asyncio.gather(*(authority.admit("good", AccessScope.REPORT) for _ in range(100)))
 
     assert len(set(asyncio.run(many()))) == 1
     assert asked(server) == 2
@@ -113,7 +113,7 @@ def test_a_token_of_before_1_30_is_tied_to_the_node_of_its_pod(
     server.access.reviews["of no service account"] = token_status(EXPORTER, pod_name="e-1", pod_uid=uid)
 
     assert admit(authority, "old").node_name == "node-c"
-    assert authority.known("old", Scope.REPORT) == admit(authority, "old")
+    assert authority.known("old", AccessScope.REPORT) == admit(authority, "old")
     for token in ("of a pod that is gone", "of its namesake", "of no service account"):
         assert not admit(authority, token).may_report("node-c"), token
 
@@ -139,7 +139,7 @@ def test_a_right_that_was_taken_away_ends_when_the_memory_of_it_does(
 ) -> None:
     admit(authority, "good")
     server.access.permissions.clear()
-    assert authority.known("good", Scope.REPORT) is not None
+    assert authority.known("good", AccessScope.REPORT) is not None
     clock.now += ACCEPTED_SECONDS
 
     with pytest.raises(ForbiddenError, match="no right to put"):
@@ -153,14 +153,14 @@ def test_no_token_outlives_its_own_end(
     token = jwt(exp=time.time() + 1.0)
     server.access.reviews[token] = token_status(EXPORTER, node="node-a")
     admit(authority, token)
-    assert authority.known(token, Scope.REPORT) is not None
+    assert authority.known(token, AccessScope.REPORT) is not None
     del server.access.reviews[token]
     if down:
         server.faults.fail(10_000, 503)
     clock.now += 1.1
     time.sleep(1.1)
 
-    assert authority.known(token, Scope.REPORT) is None
+    assert authority.known(token, AccessScope.REPORT) is None
     with pytest.raises(UnavailableError if down else UnauthenticatedError):
         admit(authority, token)
 
@@ -175,8 +175,8 @@ def test_further_audiences_are_for_reading_only(server: FakeApiServer, authority
     server.access.reviews["prometheus"] = token_status("prometheus", audience="api", node="node-a")
     server.access.permissions |= {("prometheus", *grant) for grant in GRANTS.values()}
 
-    assert admit(authority, "prometheus", Scope.METRICS).name == "prometheus"
-    for scope in (Scope.REPORT, Scope.SCHEDULE):
+    assert admit(authority, "prometheus", AccessScope.METRICS).name == "prometheus"
+    for scope in (AccessScope.REPORT, AccessScope.SCHEDULE):
         with pytest.raises(UnauthenticatedError):
             admit(authority, "prometheus", scope)
 
@@ -186,7 +186,7 @@ def test_a_server_that_hangs_holds_up_a_bounded_number(server: FakeApiServer, au
 
     async def storm() -> list[object]:
         return await asyncio.gather(
-            *(authority.admit(f"token-{i}", Scope.READ) for i in range(MAX_WAITING + 50)), return_exceptions=True
+            *(authority.admit(f"token-{i}", AccessScope.READ) for i in range(MAX_WAITING + 50)), return_exceptions=True
         )
 
     async def first_refusals() -> int:
@@ -220,11 +220,11 @@ def test_the_token_of_a_pod_that_is_gone_is_asked_about_again(
     if down:
         server.faults.fail(10_000, 503)
     authority.end_pods(["of another pod"])
-    assert authority.known("bound", Scope.REPORT) is not None
+    assert authority.known("bound", AccessScope.REPORT) is not None
     authority.end_pods([uid])
 
-    assert authority.known("bound", Scope.REPORT) is None
-    assert authority.known("good", Scope.REPORT) is not None
+    assert authority.known("bound", AccessScope.REPORT) is None
+    assert authority.known("good", AccessScope.REPORT) is not None
     with pytest.raises(UnavailableError if down else UnauthenticatedError):
         admit(authority, "bound")
 
@@ -236,13 +236,13 @@ def test_an_answer_under_way_when_the_pod_goes_is_not_remembered(
     server.faults.latency = 0.3
 
     async def race() -> None:
-        under_way = asyncio.ensure_future(authority.admit("bound", Scope.REPORT))
+        under_way = asyncio.ensure_future(authority.admit("bound", AccessScope.REPORT))
         await asyncio.to_thread(until, lambda: asked(server))
         authority.end_pods([uid])
         await under_way
 
     asyncio.run(race())
-    assert authority.known("bound", Scope.REPORT) is None
+    assert authority.known("bound", AccessScope.REPORT) is None
 
 
 def test_so_many_answers_for_one_pod_are_remembered(server: FakeApiServer, authority: TokenAuthority) -> None:
@@ -251,9 +251,9 @@ def test_so_many_answers_for_one_pod_are_remembered(server: FakeApiServer, autho
     for token in tokens:
         server.access.reviews[token] = server.access.reviews["bound"]
         admit(authority, token)
-    assert [authority.known(token, Scope.REPORT) is None for token in tokens] == [True] * 3 + [False] * 16
+    assert [authority.known(token, AccessScope.REPORT) is None for token in tokens] == [True] * 3 + [False] * 16
     authority.end_pods([uid])
-    assert all(authority.known(token, Scope.REPORT) is None for token in tokens)
+    assert all(authority.known(token, AccessScope.REPORT) is None for token in tokens)
 
 
 def test_the_watch_of_pods_ends_the_token_of_a_deleted_pod(server: FakeApiServer) -> None:
@@ -264,22 +264,22 @@ def test_the_watch_of_pods_ends_the_token_of_a_deleted_pod(server: FakeApiServer
         service, access = make_service(settings), plain(server.url)
         async with connected(service, access), on_duty(service, access):
             await asyncio.to_thread(until, lambda: service.pods.node_of(uid) == "node-c")
-            await service.authority.admit("bound", Scope.REPORT)
-            assert service.authority.known("bound", Scope.REPORT) is not None
+            await service.authority.admit("bound", AccessScope.REPORT)
+            assert service.authority.known("bound", AccessScope.REPORT) is not None
             del server.access.reviews["bound"]
             server.pods.delete("e-1", "ns")
-            await asyncio.to_thread(until, lambda: service.authority.known("bound", Scope.REPORT) is None)
+            await asyncio.to_thread(until, lambda: service.authority.known("bound", AccessScope.REPORT) is None)
             with pytest.raises(UnauthenticatedError):
-                await service.authority.admit("bound", Scope.REPORT)
+                await service.authority.admit("bound", AccessScope.REPORT)
 
     asyncio.run(story())
 
 
 def test_without_an_api_server_no_token_is_good() -> None:
     nobody = LateAuthority()
-    assert nobody.known("x", Scope.READ) is None
+    assert nobody.known("x", AccessScope.READ) is None
     with pytest.raises(UnauthenticatedError):
-        asyncio.run(nobody.admit("x", Scope.READ))
+        asyncio.run(nobody.admit("x", AccessScope.READ))
 
 
 def test_a_storm_of_bad_tokens_pushes_no_good_one_out(authority: TokenAuthority) -> None:
@@ -290,5 +290,5 @@ def test_a_storm_of_bad_tokens_pushes_no_good_one_out(authority: TokenAuthority)
         with pytest.raises(UnauthenticatedError):
             admit(authority, f"bad-{i}")
 
-    assert authority.known("good", Scope.REPORT) is not None
+    assert authority.known("good", AccessScope.REPORT) is not None
     assert len(reviews._rejected) == 10

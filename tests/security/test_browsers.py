@@ -11,7 +11,7 @@ import pytest
 
 from extender.api.access.browsers import foreign
 from extender.config.settings import Settings
-from extender.identity import Peer, Scope
+from extender.identity import AccessScope, Peer
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.security.running import Files, Running, bearer, running
 
@@ -95,7 +95,7 @@ def test_kube_scheduler_is_never_taken_for_a_browser(name: str) -> None:
     for call in recorded:
         headers = [(name.lower().encode(), value.encode()) for name, value in call["headers"].items()]
         assert (b"content-type", b"application/json") in headers
-        assert foreign(headers, method="POST", scheme="http", needed=Scope.SCHEDULE) == ""
+        assert foreign(headers, method="POST", scheme="http", needed=AccessScope.SCHEDULE) == ""
 
 
 def test_a_certificate_that_a_browser_shows_is_no_proof_for_other_sites(extender: Running, files: Files) -> None:

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from extender.config.settings import Settings
-from extender.identity import Scope
+from extender.identity import AccessScope
 from extender.transport.protocol import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from tests.reports import args_of, pod_of
 from tests.security.running import Running, running, until
@@ -23,7 +23,7 @@ def extender() -> Iterator[Running]:
     settings = Settings(
         port=0, drain_seconds=0, head_seconds=0.5, body_seconds=0.5, answer_seconds=1.0,
         max_connections=MAX_CONNECTIONS, max_buffered_bytes=12 << 20, max_questions_at_once=2,
-        loopback_scopes=frozenset({Scope.SCHEDULE, Scope.READ}),
+        loopback_scopes=frozenset({AccessScope.SCHEDULE, AccessScope.READ}),
     )  # fmt: skip
     with running(settings) as service:
         yield service

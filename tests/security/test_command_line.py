@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from extender.__main__ import main
 from extender.config.settings import Settings
-from extender.identity import Scope
+from extender.identity import AccessScope
 from tests.fakes.apiserver import FakeApiServer
 from tests.security.running import Files, Running, running
 
@@ -23,7 +23,7 @@ def named(tmp_path_factory: pytest.TempPathFactory, api_server: FakeApiServer) -
     files.write_server(files.server_ca.issue_cert(NAME))
     files.write_client_ca(files.client_ca)
     files.server_ca.cert_pem.write_to_path(files.directory / "ca.crt")
-    settings = Settings(port=0, drain_seconds=0, loopback_scopes=frozenset({Scope.SCHEDULE}), **files.settings)
+    settings = Settings(port=0, drain_seconds=0, loopback_scopes=frozenset({AccessScope.SCHEDULE}), **files.settings)
     with running(settings, api_server) as service:
         yield service, files
 

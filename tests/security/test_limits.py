@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.api.access.limits import PER_CALLER, BodyBudget, LimitError, Limits, Rates
 from extender.config.settings import Settings
-from extender.identity import Scope
+from extender.identity import AccessScope
 from tests.fakes.apiserver import FakeApiServer
 from tests.security.running import Files, Running, bearer, running
 
@@ -66,8 +66,8 @@ def test_the_body_budget_balances() -> None:
 def test_places_are_given_back_whatever_happens() -> None:
     limits = Limits(Settings(max_questions_at_once=1), Clock())
     for _ in range(3):
-        with contextlib.suppress(ZeroDivisionError), limits.place(Scope.READ):
-            with pytest.raises(LimitError), limits.place(Scope.READ):
+        with contextlib.suppress(ZeroDivisionError), limits.place(AccessScope.READ):
+            with pytest.raises(LimitError), limits.place(AccessScope.READ):
                 pass
             raise ZeroDivisionError
 
@@ -76,11 +76,11 @@ def test_one_caller_cannot_take_all_places() -> None:
     limits = Limits(Settings(), Clock())
     with contextlib.ExitStack() as stack:
         for _ in range(PER_CALLER):
-            stack.enter_context(limits.place(Scope.REPORT, "a"))
+            stack.enter_context(limits.place(AccessScope.REPORT, "a"))
         with pytest.raises(LimitError, match="4 requests of a are under way"):
-            stack.enter_context(limits.place(Scope.REPORT, "a"))
-        stack.enter_context(limits.place(Scope.REPORT, "b"))
-        stack.enter_context(limits.place(Scope.READ, "a"))
+            stack.enter_context(limits.place(AccessScope.REPORT, "a"))
+        stack.enter_context(limits.place(AccessScope.REPORT, "b"))
+        stack.enter_context(limits.place(AccessScope.READ, "a"))
     assert len(limits._by_caller) == 0
 
 
@@ -88,21 +88,21 @@ def test_callers_that_cannot_be_told_apart_leave_places_to_the_others() -> None:
     limits = Limits(Settings(max_questions_at_once=16), Clock())
     with contextlib.ExitStack() as stack:
         for _ in range(16 - PER_CALLER):
-            stack.enter_context(limits.place(Scope.READ))
+            stack.enter_context(limits.place(AccessScope.READ))
         with pytest.raises(LimitError, match="12 requests of callers on loopback are under way"):
-            stack.enter_context(limits.place(Scope.READ))
+            stack.enter_context(limits.place(AccessScope.READ))
         for _ in range(PER_CALLER):
-            stack.enter_context(limits.place(Scope.READ, "a"))
+            stack.enter_context(limits.place(AccessScope.READ, "a"))
     assert len(limits._by_caller) == 0
 
 
 def test_the_scheduler_has_bodies_of_its_own() -> None:
     limits = Limits(Settings(max_buffered_bytes=1 << 20), Clock())
-    limits.bodies[Scope.REPORT].take(1 << 20)
+    limits.bodies[AccessScope.REPORT].take(1 << 20)
 
-    limits.bodies[Scope.SCHEDULE].take(1 << 20)
+    limits.bodies[AccessScope.SCHEDULE].take(1 << 20)
     with pytest.raises(LimitError):
-        limits.bodies[Scope.READ].take(1)
+        limits.bodies[AccessScope.READ].take(1)
 
 
 def test_who_asks_too_often_is_told_when_to_come_back(files: Files, api_server: FakeApiServer) -> None:
@@ -136,7 +136,7 @@ def reviews(server: FakeApiServer) -> int:
 def test_the_scheduler_over_the_bound_is_answered_in_its_own_form() -> None:
     with running(Settings(port=0, drain_seconds=0, max_scheduler_calls=2)) as service:
         limits = service.app.state.limits
-        with limits.place(Scope.SCHEDULE), limits.place(Scope.SCHEDULE):
+        with limits.place(AccessScope.SCHEDULE), limits.place(AccessScope.SCHEDULE):
             reply = service.call("POST", "/scheduler/filter", content=b"{}")
         again = service.call("POST", "/scheduler/filter", content=b"{}")
 
@@ -149,5 +149,5 @@ def test_the_scheduler_over_the_bound_is_answered_in_its_own_form() -> None:
 def test_a_verb_without_a_place_for_an_error_has_a_status_over_the_bound(verb: str) -> None:
     with running(Settings(port=0, drain_seconds=0, max_scheduler_calls=2)) as service:
         limits = service.app.state.limits
-        with limits.place(Scope.SCHEDULE), limits.place(Scope.SCHEDULE):
+        with limits.place(AccessScope.SCHEDULE), limits.place(AccessScope.SCHEDULE):
             assert service.call("POST", f"/scheduler/{verb}", content=b"{}").status_code == 429

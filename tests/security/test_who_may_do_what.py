@@ -16,17 +16,17 @@ from fastapi.routing import APIRoute
 from extender.api.access.routes import ROUTES, UnlistedRouteError, need_of
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
-from extender.identity import Scope
+from extender.identity import AccessScope
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.security.running import Files, Running, bearer
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 SCHEDULER = "system:kube-scheduler"
-REQUESTS: dict[Scope, tuple[str, str, dict[str, Any]]] = {
-    Scope.REPORT: ("PUT", "/v1/nodes/node-a/report", {"json": report_of(sample("node-a"))}),
-    Scope.SCHEDULE: ("POST", "/scheduler/filter", {"json": args_of(pod_of(), "node-a")}),
-    Scope.READ: ("GET", "/v1/nodes", {}),
-    Scope.METRICS: ("GET", "/metrics", {}),
+REQUESTS: dict[AccessScope, tuple[str, str, dict[str, Any]]] = {
+    AccessScope.REPORT: ("PUT", "/v1/nodes/node-a/report", {"json": report_of(sample("node-a"))}),
+    AccessScope.SCHEDULE: ("POST", "/scheduler/filter", {"json": args_of(pod_of(), "node-a")}),
+    AccessScope.READ: ("GET", "/v1/nodes", {}),
+    AccessScope.METRICS: ("GET", "/metrics", {}),
 }
 """One request for each scope."""
 TOKENS = {
@@ -64,18 +64,18 @@ def shown(caller: str, files: Files) -> dict[str, Any]:
     raise AssertionError(caller)
 
 
-def cells() -> Iterator[tuple[str, Scope, str]]:
+def cells() -> Iterator[tuple[str, AccessScope, str]]:
     """The table of the page: caller, scope, what it gets."""
     _, _, rest = PAGE.read_text().partition("| what is shown |")
     header, _, *rows = rest.partition("\n\n")[0].splitlines()
-    scopes = [Scope(name) for name in re.findall(r"`(\w+)`", header)]
+    scopes = [AccessScope(name) for name in re.findall(r"`(\w+)`", header)]
     for row in rows:
         caller, *answers = (cell.strip() for cell in row.strip("|").split("|"))
         yield from ((caller, scope, answer) for scope, answer in zip(scopes, answers, strict=True))
 
 
 @pytest.mark.parametrize(("caller", "scope", "answer"), list(cells()))
-def test_each_cell_is_true(extender: Running, files: Files, caller: str, scope: Scope, answer: str) -> None:
+def test_each_cell_is_true(extender: Running, files: Files, caller: str, scope: AccessScope, answer: str) -> None:
     method, path, request = REQUESTS[scope]
     try:
         status = str(extender.call(method, path, **request, **shown(caller, files)).status_code)
@@ -85,10 +85,10 @@ def test_each_cell_is_true(extender: Running, files: Files, caller: str, scope: 
     assert status == answer.replace("yes", "200")
 
 
-@pytest.mark.parametrize("scope", list(Scope))
-@pytest.mark.parametrize("asked", list(Scope))
+@pytest.mark.parametrize("scope", list(AccessScope))
+@pytest.mark.parametrize("asked", list(AccessScope))
 def test_a_scope_opens_its_own_routes_and_no_others(
-    extender: Running, files: Files, scope: Scope, asked: Scope
+    extender: Running, files: Files, scope: AccessScope, asked: AccessScope
 ) -> None:
     for method, path, request in ways_in(asked):
         headers = bearer(f"only-{scope}")
@@ -97,7 +97,7 @@ def test_a_scope_opens_its_own_routes_and_no_others(
         assert (status == 403) is (scope is not asked), (method, path, status)
 
 
-def ways_in(scope: Scope) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def ways_in(scope: AccessScope) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """A request for each row of the table of routes that needs *scope*."""
     for row in ROUTES:
         if row.scope is scope:
@@ -138,13 +138,13 @@ def test_the_open_routes_are_open(extender: Running, files: Files) -> None:
 
 
 def test_a_bad_token_is_refused_on_loopback_too(extender: Running) -> None:
-    method, path, request = REQUESTS[Scope.SCHEDULE]
+    method, path, request = REQUESTS[AccessScope.SCHEDULE]
 
     assert extender.call(method, path, headers=bearer("made-up"), **request).status_code == 401
 
 
 def test_a_page_of_another_domain_is_not_loopback(extender: Running) -> None:
-    method, path, request = REQUESTS[Scope.SCHEDULE]
+    method, path, request = REQUESTS[AccessScope.SCHEDULE]
 
     assert extender.call(method, path, headers={"Host": "rebound.example"}, **request).status_code == 401
 

@@ -18,7 +18,7 @@ from extender.replay.rules import NEWEST_MINOR
 from extender.wire.errors import WireError
 from extender.wire.nrt import OURS, REPORT, Published, counted, published_from_json, unpack_report
 from extender.wire.reports import read_report
-from node_exporter.report import Container, NodeReport, Pod
+from node_exporter.report import NodeReport, ReportedContainer, ReportedPod
 from node_exporter.topology_object import LEFT_OUT, SPARED, to_nrt
 from tests.reports import report_of, sample
 
@@ -61,7 +61,13 @@ def test_our_object_is_the_report() -> None:
 
 def test_a_large_report_is_carried_without_what_the_replay_does_not_read() -> None:
     pods = [
-        Pod(namespace="d", name=f"p{i}", uid=f"u{i}", counted=True, containers=[Container(name=f"c{i}", cpus=[i])])
+        ReportedPod(
+            namespace="d",
+            name=f"p{i}",
+            uid=f"u{i}",
+            counted=True,
+            containers=[ReportedContainer(name=f"c{i}", cpus=[i])],
+        )
         for i in range(200)
     ]
     large = replace(OF_OURS, pods=pods)

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.answers.question import BusyError
-from extender.workers.places import Places
+from extender.workers.places import WorkerSlots
 
 
-def _places(places: int, waiting: int = 8, wait_seconds: float = 30.0) -> Places:
-    return Places(places, max_waiting=waiting, wait_seconds=wait_seconds, changed=lambda: None)
+def _places(places: int, waiting: int = 8, wait_seconds: float = 30.0) -> WorkerSlots:
+    return WorkerSlots(places, max_waiting=waiting, wait_seconds=wait_seconds, changed=lambda: None)
 
 
 async def _settle() -> None:
@@ -25,7 +25,7 @@ async def _settle() -> None:
 class Holder:
     """Holds places until it is let go."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: WorkerSlots) -> None:
         self._places = places
         self.working: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()

@@ -11,7 +11,7 @@ import pytest
 from extender.answers.snapshot import Snapshot, SnapshotSender
 from extender.cluster.store import NodeStore, UnknownNodeError
 from extender.intake.report import observation_of
-from extender.questions.node_context import NOTHING_KNOWN, Surroundings
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.questions.subjects import Subject, live
 from extender.samples.machines import GPU
 from extender.samples.nodes import Workload
@@ -33,11 +33,11 @@ def _told(subject: Subject) -> tuple[object, ...]:
 def test_what_is_sent_makes_the_same_nodes(seed: int) -> None:
     chance = random.Random(seed)
     cluster = NodeStore(stale_after_seconds=50, max_nodes=100)
-    around: dict[str, Surroundings] = {}
+    around: dict[str, NodeContext] = {}
     sender, copy = SnapshotSender(), Snapshot()
     now = 0.0
 
-    def look_up(name: str) -> Surroundings:
+    def look_up(name: str) -> NodeContext:
         return replace(around.get(name, NOTHING_KNOWN))  # another object each time, as the watch gives
 
     for step in range(120):
@@ -58,7 +58,7 @@ def test_what_is_sent_makes_the_same_nodes(seed: int) -> None:
             cluster.drop_node(name)
         elif kind == "around":
             requested: Mapping[str, int] = {"cpu": chance.randint(1, 9) * 1000}
-            around[name] = Surroundings(labels={"step": str(step)}, requested_milli=requested)
+            around[name] = NodeContext(labels={"step": str(step)}, requested_milli=requested)
         if chance.random() < 0.3:
             cluster.expire(now)
             for update in sender.updates(list(cluster), look_up):
@@ -83,7 +83,7 @@ def test_nothing_is_sent_twice() -> None:
     sender = SnapshotSender()
 
     def changed() -> tuple[int, int]:
-        updates = [u for u in sender.updates(list(cluster), lambda _: Surroundings()) if u is not None]
+        updates = [u for u in sender.updates(list(cluster), lambda _: NodeContext()) if u is not None]
         return sum(len(u.classes) for u in updates), sum(len(u.nodes) for u in updates)
 
     assert changed() == (1, len(NAMES))

@@ -8,7 +8,7 @@ import signal
 import orjson
 from starlette.testclient import TestClient
 
-from extender.answers.question import Asked, Kind
+from extender.answers.question import Asked, QuestionKind
 from extender.app import make_app, make_questions, make_service
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
@@ -27,7 +27,7 @@ def test_who_leaves_while_nodes_are_sent_breaks_nothing() -> None:
             node = sample(f"node-{number}", workloads=loads)
             assert client.put(f"/v1/nodes/{node.name}/report", json=report_of(node)).is_success
     questions = make_questions(service)
-    asked = Asked(kind=Kind.WHAT_IF, body=orjson.dumps({"pod": pod_of(2)}))
+    asked = Asked(kind=QuestionKind.WHAT_IF, body=orjson.dumps({"pod": pod_of(2)}))
 
     async def answer() -> bytes:
         return b"".join([piece async for piece in questions.ask(asked, "")])

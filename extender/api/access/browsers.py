@@ -15,17 +15,17 @@ Laws of this file
 from collections.abc import Iterable
 from typing import Final
 
-from extender.identity import Scope
+from extender.identity import AccessScope
 
 FORMS: Final = frozenset({b"text/plain", b"application/x-www-form-urlencoded", b"multipart/form-data"})
 """What a page may send to other sites without asking them first (CORS-safelisted request media types)."""
-CHANGES: Final = frozenset({Scope.SCHEDULE, Scope.REPORT})
+CHANGES: Final = frozenset({AccessScope.SCHEDULE, AccessScope.REPORT})
 _NAMES: Final = frozenset(
     {b"host", b"origin", b"content-type", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"}
 )
 
 
-def foreign(headers: Iterable[tuple[bytes, bytes]], *, method: str, scheme: str, needed: Scope) -> str:
+def foreign(headers: Iterable[tuple[bytes, bytes]], *, method: str, scheme: str, needed: AccessScope) -> str:
     """Why the request may come from a page of another site; empty: it does not.
 
     *headers* have names in small letters, as ASGI gives them; *scheme* is `http` or `https`.

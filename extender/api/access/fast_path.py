@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class Shortcut:
+class FastPath:
     """POST requests to a path of *endpoints* go there, all others to *app*."""
 
     def __init__(self, app: ASGIApp, *, endpoints: Mapping[str, Endpoint]) -> None:

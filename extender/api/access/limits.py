@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from extender.config.security import SecuritySettings
-from extender.identity import Scope
+from extender.identity import AccessScope
 
 MAX_CALLERS: Final = 20_000
 PER_CALLER: Final = 4
@@ -88,24 +88,26 @@ class Limits:
 
     def __init__(self, settings: SecuritySettings, clock: Callable[[], float]) -> None:
         others = BodyBudget(settings.max_buffered_bytes)
-        self.bodies: Final = dict.fromkeys(Scope, others) | {Scope.SCHEDULE: BodyBudget(settings.max_buffered_bytes)}
+        self.bodies: Final = dict.fromkeys(AccessScope, others) | {
+            AccessScope.SCHEDULE: BodyBudget(settings.max_buffered_bytes)
+        }
         """The scheduler has a budget of its own: nobody's reports or questions use it up."""
         self._rates: Final = {
-            Scope.REPORT: Rates(settings.report_rate, clock),
-            Scope.READ: Rates(settings.read_rate, clock),
-            Scope.METRICS: Rates(settings.read_rate, clock),
+            AccessScope.REPORT: Rates(settings.report_rate, clock),
+            AccessScope.READ: Rates(settings.read_rate, clock),
+            AccessScope.METRICS: Rates(settings.read_rate, clock),
         }
         self._refused: Final = Rates(settings.refused_rate, clock)
         self._at_once: Final = {
-            Scope.SCHEDULE: settings.max_scheduler_calls,
-            Scope.REPORT: settings.max_reports_at_once,
-            Scope.READ: settings.max_questions_at_once,
-            Scope.METRICS: settings.max_questions_at_once,
+            AccessScope.SCHEDULE: settings.max_scheduler_calls,
+            AccessScope.REPORT: settings.max_reports_at_once,
+            AccessScope.READ: settings.max_questions_at_once,
+            AccessScope.METRICS: settings.max_questions_at_once,
         }
-        self._now: Final[Counter[Scope]] = Counter()
-        self._by_caller: Final[Counter[tuple[Scope, str]]] = Counter()
+        self._now: Final[Counter[AccessScope]] = Counter()
+        self._by_caller: Final[Counter[tuple[AccessScope, str]]] = Counter()
 
-    def check_rate(self, scope: Scope, caller: str) -> None:
+    def check_rate(self, scope: AccessScope, caller: str) -> None:
         """Count one request of *caller*.
 
         Raises:
@@ -129,7 +131,7 @@ class Limits:
         self._refused.take(address)
 
     @contextmanager
-    def place(self, scope: Scope, caller: str = "") -> Iterator[None]:
+    def place(self, scope: AccessScope, caller: str = "") -> Iterator[None]:
         """One of the places for requests with *scope*, as long as it takes. *caller* empty: cannot be told apart.
 
         Those who cannot be told apart leave `PER_CALLER` places to those who can.
@@ -141,7 +143,7 @@ class Limits:
         if self._now[scope] >= self._at_once[scope]:
             raise LimitError("concurrency", f"{self._at_once[scope]} requests of this kind are under way", 1)
         most = PER_CALLER if caller else max(1, self._at_once[scope] - PER_CALLER)
-        if scope is not Scope.SCHEDULE and self._by_caller[key] >= most:
+        if scope is not AccessScope.SCHEDULE and self._by_caller[key] >= most:
             who = caller or "callers on loopback"
             raise LimitError("concurrency", f"{most} requests of {who} are under way", 1)
         self._now[scope] += 1

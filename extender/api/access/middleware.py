@@ -31,13 +31,13 @@ from extender.api.http.problems import problem
 from extender.config.security import SecuritySettings
 from extender.identity import (
     EVERYTHING,
-    AccessError,
+    AccessScope,
     Authority,
     ForbiddenError,
     Means,
+    NotAllowedError,
     Peer,
     Principal,
-    Scope,
     UnauthenticatedError,
     UnavailableError,
 )
@@ -48,14 +48,14 @@ LOG: Final = logging.getLogger(__name__)
 WITHOUT_ERROR: Final = frozenset({"/scheduler/preempt", "/scheduler/prioritize"})
 """Verbs whose replies have no place for an error. No victims would mean that evicting helps nowhere, and prioritize
 answers a bare list."""
-_STATUS: Final[dict[type[AccessError], tuple[str, HTTPStatus]]] = {
+_STATUS: Final[dict[type[NotAllowedError], tuple[str, HTTPStatus]]] = {
     UnauthenticatedError: ("unauthenticated", HTTPStatus.UNAUTHORIZED),
     ForbiddenError: ("forbidden", HTTPStatus.FORBIDDEN),
     UnavailableError: ("unavailable", HTTPStatus.SERVICE_UNAVAILABLE),
 }
 
 
-class Gate:
+class AccessMiddleware:
     """Lets requests through to *app*, with `principal` in their state. *wall*: Unix seconds, for certificates."""
 
     def __init__(
@@ -99,27 +99,27 @@ class Gate:
                 await self._limited(error, needed, asgi)(asgi, receive, send)
 
     async def _refusal(
-        self, asgi: ASGIScope, needed: Scope, node_name: str | None, stack: ExitStack
+        self, asgi: ASGIScope, needed: AccessScope, node_name: str | None, stack: ExitStack
     ) -> Response | None:
         """None: let through, with a place that *stack* holds."""
         peer = _peer(asgi)
         try:
             principal = await self._identify(asgi, peer, needed)
-            if needed is Scope.REPORT and not principal.may_report(node_name or ""):
+            if needed is AccessScope.REPORT and not principal.may_report(node_name or ""):
                 raise ForbiddenError(f"{principal.name} may not report another node", principal.means)
             self._metrics.admission_series[principal.means.value, needed.value, "allowed"].inc()
             caller = "" if principal.means in (Means.LOOPBACK, Means.INSECURE) else principal.name
             if caller:
                 self._limits.check_rate(needed, caller)
             stack.enter_context(self._limits.place(needed, caller))
-        except AccessError as error:
+        except NotAllowedError as error:
             return self._denied(error, needed, peer)
         except LimitError as error:
             return self._limited(error, needed, asgi)
         asgi["state"]["principal"] = principal
         return None
 
-    async def _identify(self, asgi: ASGIScope, peer: Peer, needed: Scope) -> Principal:
+    async def _identify(self, asgi: ASGIScope, peer: Peer, needed: AccessScope) -> Principal:
         settings = self._settings
         if settings.insecure:
             _check_origin(asgi, needed, Means.INSECURE)
@@ -143,16 +143,16 @@ class Gate:
         self._limits.check_refused(peer.address)
         raise UnauthenticatedError("show a token or a client certificate")
 
-    def _by_certificate(self, peer: Peer, needed: Scope) -> Principal:
+    def _by_certificate(self, peer: Peer, needed: AccessScope) -> Principal:
         if peer.certificate_ends <= self._wall():
             raise UnauthenticatedError("the certificate has ended", Means.CERTIFICATE)
         allowed = peer.subjects & set(self._settings.scheduler_subjects)
-        if needed is not Scope.SCHEDULE or not allowed:
+        if needed is not AccessScope.SCHEDULE or not allowed:
             names = ", ".join(sorted(peer.subjects)) or "no name"
             raise ForbiddenError(f"the certificate of {names} may not {needed}", Means.CERTIFICATE)
-        return Principal(name=min(allowed), means=Means.CERTIFICATE, scopes=frozenset({Scope.SCHEDULE}))
+        return Principal(name=min(allowed), means=Means.CERTIFICATE, scopes=frozenset({AccessScope.SCHEDULE}))
 
-    def _denied(self, error: AccessError, needed: Scope, peer: Peer) -> Response:
+    def _denied(self, error: NotAllowedError, needed: AccessScope, peer: Peer) -> Response:
         outcome, status = _STATUS[type(error)]
         self._metrics.admissions.labels(error.means.value, needed.value, outcome).inc()
         if status is not HTTPStatus.SERVICE_UNAVAILABLE:
@@ -165,9 +165,9 @@ class Gate:
             response.headers["Retry-After"] = "2"
         return response
 
-    def _limited(self, error: LimitError, needed: Scope, asgi: ASGIScope) -> Response:
+    def _limited(self, error: LimitError, needed: AccessScope, asgi: ASGIScope) -> Response:
         self._metrics.limited.labels(error.limit).inc()
-        if needed is Scope.SCHEDULE and asgi["path"] not in WITHOUT_ERROR:
+        if needed is AccessScope.SCHEDULE and asgi["path"] not in WITHOUT_ERROR:
             return Response(error_reply(f"numa-extender: {error}"), media_type="application/json")
         response = problem(HTTPStatus.TOO_MANY_REQUESTS, str(error))
         response.headers["Retry-After"] = str(error.retry_after_seconds)
@@ -193,7 +193,7 @@ class _BoundedReceive:
         self._held = 0
 
 
-def _check_origin(asgi: ASGIScope, needed: Scope, means: Means) -> None:
+def _check_origin(asgi: ASGIScope, needed: AccessScope, means: Means) -> None:
     if reason := foreign(asgi["headers"], method=asgi["method"], scheme=asgi["scheme"], needed=needed):
         raise ForbiddenError(f"a browser may have sent it for a page of another site: {reason}", means)
 

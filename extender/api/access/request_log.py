@@ -19,7 +19,7 @@ LOG: Final = logging.getLogger(__name__)
 HEADER: Final = "X-Request-Id"
 
 
-class Observed:
+class RequestLog:
     """Watches *app* at work."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:

@@ -10,35 +10,35 @@ from typing import Final, NamedTuple
 
 from starlette.routing import compile_path
 
-from extender.identity import Scope
+from extender.identity import AccessScope
 
 ANY: Final = "*"
 
 
-class Row(NamedTuple):
+class RouteAccess(NamedTuple):
     """`scope` None: open to everybody. A path that ends in `*` stands for all that begin so."""
 
     method: str
     path: str
-    scope: Scope | None
+    scope: AccessScope | None
 
 
 ROUTES: Final = (
-    Row("GET", "/livez", None),
-    Row("GET", "/readyz", None),
-    Row("GET", "/", None),  # the page's own files know nothing; what it shows it asks for as who looks at it
-    Row("GET", "/web/*", None),
-    Row("GET", "/metrics", Scope.METRICS),
-    Row("POST", "/scheduler/*", Scope.SCHEDULE),
-    Row("PUT", "/v1/nodes/{name}/report", Scope.REPORT),
-    Row("POST", "/v1/nodes/{name}/heartbeat", Scope.REPORT),
-    Row("POST", "/v1/what-if", Scope.READ),
-    Row("POST", "/v1/what-if/*", Scope.READ),
-    Row("POST", "/v1/capacity", Scope.READ),
-    Row("POST", "/v1/capacity/*", Scope.READ),
-    Row("POST", "/v1/plan", Scope.READ),
-    Row("POST", "/v1/plan/*", Scope.READ),
-    Row("GET", "/*", Scope.READ),
+    RouteAccess("GET", "/livez", None),
+    RouteAccess("GET", "/readyz", None),
+    RouteAccess("GET", "/", None),  # the page's own files know nothing; what it shows it asks for as who looks at it
+    RouteAccess("GET", "/web/*", None),
+    RouteAccess("GET", "/metrics", AccessScope.METRICS),
+    RouteAccess("POST", "/scheduler/*", AccessScope.SCHEDULE),
+    RouteAccess("PUT", "/v1/nodes/{name}/report", AccessScope.REPORT),
+    RouteAccess("POST", "/v1/nodes/{name}/heartbeat", AccessScope.REPORT),
+    RouteAccess("POST", "/v1/what-if", AccessScope.READ),
+    RouteAccess("POST", "/v1/what-if/*", AccessScope.READ),
+    RouteAccess("POST", "/v1/capacity", AccessScope.READ),
+    RouteAccess("POST", "/v1/capacity/*", AccessScope.READ),
+    RouteAccess("POST", "/v1/plan", AccessScope.READ),
+    RouteAccess("POST", "/v1/plan/*", AccessScope.READ),
+    RouteAccess("GET", "/*", AccessScope.READ),
 )
 _COMPILED: Final = tuple(
     (row, None if row.path.endswith(ANY) else compile_path(row.path)[0], row.path.removesuffix(ANY)) for row in ROUTES
@@ -52,7 +52,7 @@ class UnlistedRouteError(Exception):
 class Need(NamedTuple):
     """`scope` None: nothing. `node_name`: the node that a reporter must be; None: none in particular."""
 
-    scope: Scope | None
+    scope: AccessScope | None
     node_name: str | None = None
 
 

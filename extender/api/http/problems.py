@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from extender.answers.question import BusyError, OutOfMemoryError, OutOfTimeError, QuestionError, WorkerDiedError
+from extender.answers.question import BusyError, OutOfMemoryError, QuestionError, QuestionTimeoutError, WorkerDiedError
 from extender.api.http.bodies import BodyTooLargeError, EncodingError
 from extender.cluster.store import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.wire.documents import NotYAMLError
@@ -48,7 +48,7 @@ def question_problem(error: QuestionError) -> ProblemDetails:
     status = HTTPStatus.INTERNAL_SERVER_ERROR
     if isinstance(error, BusyError):
         status = HTTPStatus.TOO_MANY_REQUESTS if error.refused else HTTPStatus.SERVICE_UNAVAILABLE
-    elif isinstance(error, OutOfTimeError):
+    elif isinstance(error, QuestionTimeoutError):
         status = HTTPStatus.GATEWAY_TIMEOUT
     elif isinstance(error, OutOfMemoryError | WorkerDiedError):
         status = HTTPStatus.SERVICE_UNAVAILABLE

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from extender.answers.question import Asked, Kind, Questions
+from extender.answers.question import Asked, QuestionKind, Questions
 from extender.answers.requests import MAX_COPIES
 from extender.api.http.bodies import read_body
 from extender.api.questions.capacity_models import CapacityReply
@@ -16,7 +16,9 @@ def capacity_router(service: Service, questions: Questions) -> APIRouter:
     """POST /v1/capacity, POST /v1/plan."""
     router = APIRouter(prefix="/v1", tags=["what-if"])
 
-    async def asked_of(request: Request, kind: Kind, node: list[str] | None, *, lines: bool, copies: int = 1) -> Asked:
+    async def asked_of(
+        request: Request, kind: QuestionKind, node: list[str] | None, *, lines: bool, copies: int = 1
+    ) -> Asked:
         return Asked(
             kind=kind,
             body=await read_body(request, service.settings.max_body_bytes),
@@ -43,7 +45,7 @@ def capacity_router(service: Service, questions: Questions) -> APIRouter:
         The body is a question, or a bare manifest. With `Accept: application/x-ndjson` each node is a line, sent as
         soon as it is counted, and the summary is the last line; a `StreamProblem` if it breaks off.
         """
-        asked = await asked_of(request, Kind.CAPACITY, node, lines=wants_lines(request), copies=max_copies)
+        asked = await asked_of(request, QuestionKind.CAPACITY, node, lines=wants_lines(request), copies=max_copies)
         return await answered(request, questions, asked)
 
     @router.post(
@@ -64,7 +66,7 @@ def capacity_router(service: Service, questions: Questions) -> APIRouter:
 
         The body is a question, or a bare manifest, of which as many pods are placed as it has replicas.
         """
-        return await answered(request, questions, await asked_of(request, Kind.PLAN, node, lines=True))
+        return await answered(request, questions, await asked_of(request, QuestionKind.PLAN, node, lines=True))
 
     return router
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from extender.answers.question import Asked, Kind, Questions
+from extender.answers.question import Asked, QuestionKind, Questions
 from extender.api.http.bodies import read_body
 from extender.api.questions.routes import PROBLEMS, NodeQuery, answered, question_body
 from extender.api.questions.what_if_models import MachineIndex, WhatIfReply
@@ -36,7 +36,7 @@ def what_if_router(service: Service, questions: Questions) -> APIRouter:
         The body is a question, or a bare manifest (`kubectl get -o yaml`), as JSON or YAML.
         """
         asked = Asked(
-            kind=Kind.WHAT_IF,
+            kind=QuestionKind.WHAT_IF,
             body=await read_body(request, service.settings.max_body_bytes),
             media_type=request.headers.get("content-type", ""),
             node=None if node is None else tuple(node),

@@ -48,7 +48,7 @@ class DecisionCall(Answer):
     best: Annotated[list[Scored], Field(description="The best ranked, at most 10; of filter: empty.")]
 
 
-class Decision(Answer):
+class DecisionSummary(Answer):
     """What the last calls about one pod answered."""
 
     pod: Annotated[DecidedPod, Field(description="Whom the calls were about.")]
@@ -58,7 +58,7 @@ class Decision(Answer):
 class DecisionIndex(Answer):
     """Pods of the last calls, the newest first."""
 
-    decisions: Annotated[list[Decision], Field(description="The newest first.")]
+    decisions: Annotated[list[DecisionSummary], Field(description="The newest first.")]
     forgotten: Annotated[int, Field(description="Calls that were too many to remember, since the service started.")]
 
 
@@ -73,7 +73,7 @@ class DecidedNode(Answer):
     verdict: Annotated[Verdict | None, Field(description="Null: nothing was known of the node.")]
 
 
-class PodDecision(Decision):
+class PodDecision(DecisionSummary):
     """What the last calls about one pod answered, with one node in full if one was asked for."""
 
     node: Annotated[DecidedNode | None, Field(description="The node asked for; null: none was.")] = None

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import orjson
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 
-from extender.answers.question import Asked, Kind, PastCall, Questions
+from extender.answers.question import Asked, PastCall, QuestionKind, Questions
 from extender.api.http.problems import documented
 from extender.api.questions.routes import PROBLEMS, whole_answer
 from extender.api.records.decision_models import DecisionIndex, PodDecision
@@ -73,7 +73,7 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         if node and told is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"{node[:253]!r} was no candidate of the calls remembered")
         if told is not None and (past := _past_call(calls, node)) is not None:
-            verdict = await whole_answer(request, questions, Asked(kind=Kind.PAST, past=past))
+            verdict = await whole_answer(request, questions, Asked(kind=QuestionKind.PAST, past=past))
             told["verdict"] = orjson.loads(verdict)
         decision = _decision(calls, service.clock())
         return Response(orjson.dumps({**decision, "node": told}), media_type="application/json")

@@ -16,7 +16,7 @@ from extender.replay.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, Memor
 from extender.replay.nri.text import PatternError, glob_match, parse_bool, parse_duration, parse_id_list, parse_int
 from extender.replay.nri.verdict import Refusal
 from extender.replay.sets import format_list, parse_list
-from extender.wire.nri_scenarios import Step, container_of, pod_of, runtime_resources
+from extender.wire.nri_scenarios import NriStep, container_of, pod_of, runtime_resources
 from tests.replay.nri.vectors import machine
 
 CONFIG = PolicyConfig(
@@ -36,8 +36,8 @@ def put(
     number = len(node.books.containers) + len(node.failed) + 1
     pod = pod or f"p{number}"
     if pod not in node.books.pods:
-        node = run_pod(node, pod_of(Step(o="pod", id=pod, ns="default", n=pod, q=qos, an=fields.pop("an", {}))))
-    step = Step(
+        node = run_pod(node, pod_of(NriStep(o="pod", id=pod, ns="default", n=pod, q=qos, an=fields.pop("an", {}))))
+    step = NriStep(
         o="new", id=f"c{number}", p=pod, n=f"c{number}", r=[*cpu, memory, memory if qos == "G" else -1], **fields
     )
     total = node.books.setup.topology.machine.memory_total_bytes
@@ -163,10 +163,10 @@ def test_an_annotation_cannot_make_a_decision_long() -> None:
     for _ in range(6):
         node, _ = put(node, "B", [10, -1])
     pod = pod_of(
-        Step(o="pod", id="x", ns="n", n="x", q="B", an={"resource-policy.nri.io/affinity": f"c:{entries}"})
+        NriStep(o="pod", id="x", ns="n", n="x", q="B", an={"resource-policy.nri.io/affinity": f"c:{entries}"})
     )  # own scope would match nothing
     pod = replace(pod, name="p1")
-    step = Step(o="new", id="c9", p="x", n="c", r=[10, -1, -1, -1])
+    step = NriStep(o="new", id="c9", p="x", n="c", r=[10, -1, -1, -1])
 
     with pytest.raises(OutOfStepsError):
         create(run_pod(node, pod), container_of(step, pod.qos, 1 << 33), Budget(2000))
