@@ -30,7 +30,7 @@ JsonObject = Mapping[str, object]
 class NumaNode:
     """One NUMA node directory of sysfs, nodes without CPUs or memory included.
 
-    `id` is the kernel's (sparse ids are usual; -1 where the kernel itself reports none).
+    `id` is the kernel's (sparse ids are usual). Without node directories it is the package's id, -1 on some machines.
     `memory` is MemTotal in bytes, 0 if unknown. `hugepages` is pages (not bytes) by page size: {"2Mi": 512, "1Gi": 0}.
     `distances` is the node's own row, in the order of the node ids; None if sysfs has none.
     """
@@ -49,11 +49,15 @@ class ReportedMachine:
     kernel's, unique only within a socket; `uncore_cache` is None for a core that has none in the kubelet's count.
     `numa`: sorted by id. `num_sockets`: the kubelet's own count, from /proc/cpuinfo; 0 if it finds none.
     Both lists are empty if /sys could not be read.
+    `num_cpus` and `num_cores`: the kubelet's own counts, where sysfs lists a CPU under several NUMA nodes. The kubelet
+    counts such a CPU and its core once for each of them. None: as many as there are rows, and cores in them.
     """
 
     cpus: Sequence[Cpu]
     numa: Sequence[NumaNode]
     num_sockets: int
+    num_cpus: int | None = None
+    num_cores: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ Laws of this file
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,21 +91,43 @@ def read_machine(root: Path) -> tuple[ReportedMachine, tuple[Problem, ...]]:
     """
     files = _Files(root)
     online = _online_cpus(files)
-    cpus: list[Cpu] = []
+    rows: list[Cpu] = []
     numa: list[NumaNode] = []
+    num_cores = 0
     for node_id, node_dir, cpu_dirs in _node_groups(files):
         cores = _cores(files, cpu_dirs, online)
         uncore = _uncore_caches(files, cores)
-        cpus += [(cpu, core.core_id, core.socket, node_id, uncore.get(core)) for core in cores for cpu in core.threads]
+        rows += [(cpu, core.core_id, core.socket, node_id, uncore.get(core)) for core in cores for cpu in core.threads]
+        num_cores += len(cores)
         numa.append(_numa_node(files, node_id, node_dir))
+    cpus = {row[0]: row for row in rows}
+    repeated = len(cpus) < len(rows)
+    if repeated:
+        _complain_of_repeated(files, rows, cpus)
     if not cpus:
         files.problems.append(Problem(source=SOURCE, path=f"/{CPUS}", reason="no online CPU found", severity="error"))
     machine = ReportedMachine(
-        cpus=tuple(sorted(cpus)),
+        cpus=tuple(cpus[cpu] for cpu in sorted(cpus)),
         numa=tuple(sorted(numa, key=lambda node: node.id)),
         num_sockets=_count_sockets(files),
+        num_cpus=len(rows) if repeated else None,
+        num_cores=num_cores if repeated else None,
     )
     return machine, tuple(files.problems)
+
+
+def _complain_of_repeated(files: _Files, rows: list[Cpu], cpus: Mapping[int, Cpu]) -> None:
+    """Report the CPUs that sysfs lists under several NUMA nodes.
+
+    The kubelet keeps the node that it reads last, and its counts of CPUs and cores include each listing.
+    Source: cm/cpumanager/topology/topology.go, Discover; cadvisor utils/sysinfo/sysinfo.go, GetNodesInfo.
+    """
+    repeated = sorted({row[0] for row in rows if row is not cpus[row[0]]})
+    files.complain(
+        files.root / NODES,
+        f"{len(repeated)} CPUs, the first of them {repeated[0]}, are listed under several NUMA nodes: "
+        "the kubelet uses the last of these",
+    )
 
 
 def format_page_size(kilobytes: int) -> str:

@@ -4,12 +4,13 @@ Laws:
 - Built once from facts (`Machine.build`), checked there, never changed.
 - Conversions between CPUs, cores, sockets, uncore caches and NUMA nodes are named methods, never `&` across kinds.
 - NUMA ids may be sparse; nodes may lack CPUs or memory.
+- The kubelet's counts may exceed the rows: cadvisor counts a CPU once for each NUMA node that lists it.
 
 Mirrors: kubelet `cm/cpumanager/topology/topology.go` (Discover) and cadvisor's machine info.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from extender.replay.sets import MAX_CPU_ID, bits_of, iter_bits
@@ -22,6 +23,19 @@ MAX_NUMA_NODES: Final = 64
 
 MAX_NUMA_NODE_ID: Final = 1023
 """Bound on NUMA ids in input: the largest id that Linux can give (MAX_NUMNODES is 1024)."""
+
+
+UNNUMBERED_NUMA_NODE: Final = MAX_NUMA_NODE_ID + 1
+"""The replay's id of the NUMA node that cadvisor calls -1, and that -1 becomes in `Machine.build`.
+
+Without NUMA directories in sysfs each package is a node, and some kernels (s390x) give -1 as the package. The kubelet's
+bit mask holds neither -1 nor this id, so both behave alike.
+"""
+
+
+def shown_numa_id(numa: int) -> int:
+    """A NUMA id as the kubelet writes it: -1 for `UNNUMBERED_NUMA_NODE`."""
+    return -1 if numa == UNNUMBERED_NUMA_NODE else numa
 
 
 class MachineError(ValueError):
@@ -69,7 +83,10 @@ class Machine:
     num_sockets: int
     """The kubelet's count (distinct physical ids of /proc/cpuinfo); 0 is possible and disables whole-socket steps."""
     all_cpus: int
+    num_cpus: int
+    """The kubelet's count of logical CPUs; more than `cpus` where sysfs lists a CPU under several NUMA nodes."""
     num_cores: int
+    """The kubelet's count of cores, which grows in the same way."""
     num_uncore: int
     numa_ids: tuple[int, ...]
     """Every NUMA node, CPU-less ones included, ascending: what the topology and memory managers see."""
@@ -90,11 +107,6 @@ class Machine:
 
     def __hash__(self) -> int:
         return hash(self.identity)
-
-    @property
-    def num_cpus(self) -> int:
-        """Online logical CPUs."""
-        return len(self.cpus)
 
     @property
     def cpus_per_core(self) -> int:
@@ -139,12 +151,19 @@ class Machine:
 
     @classmethod
     def build(
-        cls, cpus: Iterable[CPUFacts], numa_nodes: Iterable[NUMANodeFacts], num_sockets: int | None = None
+        cls,
+        cpus: Iterable[CPUFacts],
+        numa_nodes: Iterable[NUMANodeFacts],
+        num_sockets: int | None = None,
+        *,
+        num_cpus: int | None = None,
+        num_cores: int | None = None,
     ) -> "Machine":
         """Check the facts and derive everything else.
 
         Threads with equal (core_id, socket) inside a NUMA node form a core. A core without an uncore cache counts
-        under its socket id, which may coincide with a real cache's id, as in the kubelet.
+        under its socket id, which may coincide with a real cache's id, as in the kubelet. NUMA id -1 becomes
+        `UNNUMBERED_NUMA_NODE`. *num_cpus* and *num_cores* None: as many as there are.
 
         Raises:
             MachineError: a duplicate CPU or NUMA node, a CPU on an unknown node, an id or amount out of range.
@@ -152,6 +171,9 @@ class Machine:
         cpus = tuple(sorted(cpus, key=lambda c: c.cpu))
         nodes = tuple(sorted(numa_nodes, key=lambda n: n.id))
         _check(cpus, nodes, num_sockets)
+        if nodes and nodes[0].id < 0:
+            cpus = tuple(c._replace(numa=UNNUMBERED_NUMA_NODE) if c.numa < 0 else c for c in cpus)
+            nodes = (*nodes[1:], replace(nodes[0], id=UNNUMBERED_NUMA_NODE))
         cores: dict[tuple[int, int, int], int] = {}
         for c in cpus:
             key = (c.numa, c.socket, c.core_id)
@@ -175,13 +197,17 @@ class Machine:
             numa: bits_of(i for i, s in enumerate(sockets) if socket_cpus[s] & bits) for numa, bits in numa_cpus.items()
         }
         count = len(sockets) if num_sockets is None else num_sockets
+        num_cpus = len(cpus) if num_cpus is None else num_cpus
+        num_cores = len(core_cpus) if num_cores is None else num_cores
+        _check_counts(num_cpus, num_cores, len(cpus))
         node_facts = tuple((n.id, n.memory_bytes, tuple(sorted(n.hugepages.items())), n.distances) for n in nodes)
         return cls(
             cpus=cpus,
             numa_nodes=nodes,
             num_sockets=count,
             all_cpus=bits_of(c.cpu for c in cpus),
-            num_cores=len(core_cpus),
+            num_cpus=num_cpus,
+            num_cores=num_cores,
             num_uncore=len(uncore_cpus),
             numa_ids=tuple(n.id for n in nodes),
             cpu_numa_ids=tuple(sorted(numa_cpus)),
@@ -190,7 +216,7 @@ class Machine:
             core_cpus=dict(sorted(core_cpus.items())),
             uncore_cpus=dict(sorted(uncore_cpus.items())),
             numa_sockets=numa_sockets,
-            identity=(cpus, node_facts, count),
+            identity=(cpus, node_facts, count, num_cpus, num_cores),
         )
 
 
@@ -214,10 +240,17 @@ def _check(cpus: tuple[CPUFacts, ...], nodes: tuple[NUMANodeFacts, ...], num_soc
             raise MachineError(f"cpus[{i}]", f"CPU {c.cpu} is on NUMA node {c.numa}, which is not listed under numa")
 
 
+def _check_counts(num_cpus: int, num_cores: int, rows: int) -> None:
+    if not rows <= num_cpus <= MAX_CPUS * MAX_NUMA_NODES:
+        raise MachineError("num_cpus", f"{num_cpus} is outside {rows} (the CPUs listed) to {MAX_CPUS * MAX_NUMA_NODES}")
+    if not 1 <= num_cores <= num_cpus:
+        raise MachineError("num_cores", f"{num_cores} is outside 1 to {num_cpus} (num_cpus)")
+
+
 def _check_numa(nodes: tuple[NUMANodeFacts, ...]) -> None:
     for i, node in enumerate(nodes):
-        if node.id < 0:
-            raise MachineError(f"numa[{i}].id", f"{node.id} is negative")
+        if node.id < -1:
+            raise MachineError(f"numa[{i}].id", f"{node.id} is below -1")
         if node.id > MAX_NUMA_NODE_ID:
             raise TooLargeError(f"numa[{i}].id", f"{node.id} is above {MAX_NUMA_NODE_ID}")
         if i and nodes[i - 1].id == node.id:

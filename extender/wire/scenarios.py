@@ -93,7 +93,9 @@ def _steps(value: object) -> Iterator[Step]:
 
 
 def machine_from_json(value: object, path: str = "machine") -> Machine:
-    """A machine (design: `cpus` as [cpu, core_id, socket, numa, uncore_cache], `numa`, optional `num_sockets`).
+    """A machine: `cpus` as [cpu, core_id, socket, numa, uncore_cache], `numa`, and the kubelet's own counts.
+
+    The counts `num_sockets`, `num_cpus` and `num_cores` are optional; without one the rows are counted.
 
     Raises:
         WireError: a wrong type, or CPUs and NUMA nodes that contradict each other.
@@ -111,9 +113,12 @@ def machine_from_json(value: object, path: str = "machine") -> Machine:
         _numa_node(_object(item, f"{path}.numa[{i}]"), f"{path}.numa[{i}]")
         for i, item in enumerate(_array(machine.get("numa"), f"{path}.numa", 4096))
     ]
-    sockets = machine.get("num_sockets")
+    sockets, num_cpus, num_cores = (
+        None if machine.get(name) is None else _integer(machine[name], f"{path}.{name}")
+        for name in ("num_sockets", "num_cpus", "num_cores")
+    )
     try:
-        return Machine.build(cpus, nodes, None if sockets is None else _integer(sockets, f"{path}.num_sockets"))
+        return Machine.build(cpus, nodes, sockets, num_cpus=num_cpus, num_cores=num_cores)
     except MachineError as error:
         kind = CapError if isinstance(error, TooLargeError) else WireError
         raise kind(f"{path}.{error.field}", error.reason) from None
@@ -125,7 +130,7 @@ def _numa_node(node: Json, path: str) -> NUMANodeFacts:
         raise CapError(f"{path}.hugepages", f"{len(hugepages)} page sizes, more than {MAX_PAGE_SIZES}")
     distances = _array(node.get("distances") or [], f"{path}.distances", 4096)
     return NUMANodeFacts(
-        id=_integer(node.get("id"), f"{path}.id"),
+        id=_integer(node.get("id"), f"{path}.id", signed=True),
         memory_bytes=_integer(node.get("memory") or 0, f"{path}.memory"),
         hugepages={
             page_size_from_text(size, f"{path}.hugepages"): _integer(pages, f"{path}.hugepages.{size}")

@@ -7,10 +7,18 @@ from typing import Any
 import orjson
 import pytest
 
+from extender.replay.admission import admit
+from extender.replay.machine import UNNUMBERED_NUMA_NODE, CPUFacts, Machine
+from extender.replay.pod import resolve
+from extender.replay.startup import initial_state, start
+from extender.replay.verdict import Reason, Rejected
+from extender.wire.pods import pod_from_json
+from extender.wire.scenarios import kubelet_config_from_json, machine_from_json
 from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.report import ReportedMachine
 from node_exporter.sysfs import format_page_size, read_machine
 from tests.node_exporter.trees import write_machine, write_text
+from tests.reports import pod_of
 
 MACHINES = Path(__file__).parents[3] / "shared/machines"
 NEEDED = re.compile(r"proc/(cpuinfo|meminfo)|sys/devices/system/(cpu|node)/.*")
@@ -41,12 +49,78 @@ def test_recorded_machine_is_what_the_kubelet_discovers(expected: Path, tmp_path
         members = [member for member in archive if NEEDED.match(member.name)]
         archive.extractall(tmp_path, members, filter="fully_trusted")
     answer = json.loads(expected.read_text())
-    machine = answer["machine"] | {"numa": sorted(answer["machine"]["numa"], key=lambda node: node["id"])}
+    counts, details = answer["kubelet"]["counts"], answer["kubelet"]["cpu_details"]
+    rows = {row[0]: row for row in answer["machine"]["cpus"]}
+    numa = sorted(answer["machine"]["numa"], key=lambda node: node["id"])
+    is_repeated = len(rows) < len(answer["machine"]["cpus"])
+
+    found, problems = read_machine(tmp_path)
+
+    assert as_json(found) == answer["machine"] | {
+        "cpus": [[*row[:3], details[str(row[0])][2], *row[4:]] for _, row in sorted(rows.items())],
+        "numa": numa,
+        "num_cpus": counts["cpus"] if is_repeated else None,
+        "num_cores": counts["cores"] if is_repeated else None,
+    }
+    assert is_repeated or len(found.cpus) == counts["cpus"]
+    assert is_repeated == any("several NUMA nodes" in problem.reason for problem in problems)
+    machine = machine_from_json(as_json(found))
+    assert counts == {
+        "cpus": machine.num_cpus,
+        "cores": machine.num_cores,
+        "numa": len(machine.cpu_numa_ids),
+        "sockets": machine.num_sockets,
+        "uncore": machine.num_uncore,
+    }
+    assert details == {str(cpu.cpu): _details(machine, cpu) for cpu in machine.cpus}
+
+
+def _details(machine: Machine, cpu: CPUFacts) -> list[int]:
+    """Core, socket, NUMA node and uncore cache of a CPU, in the kubelet's numbers."""
+    core = next(core for core, cpus in machine.core_cpus.items() if cpus >> cpu.cpu & 1)
+    uncore = next(uncore for uncore, cpus in machine.uncore_cpus.items() if cpus >> cpu.cpu & 1)
+    return [core, cpu.socket, -1 if cpu.numa == UNNUMBERED_NUMA_NODE else cpu.numa, uncore]
+
+
+def test_cpu_of_several_numa_nodes_is_on_the_last_one_and_counts_for_each(tmp_path: Path) -> None:
+    """The names of the directories are read in order of their text, so that node10 comes before node2."""
+    rows = [[0, 0, 0, 2], [1, 0, 0, 2], [2, 1, 0, 10], [3, 1, 0, 10]]
+    machine = {"cpus": [[*row, None] for row in rows], "numa": [_bare_node(2), _bare_node(10)], "num_sockets": 1}
+    write_machine(tmp_path, machine)
+    for cpu in (0, 1):
+        (tmp_path / f"sys/devices/system/node/node10/cpu{cpu}").symlink_to(f"../../cpu/cpu{cpu}")
+
+    found, problems = read_machine(tmp_path)
+    replayed = machine_from_json(as_json(found))
+
+    assert found.cpus == tuple((*row, None) for row in rows)
+    assert (found.num_cpus, found.num_cores) == (6, 3)
+    assert [problem.path for problem in problems] == ["/sys/devices/system/node"]
+    assert (replayed.cpus_per_core, replayed.cpus_per_socket, replayed.numa_cpus) == (2, 6, {2: 0b0011, 10: 0b1100})
+
+
+def test_package_without_a_number_is_numa_node_minus_one(tmp_path: Path) -> None:
+    """A kubelet of Topology Manager policy none places pods there; any other policy crashes on the first pod."""
+    for cpu in (0, 1, 2):
+        write_text(tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology/core_id", f"{cpu}")
+        write_text(tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id", "-1")
+    pod = pod_from_json(pod_of(1, "1Gi"))
 
     found, _ = read_machine(tmp_path)
+    results = []
+    for policy in ("none", "best-effort", "restricted", "single-numa-node"):
+        settings = {"cpuManagerPolicy": "static", "topologyManagerPolicy": policy, "reservation": {"cpu": "1"}}
+        kubelet = start(machine_from_json(as_json(found)), kubelet_config_from_json("v1.37.0", settings))
+        verdict = admit(kubelet, initial_state(kubelet, {}), resolve(pod, kubelet.rules)).verdict
+        results.append(verdict.reason if isinstance(verdict, Rejected) else verdict.placements["app"].cpus)
 
-    assert as_json(found) == machine | {"cpus": sorted(machine["cpus"])}
-    assert len(found.cpus) == answer["kubelet"]["counts"]["cpus"]
+    assert [row[3] for row in found.cpus] == [-1, -1, -1]
+    assert [node.id for node in found.numa] == [-1]
+    assert results == [0b010, *[Reason.KUBELET_PANIC] * 3]
+
+
+def _bare_node(numa: int) -> dict[str, Any]:
+    return {"id": numa, "memory": 4096, "hugepages": {}, "distances": [10, 20]}
 
 
 def test_written_machine_is_read_back(tmp_path: Path) -> None:
@@ -54,7 +128,7 @@ def test_written_machine_is_read_back(tmp_path: Path) -> None:
 
     machine, problems = read_machine(tmp_path)
 
-    assert as_json(machine) == TWO_NODES
+    assert as_json(machine) == TWO_NODES | {"num_cpus": None, "num_cores": None}
     assert problems == ()
 
 

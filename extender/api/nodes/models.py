@@ -23,7 +23,7 @@ class ProblemView(Answer):
 class NUMASummary(Answer):
     """One NUMA node in a few numbers."""
 
-    id: Annotated[int, Field(description="As the kernel numbers it.")]
+    id: Annotated[int, Field(description="As the kernel numbers it; -1: the kernel gives the package no number.")]
     socket: Annotated[int | None, Field(description="The lowest socket of its CPUs; null: it has no CPUs.")]
     cpus: Annotated[int, Field(description="Online CPUs.")]
     reserved_cpus: Annotated[int, Field(description="CPUs kept for the system.")]
@@ -99,7 +99,7 @@ class FreeRoom(Answer):
 class NUMANodeView(Answer):
     """One NUMA node."""
 
-    id: Annotated[int, Field(description="As the kernel numbers it.")]
+    id: Annotated[int, Field(description="As the kernel numbers it; -1: the kernel gives the package no number.")]
     socket: Annotated[int | None, Field(description="The lowest socket of its CPUs; null: it has no CPUs.")]
     cpus: CPUList
     cores: Annotated[

@@ -9,6 +9,7 @@ from typing import Final
 from extender.cluster.node import NodeRecord
 from extender.questions.free_room import free_cpus, free_devices, numa_room
 from extender.replay.kubelet import Kubelet
+from extender.replay.machine import shown_numa_id
 from extender.replay.sets import format_list, iter_bits
 from extender.replay.state import Block, ManagerState
 from extender.replay.verdict import Certainty
@@ -97,7 +98,7 @@ def _numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[Json]:
         cpus, memory = machine.numa_cpus.get(node.id, 0), counted.get(node.id)
         summaries.append(
             {
-                "id": node.id,
+                "id": shown_numa_id(node.id),
                 "socket": sockets.get(node.id),
                 "cpus": cpus.bit_count(),
                 "reserved_cpus": (cpus & kubelet.reserved_cpus).bit_count(),
@@ -169,7 +170,7 @@ def pod_names(facts: Mapping[str, object]) -> dict[str, tuple[str, str]]:
 def _sockets(kubelet: Kubelet) -> list[Json]:
     by_socket: dict[int, set[int]] = {}
     for cpu in kubelet.machine.cpus:
-        by_socket.setdefault(cpu.socket, set()).add(cpu.numa)
+        by_socket.setdefault(cpu.socket, set()).add(shown_numa_id(cpu.numa))
     return [{"id": socket, "numa": sorted(numa)} for socket, numa in sorted(by_socket.items())]
 
 
@@ -186,7 +187,7 @@ def _topology(kubelet: Kubelet, state: ManagerState) -> list[Json]:
         cpus, memory, room = machine.numa_cpus.get(node.id, 0), counted.get(node.id), rooms[node.id]
         views.append(
             {
-                "id": node.id,
+                "id": shown_numa_id(node.id),
                 "socket": sockets.get(node.id),
                 "cpus": format_list(cpus),
                 "cores": [list(iter_bits(core)) for core in cores.get(node.id, ())],
@@ -197,7 +198,7 @@ def _topology(kubelet: Kubelet, state: ManagerState) -> list[Json]:
                     for name, a in (memory.amounts if memory is not None else ())
                 },
                 "memory_bytes": node.memory_bytes,
-                "memory_group": list(iter_bits(memory.cells)) if memory is not None else [node.id],
+                "memory_group": list(iter_bits(memory.cells)) if memory is not None else [shown_numa_id(node.id)],
                 "distances": list(node.distances),
                 "free_room": {"cpus": room.cpus, "memory": room.memory, "devices": room.devices},
             }
