@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 FILES = ("README.md", "docs/asking.md")
 _BLOCK = re.compile(r"<!-- run by tests -->\n```console\n(.*?)```", re.DOTALL)
 ANY = "…"
+CELL_WIDTH = 17
+"""Of one CPU in the picture, in its units."""
 
 
 class Example(NamedTuple):
@@ -81,6 +83,22 @@ def _matches(expected: list[str], printed: list[str]) -> bool:
 
 def _escaped(line: str) -> str:
     return r"[^\n]*".join(map(re.escape, line.split(ANY))) + r"\n"
+
+
+def test_the_picture_has_the_numbers_of_the_sample_node(server: str) -> None:
+    picture = (ROOT / "docs/images/scheduler-and-kubelet.svg").read_text()
+    nodes = httpx.get(f"{server}/v1/nodes").raise_for_status().json()["nodes"]
+    (node,) = (node for node in nodes if node["name"] == "epyc-nps4-b")
+
+    assert f"{node['free_cpus']} CPUs free in total" in picture
+    for zone in node["numa"]:
+        gib = zone["free_memory_bytes"] >> 30
+        label = f"NUMA {zone['id']} (socket {zone['socket']}): {zone['free_cpus']} CPUs, {gib} GiB free"
+        assert label in picture
+        (drawn,) = re.findall(rf'<g id="numa-{zone["id"]}">(.*?)</g>', picture, re.DOTALL)
+        cells = sum(int(width) for width in re.findall(r'class="free"[^/]*width="(\d+)"', drawn)) // CELL_WIDTH
+        assert cells == zone["free_cpus"]
+    assert len(re.findall(r'<g id="numa-', picture)) == len(node["numa"])
 
 
 def test_there_are_examples_and_each_says_something() -> None:

@@ -26,9 +26,9 @@ COMMENTS: Final = [line for path in MANIFESTS.rglob("*") if path.is_file() for l
 
 
 def _commands(page: str) -> list[list[str]]:
-    """Every line of every shell block."""
+    """Every command of every shell block; a backslash at the end of a line continues it."""
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    lines = (line.strip() for block in blocks for line in block.splitlines())
+    lines = (line.strip() for block in blocks for line in block.replace("\\\n", " ").splitlines())
     return [shlex.split(line) for line in lines if line]
 
 
@@ -228,7 +228,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
         assert re.fullmatch(r"https://[a-z.]+/[a-z-]+", base), "a URL: pagers make a link of it"
         assert anchor == _anchor(alert["alert"])
     for section in RUNBOOKS.split("\n## ")[1:]:
-        assert all(f"**{part}:**" in section for part in ("Means", "Look", "Do"))
+        assert all(f"**{part}:**" in section for part in ("Means", "Check", "Do"))
 
 
 def test_alerts_that_are_named_exist() -> None:
