@@ -1,10 +1,10 @@
-"""Who asks, and what they may do: the words that transport, API and Kubernetes client share.
+"""Identities and scopes, shared by the transport, the API and the Kubernetes client.
 
 Laws of this file
 - A leaf: it imports nothing of the service.
-- A right is a `AccessScope`. There are no roles, no hierarchy and no implied scopes.
-- Whatever is not granted is refused, with an exception that says which of three it is: nobody (`UnauthenticatedError`),
-  somebody who may not (`ForbiddenError`), or not to be settled now (`UnavailableError`). Never a default identity.
+- A right is an `AccessScope`. There are no roles, no hierarchy and no implied scopes.
+- Anything that is not granted is refused, with an exception that says why: not authenticated (`UnauthenticatedError`),
+  not authorized (`ForbiddenError`), or cannot be decided now (`UnavailableError`). There is no default identity.
 """
 
 import ssl
@@ -17,23 +17,23 @@ from typing import Final, Protocol
 
 
 class AccessScope(StrEnum):
-    """What a caller can be allowed to do."""
+    """What a caller may be allowed to do."""
 
     REPORT = "report"
-    """Say what a node's kubelet has given away. Of one node only, except where the caller is trusted as a whole."""
+    """Send reports of a node: of one node only, unless the caller may report all nodes."""
     SCHEDULE = "schedule"
-    """Call the scheduler's verbs, which bind pods and choose victims."""
+    """Call the scheduler's routes, which bind pods and choose victims."""
     READ = "read"
-    """Ask: nodes, what-if, decisions, the page and the documents."""
+    """Read: nodes, what-if, decisions, the page and the documents."""
     METRICS = "metrics"
-    """Scrape /metrics, which names no pod and no node."""
+    """Scrape /metrics, which contains no pod and no node name."""
 
 
 EVERYTHING: Final = frozenset(AccessScope)
 
 
 class Means(StrEnum):
-    """How a caller proved who it is."""
+    """How a caller authenticated."""
 
     CERTIFICATE = "certificate"
     TOKEN = "token"  # noqa: S105 - a word, no secret
@@ -44,7 +44,12 @@ class Means(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks. `name`: for logs and limits. `node_name`: the only node it may report; None: any, empty: none."""
+    """An authenticated caller.
+
+    `name`: for logs and limits. `node_name`: the only node that it may report; None: any node.
+
+    An empty `node_name` means no node.
+    """
 
     name: str
     means: Means
@@ -52,12 +57,12 @@ class Principal:
     node_name: str | None = ""
 
     def may_report(self, node_name: str) -> bool:
-        """Whether a report of that node is believed from this caller."""
+        """Whether the caller may send reports of that node."""
         return AccessScope.REPORT in self.scopes and self.node_name in (None, node_name)
 
 
 class NotAllowedError(Exception):
-    """The request is not let in."""
+    """The request is refused."""
 
     def __init__(self, reason: str, means: Means = Means.NONE) -> None:
         super().__init__(reason)
@@ -65,44 +70,47 @@ class NotAllowedError(Exception):
 
 
 class UnauthenticatedError(NotAllowedError):
-    """The caller did not prove who it is, or what it showed proves nothing."""
+    """The caller did not authenticate, or its credentials are not valid."""
 
 
 class ForbiddenError(NotAllowedError):
-    """The caller is known and has no right to this."""
+    """The caller is known and does not have the scope."""
 
 
 class UnavailableError(NotAllowedError):
-    """Who the caller is cannot be found out now; another try may succeed after a second or two."""
+    """The caller's identity cannot be checked now. A retry after a second or two may succeed."""
 
 
 class Authority(Protocol):
-    """Knows whose tokens are whose, and what these may do."""
+    """Authenticates and authorizes tokens."""
 
     def known(self, token: str, scope: AccessScope) -> Principal | None:
-        """As `admit`, at once, from what is remembered; None: ask."""
+        """As `admit`, at once, from the cache. None: call `admit`."""
 
     async def admit(self, token: str, scope: AccessScope) -> Principal:
         """The owner of *token*, who has *scope*.
 
         Raises:
-            UnauthenticatedError: the token is nobody's, or not meant for us.
-            ForbiddenError: its owner has no right to *scope*.
-            UnavailableError: it could not be found out.
+            UnauthenticatedError: the token is not valid, or not meant for this service.
+            ForbiddenError: its owner does not have *scope*.
+            UnavailableError: the token could not be checked.
         """
 
     def end_pods(self, uids: Iterable[str]) -> None:
-        """Believe tokens of these pods no longer: they were deleted."""
+        """Reject tokens of these pods from now on: the pods were deleted."""
 
 
 class LateAuthority:
-    """Refuses every token until there is somebody to ask (`use`): the API server is found only when the loop runs."""
+    """Refuses every token until `use` provides an authority.
+
+    The API server is found only after the event loop starts.
+    """
 
     def __init__(self) -> None:
         self._authority: Authority | None = None
 
     def use(self, authority: Authority) -> None:
-        """Ask *authority* from now on."""
+        """Check tokens with *authority* from now on."""
         self._authority = authority
 
     def end_pods(self, uids: Iterable[str]) -> None:
@@ -117,29 +125,30 @@ class LateAuthority:
     async def admit(self, token: str, scope: AccessScope) -> Principal:
         """See `Authority`."""
         if self._authority is None:
-            raise UnauthenticatedError("tokens are not accepted here: no API server to ask about them", Means.TOKEN)
+            raise UnauthenticatedError("tokens are not accepted: no API server to check them", Means.TOKEN)
         return await self._authority.admit(token, scope)
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Whom a connection leads to. `address`: empty if it has none. `certificate`: verified, as `ssl` describes it."""
+    """The other end of a connection. `address`: empty if it has none. `certificate`: verified, as `ssl` returns it."""
 
     address: str = ""
     certificate: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is a process of this machine, or of this pod's network: 127.0.0.1 or ::1.
+        """Whether it is a process of this machine, or of this pod's network namespace: 127.0.0.1 or ::1.
 
-        Other addresses of 127.0.0.0/8 are not: the proxy of a service mesh hands on what came over the network as
-        127.0.0.6.
+        Other addresses of 127.0.0.0/8 are not loopback here: the proxy of a service mesh forwards requests from the
+        network
+        as 127.0.0.6.
         """
         return _is_loopback(self.address)
 
     @property
     def subjects(self) -> frozenset[str]:
-        """The names in its certificate: `CN=…`, `DNS=…`, `URI=…`; empty without one."""
+        """The names in its certificate: `CN=…`, `DNS=…`, `URI=…`. Empty without a certificate."""
         names = {
             f"CN={value}"
             for part in _pairs(self.certificate.get("subject"))
@@ -151,7 +160,7 @@ class Peer:
 
     @property
     def certificate_ends(self) -> float:
-        """Unix seconds; 0 without a certificate."""
+        """Unix seconds of the certificate's expiry. 0 without a certificate."""
         return float(ssl.cert_time_to_seconds(str(self.certificate["notAfter"]))) if self.certificate else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What exporters send."""
+"""Routes that node exporters call."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,12 +30,12 @@ _OUTCOMES: Final[dict[type[Exception], str]] = {
 
 
 class Accepted(BaseModel):
-    """What became of a report."""
+    """The reply to an accepted report."""
 
     name: str
-    certainty: Annotated[Certainty, Field(description="How sure verdicts on the node are now.")]
-    hidden: Annotated[list[Provider], Field(description="Managers whose state the report does not tell.")]
-    problems: Annotated[list[str], Field(description="What is missing or contradictory, the exporter's own included.")]
+    certainty: Annotated[Certainty, Field(description="Certainty of verdicts on the node from now on.")]
+    hidden: Annotated[list[Provider], Field(description="Managers whose state is missing from the report.")]
+    problems: Annotated[list[str], Field(description="Missing or contradictory parts of the report.")]
 
 
 def reports_router(service: Service) -> APIRouter:
@@ -45,7 +45,7 @@ def reports_router(service: Service) -> APIRouter:
 
     @router.put(
         "/{name}/report",
-        summary="Replace what is known of a node",
+        summary="Replace the report of a node",
         responses=documented(
             HTTPStatus.BAD_REQUEST,
             HTTPStatus.CONFLICT,
@@ -57,7 +57,7 @@ def reports_router(service: Service) -> APIRouter:
         openapi_extra=json_body("NodeReport"),
     )
     async def put_report(name: NodeName, request: Request) -> Accepted:
-        """Take a NodeReport. One that is refused, or older than the one held (409), changes nothing."""
+        """Accept a NodeReport. A report that is refused, or older than the current one (409), changes nothing."""
         with _counted(service, "report"):
             body = await read_body(request, limit)
             version = cluster.version_of(name)
@@ -71,7 +71,7 @@ def reports_router(service: Service) -> APIRouter:
         "/{name}/heartbeat",
         status_code=HTTPStatus.NO_CONTENT,
         response_class=Response,
-        summary="Say that the report held is still true",
+        summary="Confirm that the current report is still valid",
         responses=documented(
             HTTPStatus.BAD_REQUEST,
             HTTPStatus.NOT_FOUND,
@@ -83,7 +83,7 @@ def reports_router(service: Service) -> APIRouter:
         openapi_extra=json_body("Heartbeat"),
     )
     async def post_heartbeat(name: NodeName, request: Request) -> Response:
-        """Keep the node fresh. 404 or 409: send the full report, this very one is not held."""
+        """Keep the node fresh. 404 and 409 mean: send the full report, because the service does not have this one."""
         with _counted(service, "heartbeat"):
             beat = read_heartbeat(await read_body(request, limit))
             cluster.heartbeat(
@@ -96,7 +96,7 @@ def reports_router(service: Service) -> APIRouter:
 
 @contextmanager
 def _counted(service: Service, kind: str) -> Iterator[None]:
-    """Count a message of an exporter by what became of it."""
+    """Count a message of an exporter by its result."""
     outcome = "failed"
     try:
         yield
@@ -109,7 +109,7 @@ def _counted(service: Service, kind: str) -> Iterator[None]:
 
 
 def _observe(body: bytes, name: str, version: str, known: KnownKubelet | None) -> Observation:
-    """Read the report; fit for another thread. *version*: of the kubelet, by the Node object."""
+    """Read the report; may run in another thread. *version*: the kubelet's, from the Node object."""
     report = read_report(body, lambda _name: version, known=known)
     _check_name(report.node_name, name)
     return observation_of(report, body)
@@ -117,7 +117,7 @@ def _observe(body: bytes, name: str, version: str, known: KnownKubelet | None) -
 
 def _check_name(reported: str, name: str) -> None:
     if reported != name:
-        raise WireError("node_name", f"the report is of {shown(reported)}, the path names {shown(name)}")
+        raise WireError("node_name", f"the report is for node {shown(reported)}, but the path names {shown(name)}")
 
 
 def _accepted(record: NodeRecord) -> Accepted:

@@ -1,6 +1,7 @@
-"""Every knob of the service, from the environment (`NUMA_EXTENDER_…`); flags of the command line win.
+"""All settings of the service, from the environment (`NUMA_EXTENDER_…`). Flags of the command line take precedence.
 
-Each field says its unit, what its default means, and why it is that. A variable with an empty value counts as not set.
+Each field states its unit, what its default means, and the reason for it. A variable with an empty value counts as
+unset.
 """
 
 import difflib
@@ -12,8 +13,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from extender.config.cluster import LiveSettings
-from extender.config.leadership import DutySettings
+from extender.config.cluster import ClusterSettings
+from extender.config.leadership import LeadershipSettings
 from extender.config.questions import QuestionSettings
 from extender.config.security import SecuritySettings, is_loopback
 from extender.scheduling.judge import Doubts, Treatment
@@ -22,40 +23,40 @@ from extender.scheduling.ranking.weights import Weights
 
 PREFIX: Final = "NUMA_EXTENDER_"
 _SERVICE_LINK: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP|SCTP)")
-"""In the variables that the kubelet makes for Services (`enableServiceLinks`); they are nobody's setting."""
+"""Parts of the variables that the kubelet creates for Services (`enableServiceLinks`). They are not settings."""
 MIB = 1 << 20
 ANSWER_SHARE = 0.9
-"""Of `answer_seconds`, for a question to wait and be answered; the rest is for the client to read the answer."""
+"""Share of `answer_seconds` for a question to wait and be answered. The rest is for the client to read the reply."""
 BINDING_SHARE = 0.4
-"""Of `lease_seconds`, for one binding: what a leader still has (2/3) when the last renewal took place two looks ago."""
+"""Share of `lease_seconds` for one binding: what a leader still has (2/3) if the last renewal was two attempts ago."""
 
 
-class Settings(SecuritySettings, LiveSettings, DutySettings, QuestionSettings):
-    """How one extender runs."""
+class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSettings):
+    """All settings of one extender."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore")
 
-    port: int = Field(default=9600, ge=0, le=65535, description="TCP port; 0 takes a free one.")
+    port: int = Field(default=9600, ge=0, le=65535, description="TCP port. 0: any free port.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Lines below this level are left out."
+        default="info", description="Lines below this level are not logged."
     )
 
     strategy: str = Field(
-        default="least-numa", description="How admitting nodes are ranked by prioritize; see docs/strategies.md."
+        default="least-numa", description="How prioritize scores nodes that admit the pod; see docs/strategies.md."
     )
     resource_weights: str = Field(
         default="",
-        description="How much each resource counts in every strategy but least-numa: `cpu=2,vendor.example/gpu=10`, "
-        "0 to 100, 0 leaves it out. One that is not named weighs 1, so by default all are alike.",
+        description="Weight of each resource in all strategies but least-numa: `cpu=2,vendor.example/gpu=10`, "
+        "0 to 100, 0 ignores it. Resources that are not named have weight 1.",
     )
     unknown_nodes: Literal[Treatment.PASS, Treatment.REFUSE] = Field(
         default=Treatment.PASS,
-        description="A node without a usable report. `pass`, with score 0: while exporters roll out, or where a node "
-        "needs no alignment, nothing is held back. `refuse` where every node must be known.",
+        description="A node without a usable report. `pass`, with score 0: nodes are not excluded while exporters roll "
+        "out, or where a node needs no alignment. Use `refuse` where every node must be known.",
     )
     stale_nodes: Treatment = Field(
         default=Treatment.REPLAY,
-        description="A node not heard of for `stale_after_seconds`. `replay`: judged by its last state, at half the "
+        description="A node without a message for `stale_after_seconds`. `replay`: use its last state, at half the "
         "score.",
     )
     possible_nodes: Literal[Treatment.PASS, Treatment.REFUSE] = Field(
@@ -65,61 +66,59 @@ class Settings(SecuritySettings, LiveSettings, DutySettings, QuestionSettings):
     )
     degraded_nodes: Treatment = Field(
         default=Treatment.REPLAY,
-        description="A node of which only counts per NUMA node are known (NodeResourceTopology objects of others). "
+        description="A node with counts per NUMA node only (NodeResourceTopology objects of other programs). "
         "`replay`: refused where the counts prove that its kubelet must refuse, offered at half the score elsewhere.",
     )
     newer_kubelets: Treatment = Field(
         default=Treatment.REPLAY,
-        description="A node whose kubelet is newer than the newest that this version knows. `replay`: judged by the "
-        "rules of the newest known one. `pass`: ranked by them and never refused, until an upgrade of the extender. "
+        description="A node whose kubelet is newer than the newest that this version knows. `replay`: use the rules of "
+        "the newest known one. `pass`: score the node by them but never refuse it, until the extender is upgraded. "
         "`refuse`: not offered to pods that need alignment.",
     )
     warm_up_seconds: float = Field(
         default=0.0,
         ge=0,
-        description="For so long after its start the service refuses pods that need alignment on nodes that have not "
-        "reported yet: after a restart, exporters report again with their next heartbeat (30 s). 60 in the manifests; "
-        "off by default, so that trying it out needs no patience.",
+        description="For this long after startup the service refuses pods that need alignment on nodes that have not "
+        "reported yet: after a restart, exporters report again with their next heartbeat (30 s). 60 in the manifests. "
+        "Off by default, so that a first try works at once.",
     )
     stale_after_seconds: float = Field(
-        default=120.0, gt=0, description="Exporters are heard of every 30 s; three lost messages and jitter make 120 s."
+        default=120.0, gt=0, description="Exporters send every 30 s. 120 s allows for three lost messages and jitter."
     )
     preempt_seconds: float = Field(
         default=1.0,
         gt=0,
-        description="Time for choosing victims, over all candidates of a request; then what is not decided is dropped. "
-        "Below the `httpTimeout` of the scheduler (5 s unless set, 7 s in our recipes).",
+        description="Time for choosing victims, over all candidates of a request. Undecided candidates are dropped. "
+        "Keep it below the `httpTimeout` of the scheduler (5 s unless set, 7 s in our recipes).",
     )
     failed_nodes_resolvable: bool = Field(
         default=False,
         description="Name nodes that refuse only for now in `FailedNodes`. Off: up to kube-scheduler 1.36 an "
-        "extender's refusal can never lead to a preemption, and `FailedNodes` makes its dry run fail with an error.",
+        "extender's refusal can never lead to preemption, and `FailedNodes` makes its dry run fail with an error.",
     )
 
     max_scheduler_body_bytes: int = Field(
         default=128 * MIB, ge=MIB, description="Filter and prioritize; 5,000 full Node objects are about 62 MB."
     )
     max_body_bytes: int = Field(
-        default=16 * MIB, ge=MIB, description="Every other request; a large node reports under 1 MB."
+        default=16 * MIB, ge=MIB, description="Every other request; the report of a large node is under 1 MB."
     )
-    max_nodes: int = Field(
-        default=20_000, ge=1, description="Reports of more nodes are refused, so that memory is bounded."
-    )
+    max_nodes: int = Field(default=20_000, ge=1, description="Reports of more nodes are refused, to limit memory.")
     max_remembered_judgements: int = Field(
-        default=200_000, ge=1000, description="Judgements by (pod shape, class of nodes); about 100 bytes each."
+        default=200_000, ge=1000, description="Cached verdicts by pod shape and node class; about 100 bytes each."
     )
     keep_alive_seconds: int = Field(
         default=120, ge=91, description="Idle connections stay open longer than kube-scheduler keeps them (90 s)."
     )
-    shutdown_seconds: int = Field(default=10, ge=0, description="How long requests under way may take after a SIGTERM.")
+    shutdown_seconds: int = Field(default=10, ge=0, description="Time for requests in progress after SIGTERM.")
 
     @model_validator(mode="after")
     def _leader_ends_in_time(self) -> Self:
         longest = self.lease_seconds * BINDING_SHARE
         if self.lease == "on" and "bind_seconds" in self.model_fields_set and self.bind_seconds > longest:
             raise ValueError(
-                f"bind_seconds is {self.bind_seconds:g}, but a leader with lease_seconds {self.lease_seconds} has "
-                f"{longest:g} s for a binding: lower bind_seconds, leave it out, or raise lease_seconds"
+                f"bind_seconds is {self.bind_seconds:g}, but with lease_seconds {self.lease_seconds} the limit is "
+                f"{longest:g} s: lower or unset bind_seconds, or raise lease_seconds"
             )
         return self
 
@@ -129,23 +128,23 @@ class Settings(SecuritySettings, LiveSettings, DutySettings, QuestionSettings):
             return self
         url = urlsplit(self.own_url)
         if url.scheme != "https" and not (url.scheme == "http" and is_loopback(url.hostname or "")):
-            raise ValueError(f"own_url {self.own_url!r}: calls are passed on over https:// only, or on loopback")
+            raise ValueError(f"own_url {self.own_url!r}: calls are forwarded over https:// only, or on loopback")
         if self.lease == "off":
-            raise ValueError("own_url without lease=on: there is no leader to pass calls on to")
+            raise ValueError("own_url without lease=on: there is no leader to forward calls to")
         return self
 
     @property
     def binding_seconds(self) -> float:
-        """The time that one call to the API server for a binding gets: `bind_seconds`, or a leader's share if less."""
+        """Time limit for one binding call to the API server: `bind_seconds`, or a leader's share if that is less."""
         if self.lease == "off":
             return self.bind_seconds
         return min(self.bind_seconds, self.lease_seconds * BINDING_SHARE)
 
     @property
     def question_share(self) -> float:
-        """What a question gets of `question_seconds` and `question_wait_seconds`, so that both fit in an answer.
+        """Factor for `question_seconds` and `question_wait_seconds`, so that both fit into `answer_seconds`.
 
-        Else the connection would be closed before the question could be answered with what limits it.
+        Otherwise the connection would be closed before the question could be refused with a reason.
         """
         return min(1.0, ANSWER_SHARE * self.answer_seconds / (self.question_seconds + self.question_wait_seconds))
 
@@ -153,7 +152,7 @@ class Settings(SecuritySettings, LiveSettings, DutySettings, QuestionSettings):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in STRATEGIES:
-            raise ValueError(f"no such strategy; one of {', '.join(sorted(STRATEGIES))}")
+            raise ValueError(f"unknown strategy; use one of {', '.join(sorted(STRATEGIES))}")
         return name
 
     @field_validator("resource_weights")
@@ -175,9 +174,10 @@ class Settings(SecuritySettings, LiveSettings, DutySettings, QuestionSettings):
 
 
 def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """Of environment variables: those that look like settings of this program and are none, with the nearest setting.
+    """Environment variables that look like settings of this program but are not, with the most similar setting.
 
-    The nearest is None where none is like it. A variable without our prefix counts only if it is very like a setting.
+    The setting is None if none is similar. A variable without our prefix counts only if it is very similar to a
+    setting.
     """
     known = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
     for name in sorted(names):

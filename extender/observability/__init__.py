@@ -1,1 +1,1 @@
-"""Metrics, logs, traces, and whether the process is ready."""
+"""Metrics, logs, traces and readiness."""

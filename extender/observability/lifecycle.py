@@ -1,4 +1,4 @@
-"""Whether the service is ending, and who leads: set by others, read by /readyz and by what passes calls on. A leaf."""
+"""Whether the service is shutting down and whether it leads. Read by /readyz and by the forwarding of calls. A leaf."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from typing import Protocol
 
 
 class LeaderCalls(Protocol):
-    """Calls to the leader, where that is another process."""
+    """Forwards calls to the leader, if that is another process."""
 
     def takes(self, path: str) -> bool:
-        """Whether a call to *path* is to be passed on now."""
+        """Whether a call to *path* must be forwarded now."""
 
     async def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """The leader's answer, in bounded time; None if there was none."""
+        """The leader's reply, within a limited time. None if there was none."""
 
 
 def alone() -> bool:
-    """Where there is no lease, whoever runs leads."""
+    """Without a lease, every process is its own leader."""
     return True
 
 
 @dataclass(slots=True)
 class Lifecycle:
-    """`draining`: a signal came; new work should go elsewhere, and is still done if it comes. `leads`: may write.
+    """`draining`: a termination signal was received; requests are still served. `leads`: this process may write.
 
-    `leader`: None where calls are not passed on.
+    `leader`: None if calls are not forwarded.
     """
 
     draining: bool = False

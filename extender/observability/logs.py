@@ -1,8 +1,8 @@
-"""Log lines: `key=value` for people, or one JSON object a line for collectors; each with the id of its request.
+"""Log lines: `key=value` for people, or one JSON object a line for log collectors. Each has the id of its request.
 
 Laws of this file
-- The event and its values are one message, as `refused scope=read reason='…'`: it reads alike in both forms.
-- A request id is taken over from the caller only if it is short and plain: it goes into lines that others parse.
+- The event and its values are one message, such as `refused scope=read reason='…'`, so that both formats read alike.
+- A request id from the caller is used only if it is short and plain, because log lines are parsed by other programs.
 """
 
 import logging
@@ -17,22 +17,22 @@ from typing import Final, Literal
 import orjson
 
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("request_id", default="")
-"""Of the request that is being answered; empty outside of requests. Worker threads inherit it."""
+"""The id of the current request. Empty outside requests. Worker threads inherit it."""
 FAULT_SECONDS: Final = 60.0
-"""Between two warnings about one fault that lasts."""
+"""Minimum time between two warnings about a fault that lasts."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def request_id_from(proposed: str | None) -> str:
-    """The caller's own id if it is fit for use, else a new one."""
+    """The caller's own id if it can be used, else a new one."""
     if proposed is not None and _PLAIN.fullmatch(proposed):
         return proposed
     return uuid.uuid4().hex
 
 
 class TextFormatter(logging.Formatter):
-    """`TIME LEVEL LOGGER MESSAGE request_id=ID`; whatever came from outside stays on one line."""
+    """`TIME LEVEL LOGGER MESSAGE request_id=ID`. Line breaks in values are escaped."""
 
     def __init__(self) -> None:
         super().__init__(_TEXT)
@@ -48,7 +48,7 @@ class JSONFormatter(logging.Formatter):
     """`{"time", "level", "logger", "message", "request_id"?, "exception"?}`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object."""
+        """Format the record as one JSON object."""
         line: dict[str, str] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -63,10 +63,10 @@ class JSONFormatter(logging.Formatter):
 
 
 class FaultLog:
-    """Lines about one fault that may last: a WARNING at most once a minute, and one INFO line when it is over.
+    """Logs a fault that may last: a WARNING at most once a minute, and one INFO line when the fault is over.
 
-    What comes in between is logged as DEBUG. *subject*: what is at fault, the beginning of each line. *clock*:
-    monotonic seconds. Thread-safe.
+    Failures in between are logged as DEBUG. *subject*: what is faulty; each line begins with it. *clock*: monotonic
+    seconds. Thread-safe.
     """
 
     def __init__(self, log: logging.Logger, subject: str, clock: Callable[[], float]) -> None:
@@ -77,7 +77,7 @@ class FaultLog:
         self._unsaid = 0
 
     def failed(self, message: str, *values: object) -> None:
-        """It failed once more."""
+        """Log one more failure."""
         with self._lock:
             now = self._clock()
             is_due = now - self._warned_at >= FAULT_SECONDS
@@ -92,7 +92,7 @@ class FaultLog:
         )
 
     def ended(self) -> None:
-        """It works. Says so if the last warning has not been followed by this yet."""
+        """Log that it works again, if a warning was logged since it last worked."""
         if not self._is_warned:
             return
         with self._lock:
@@ -102,7 +102,7 @@ class FaultLog:
 
 
 def set_up_logging(level: str, form: Literal["text", "json"] = "text") -> None:
-    """One line an event, to stderr."""
+    """Log one line per event to stderr."""
     handler = logging.StreamHandler()
     handler.setFormatter(JSONFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -1,9 +1,10 @@
-"""All metric families of the service, in one registry of their own (nothing is registered on import).
+"""All metric families of the service, in a registry of their own. Nothing is registered on import.
 
 Laws of this file
-- Label values come from closed sets, never from input: what a caller sends can make no new series.
-- A family answers a question that an operator asks; its help says which values mean what. `docs/metrics.md` is this
-  file as a table: `python -m extender.observability.metrics` writes it, and a test compares.
+- Label values come from fixed sets, never from input, so that callers cannot create series.
+- A family answers a question of an operator, and its help explains the label values. `docs/metrics.md` is this file as
+  a
+  table: `python -m extender.observability.metrics` writes it, and a test compares the two.
 """
 
 import sys
@@ -21,7 +22,7 @@ F = TypeVar("F", Counter, Gauge, Histogram)
 
 
 class Series(dict[tuple[str, ...], F]):
-    """The series of one family by their labels, where each request counts: a lookup, and the library's own way once."""
+    """The series of one family by label values, cached because looking them up in the library is slow."""
 
     def __init__(self, family: F) -> None:
         super().__init__()
@@ -34,7 +35,7 @@ class Series(dict[tuple[str, ...], F]):
 
 
 class Metrics:
-    """The families."""
+    """All metric families."""
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
@@ -44,7 +45,7 @@ class Metrics:
         self._in_flight()
         self._callers()
         self._transport()
-        self._duties()
+        self._leadership()
         self._questions()
         self.verb_series: Final = Series(self.verb_seconds)
         self.phase_series: Final = Series(self.phase_seconds)
@@ -68,103 +69,104 @@ class Metrics:
     def _verbs(self) -> None:
         self.verb_seconds = self._histogram(
             "verb_seconds",
-            "Time from the first byte of a scheduler request to its reply. outcome: `answered`; `invalid`: not "
-            "understood; `unready`: not now; `busy`: over the bound of calls at once; `failed`: a defect.",
+            "Time from the first byte of a scheduler request to its reply. outcome: `answered`; `invalid`: malformed "
+            "request; `unready`: try again later; `busy`: too many concurrent calls; `failed`: an internal error.",
             ("verb", "outcome"),
         )
         self.phase_seconds = self._histogram(
             "phase_seconds",
-            "The parts of it: `read` the body, `parse` it, `judge` (replaying what is not remembered), `reply`.",
+            "Time of each phase: `read` the body, `parse` it, `judge` (replay what is not cached), `reply`.",
             ("verb", "phase"),
         )
         self.candidates = self._counter(
             "filter_candidates",
-            "Candidate nodes of filter requests, by what became of them (`passed`, or the reason) and certainty.",
+            "Candidate nodes of filter requests, by result (`passed`, or the reason of the refusal) and certainty.",
             ("result", "certainty"),
         )
         self.preemptions = self._counter(
             "preemption_candidates",
-            "Candidate nodes of preempt requests, by what became of them: `kept` as asked, `extended` with further "
-            "victims, or dropped: `refused` (the kubelet would refuse the pod even then), `protected_victim` (its "
-            "priority is not lower), `unknown_victim`, `nominated` (the pod waits for its nominated node), "
-            "`undecided` (no time left).",
+            "Candidate nodes of preempt requests, by result: `kept` as sent, `extended` with more victims, or dropped: "
+            "`refused` (the kubelet would refuse the pod even then), `protected_victim` (its priority is not lower), "
+            "`unknown_victim`, `nominated` (the pod waits for its nominated node), `undecided` (not enough time).",
             ("result",),
         )
         self.judgements = self._counter(
-            "judgements", "Classes of nodes looked at: `remembered`, or `replayed` now.", ("source",)
+            "judgements", "Verdicts on classes of nodes: `remembered` (from the cache) or `replayed` now.", ("source",)
         )
         self.unjudged = self._counter(
             "unjudged",
-            "Judgements that ended without an answer, each for a pod shape and a class of nodes; the nodes count as "
-            "unknown. `steps`: the replay takes more steps than that of any sane node. `time`: the time of the call "
-            "was over during a long replay. `defect`: an exception, which is in the log.",
+            "Replays that ended without a verdict, each for a pod shape and a class of nodes. The nodes count as "
+            "unknown. `steps`: the replay took too many steps. `time`: the time limit of the call was reached during "
+            "a long replay. `defect`: an internal error, which is logged.",
             ("trouble",),
         )
-        self.remembered = self._gauge("remembered_judgements", "Judgements and pod shapes remembered.")
+        self.remembered = self._gauge("remembered_judgements", "Cached verdicts and pod shapes.")
 
     def _nodes(self) -> None:
         self.reports = self._counter(
             "reports",
-            "Messages of exporters: `report` or `heartbeat`, and `accepted`, `invalid`, `too_large`, `outdated`, "
+            "Messages of exporters (`report`, `heartbeat`) by result: `accepted`, `invalid`, `too_large`, `outdated`, "
             "`unknown`, `full`, `failed`.",
             ("kind", "outcome"),
         )
-        self.nodes = self._gauge("nodes", "Nodes held, by certainty of their state.", ("certainty",))
+        self.nodes = self._gauge("nodes", "Nodes with a report, by certainty of their state.", ("certainty",))
         self.kubelets = self._gauge(
             "kubelets",
-            "Nodes held, by the minor version of their kubelet and certainty. `assumed`: newer than the newest known.",
+            "Nodes by minor version of the kubelet and certainty. `assumed`: newer than the newest known version.",
             ("minor", "certainty"),
         )
         self.silence = self._gauge(
             "node_silence_seconds",
-            "Time since nodes were last heard of: median (`0.5`), `0.99`, and the longest (`1`). 0 without nodes.",
+            "Time since the last message of a node: median (`0.5`), `0.99`, and maximum (`1`). 0 without nodes.",
             ("quantile",),
         )
-        self.classes = self._gauge("node_classes", "Different nodes, as far as verdicts go.")
+        self.classes = self._gauge("node_classes", "Node classes. Nodes of a class get the same verdicts.")
 
     def _in_flight(self) -> None:
         self.assumed = self._gauge("assumed_pods", "Pods bound and not yet confirmed by a report of their node.")
         self.predictions = self._counter(
             "predictions",
-            "What was foretold of a pod and what the kubelet did: `agreed`, `false_admit` (it refused a pod foretold "
-            "to be admitted), `false_refusal`, `placement` (admitted elsewhere on the node), `other` (refused, for "
-            "other reasons than NUMA), `unsettled` (never learned). By topology policy and scope, kubelet, certainty.",
+            "What the kubelet did compared with the prediction: `agreed`; `false_admit`: it refused a pod that was "
+            "predicted to be admitted; `false_refusal`; `placement`: admitted elsewhere on the node; `other`: refused "
+            "for a reason other than NUMA; `unsettled`: not known. By topology policy and scope, kubelet, certainty.",
             ("policy", "scope", "kubelet", "certainty", "outcome"),
         )
-        self.distrusted = self._gauge("distrusted_nodes", "Nodes that only rank, after too many disagreements.")
+        self.distrusted = self._gauge(
+            "distrusted_nodes", "Nodes that are only scored, after too many wrong predictions."
+        )
         self.topology_faults = self._gauge(
-            "unreadable_topologies", "NodeResourceTopology objects that could not be taken for what their node is."
+            "unreadable_topologies", "NodeResourceTopology objects that could not be used as a report of their node."
         )
         self.binds = self._counter(
             "binds",
-            "Bind calls: `bound`, `unsure` (no answer of the API server), `refused` (no longer fits), `unsettled` "
-            "(what else happens on the node decides: held back), `totals` (pods that have ended may still "
-            "count), `promised` (the room is kept for a nominated pod), `starting` (the node's kubelet is stopped or "
-            "has just started), `conflict`, `not_found`, `unknown_pod`, "
-            "`unknown_node`, `busy`, `standby`, `no_access`, `invalid`, `failed`.",
+            "Bind calls: `bound`; `unsure`: no reply from the API server; `refused`: the pod no longer fits; "
+            "`unsettled`: deferred, because the end of another pod may change the result; `totals`: pods that have "
+            "ended may still count; `promised`: reserved for a nominated pod; `starting`: the node's kubelet "
+            "is stopped or has just started; `conflict`, `not_found`, `unknown_pod`, `unknown_node`, `busy`, "
+            "`standby`, `no_access`, `invalid`, `failed`.",
             ("outcome",),
         )
 
     def _callers(self) -> None:
-        self.insecure = self._gauge("insecure", "1: started with `insecure`, everybody may do everything.")
+        self.insecure = self._gauge("insecure", "1: started with `insecure`, so that every caller may do everything.")
         self.admissions = self._counter(
             "admissions",
-            "Requests by how the caller proved who it is (`certificate`, `token`, `loopback`, `none`, `insecure`), the "
+            "Requests by means of authentication (`certificate`, `token`, `loopback`, `none`, `insecure`), the "
             "scope needed, and the outcome: `allowed`, `unauthenticated`, `forbidden`, `unavailable` (the API server "
             "could not be asked).",
             ("means", "scope", "outcome"),
         )
         self.reviews = self._counter(
             "reviews",
-            "Questions to the API server: `token` or `access`; `yes`, `no`, `failed`, or `grace`: failed, and an "
-            "earlier yes still holds.",
+            "TokenReviews (`token`) and SubjectAccessReviews (`access`): `yes`, `no`, `failed`, or `grace`: failed "
+            "while an earlier yes is still valid.",
             ("kind", "outcome"),
         )
         self.limited = self._counter(
             "limited",
-            "Requests and connections turned away: `rate`, `concurrency` (requests at once), `body` (bytes in memory), "
+            "Requests and connections refused: `rate`, `concurrency` (concurrent requests), `body` (bytes in memory), "
             "`head` (too long), `head_timeout`, `body_timeout`, `answer_timeout`, `pipelining`, `idle` (no request "
-            "came), `connections` (closed to make room), `handshake` (TLS that failed), `handshake_timeout`.",
+            "came), `connections` (closed to make room), `handshake` (TLS failed), `handshake_timeout`.",
             ("limit",),
         )
         self.responses = self._counter(
@@ -174,47 +176,47 @@ class Metrics:
     def _transport(self) -> None:
         self.connections = self._gauge(
             "connections",
-            "Connections open now: `plain`, `tls`, or `handshake`: accepted on the TLS port, and not yet `tls`.",
+            "Open connections: `plain`, `tls`, or `handshake` (accepted on the TLS port, TLS not yet complete).",
             ("listener",),
         )
         self.accept_failures = self._counter(
             "accept_failures",
-            "Connections that could not be accepted: no file descriptor was left (`files`), no `memory`, or `other`.",
+            "Connections that could not be accepted: out of file descriptors (`files`), out of `memory`, or `other`.",
             ("reason",),
         )
         self.certificate_loads = self._counter(
             "certificate_loads",
-            "Certificate files read: `loaded`, or `failed` (the last good ones stay).",
+            "Certificate files read: `loaded`, or `failed` (the last good ones stay in use).",
             ("outcome",),
         )
         self.certificate_expiry = self._gauge(
-            "certificate_expiry_timestamp_seconds", "When our own certificate ends, Unix time; 0 without one."
+            "certificate_expiry_timestamp_seconds", "Expiry of the server certificate, Unix time. 0 without one."
         )
 
-    def _duties(self) -> None:
-        self.leader = self._gauge("leader", "1: this process writes (binds, wakes pods). Also 1 without a lease.")
-        self.refused_pods = self._gauge("refused_pods", "Pods refused `not now` and remembered for waking up.")
+    def _leadership(self) -> None:
+        self.leader = self._gauge("leader", "1: this process binds and requeues pods. Also 1 without a lease.")
+        self.refused_pods = self._gauge("refused_pods", "Pods refused for now and recorded for requeueing.")
         self.wake_ups = self._counter(
             "wake_ups",
-            "Nodes on which a refused pod would fit now: `touched` to wake it, `limited`, or `failed`.",
+            "Nodes on which a refused pod would fit now: `touched` to requeue it, `limited`, or `failed`.",
             ("outcome",),
         )
 
     def _questions(self) -> None:
         self.questions_now = self._gauge(
-            "questions_now", "People's questions now: `working` in a worker, or `waiting` for one.", ("state",)
+            "questions_now", "Questions now: `working` in a worker, or `waiting` for one.", ("state",)
         )
         self.questions = self._counter(
             "questions",
-            "People's questions by how they ended: `answered`; `invalid`: not understood, or about a node that is not "
-            "held; `time_limit`; `memory_limit`; `client_left`; `refused`: too many waited; `queue_time`: no worker "
-            "was free in time; `worker_died`; `failed`: a defect.",
+            "Questions by result: `answered`; `invalid`: malformed, or about a node without a report; `time_limit`; "
+            "`memory_limit`; `client_left`; `refused`: too many were waiting; `queue_time`: no worker was free in "
+            "time; `worker_died`; `failed`: an internal error.",
             ("kind", "outcome"),
         )
         self.question_seconds = self._add(
             Histogram(
                 "numa_extender_question_seconds",
-                "Time from a whole question to the end of its answer, waiting included.",
+                "Time from a complete question to the end of its reply, including time in the queue.",
                 ("kind",),
                 registry=self.registry,
                 buckets=(*_SECONDS[4:], 10.0, 30.0, 60.0),
@@ -238,21 +240,21 @@ class Metrics:
 
 
 class Stopwatch:
-    """Times the phases of one call of *verb*: each `lap` ends the phase that it names. *clock*: seconds."""
+    """Measures the phases of one call of *verb*. Each `lap` ends the phase that it names. *clock*: seconds."""
 
     def __init__(self, series: Series[Histogram], verb: str, clock: Callable[[], float]) -> None:
         self._series, self._verb, self._clock = series, verb, clock
         self._at = clock()
 
     def lap(self, phase: str) -> None:
-        """The phase that began with the last lap ends."""
+        """End the phase that began with the last lap."""
         now = self._clock()
         self._series[self._verb, phase].observe(now - self._at)
         self._at = now
 
 
 def reference_page() -> str:
-    """`docs/metrics.md`."""
+    """The text of `docs/metrics.md`."""
     rows = [
         f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |"
         for name, kind, labels, text in Metrics().reference()
@@ -265,7 +267,7 @@ _PAGE: Final = (
     "",
     "Scraped at `/metrics`. Written by `python -m extender.observability.metrics`; a test compares it with the code.",
     "",
-    "| family | type | labels | what it tells |",
+    "| family | type | labels | meaning |",
     "|---|---|---|---|",
 )
 

@@ -1,8 +1,8 @@
-"""OpenTelemetry tracing, by setting. Off, nothing of it is imported and nothing is in the way of a request.
+"""OpenTelemetry tracing, off by default. When it is off, nothing of it is imported.
 
-Where spans go is said with OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, …).
-They are exported by a thread of its own, and dropped when the collector is away. A caller's `traceparent` is followed;
-kube-scheduler sends none. /livez, /readyz and /metrics make no spans.
+OpenTelemetry's own variables say where spans go (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, …). A separate
+thread exports them and drops them while the collector is unreachable. A caller's `traceparent` is used; kube-scheduler
+sends none. /livez, /readyz and /metrics create no spans.
 """
 
 from typing import Final
@@ -13,11 +13,11 @@ EXCLUDED: Final = "livez,readyz,metrics"
 
 
 class TracingError(Exception):
-    """Tracing was asked for and its libraries are not installed."""
+    """Tracing is on, but its libraries are not installed."""
 
 
 def trace(app: FastAPI, version: str) -> None:
-    """Make a span of every request to *app*.
+    """Create a span for every request to *app*.
 
     Raises:
         TracingError: the extra `tracing` is not installed.

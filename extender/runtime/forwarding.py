@@ -1,14 +1,16 @@
-"""A standby passes the scheduler's calls on to the leader, so that it does not matter which of several is called.
+"""A standby forwards the scheduler's calls to the leader, so that any of several extenders can be called.
 
 kube-scheduler keeps its connections open: through a Service it may stay with one extender for hours, whoever leads.
-The leader's address is in the Lease (an annotation), where every standby reads it.
+The leader's URL is in an annotation of the Lease, where every standby reads it.
 
 Laws of this file
-- A call is passed on once: the receiver of a call that was passed on answers it itself, leader or not.
-- A standby that gets no answer answers itself: filter, prioritize and preempt from what it knows, which is what the
-  leader knows but for the pods of its last calls; bind with an error, after which the scheduler tries again.
-- Bounded: each call has a time, and a leader that was not reached is left alone for a second.
-- The leader proves itself by its certificate, the standby by its service account's token. The token is sent over TLS
+- A call is forwarded once: the receiver of a forwarded call answers it itself, leader or not.
+- If the leader does not reply, the standby answers itself: filter, prioritize and preempt from its own state, which is
+  the
+  leader's except for the pods of its last calls; bind with an error, after which the scheduler tries again.
+- Every call has a time limit. After a failure the leader is not called for a second.
+- The leader authenticates with its certificate, the standby with its service account's token. The token is sent over
+  TLS
   only.
 """
 
@@ -40,11 +42,11 @@ CONNECT_SECONDS: Final = 0.5
 PAUSE_SECONDS: Final = 1.0
 AT_ONCE: Final = 32
 MAX_REPLY_BYTES: Final = 64 << 20
-"""A filter reply repeats the names of the nodes, with reasons: 5,000 nodes are about 1 MB."""
+"""A filter reply repeats the names of the nodes, with reasons. 5,000 nodes are about 1 MB."""
 
 
 class Leader:
-    """Calls to the leader. Thread-safe. *url*: where it is now, empty if that is not known or it is this process."""
+    """Calls the leader. Thread-safe. *url*: its current URL; empty if unknown, or if this process leads."""
 
     def __init__(self, settings: Settings, url: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._url, self._clock = settings, url, clock
@@ -58,19 +60,19 @@ class Leader:
         self._lock = threading.Lock()
         self._pool: tuple[str, urllib3.PoolManager] | None = None
         self._again_at = float("-inf")
-        self._faults = FaultLog(LOG, "calls passed on to the leader", clock)
+        self._faults = FaultLog(LOG, "forwarding to the leader", clock)
 
     def takes(self, path: str) -> bool:
-        """Whether a call to *path* is to be passed on now."""
+        """Whether a call to *path* must be forwarded now."""
         return path in self._seconds and bool(self._url()) and self._clock() >= self._again_at
 
     async def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """The leader's answer; None if there was none."""
+        """The leader's reply. None if there was none."""
         headers = {**headers, PASSED_ON: "1", "X-Request-Id": REQUEST_ID.get()}
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._call, path, headers, body)
 
     def close(self) -> None:
-        """Take no more; calls under way are bounded."""
+        """Take no more calls. Calls in progress have a time limit."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _call(self, path: str, headers: dict[str, str], body: bytes) -> bytes | None:
@@ -107,21 +109,21 @@ class Leader:
             pieces.append(piece)
             size += len(piece)
             if size > MAX_REPLY_BYTES or self._clock() > deadline:
-                raise OSError(f"the answer is too long or too slow ({size} bytes so far)")
+                raise OSError(f"the reply is too long or too slow ({size} bytes so far)")
         answer = b"".join(pieces)
         if reply.status != HTTPStatus.OK:
             raise OSError(f"status {reply.status}: {answer[:200]!r}")
         return answer
 
     def _token(self, url: str) -> dict[str, str]:
-        """Read for each call: the kubelet renews it."""
+        """The Authorization header. Read for each call, because the kubelet renews the token."""
         path = self._settings.leader_token_file
         if path is None or urlsplit(url).scheme != "https":
             return {}
         return {"Authorization": f"Bearer {path.read_text().strip()}"}
 
     def _connections(self, url: str) -> urllib3.PoolManager:
-        """The connections to the leader at *url*; a new leader, or a failure, is a reason to read the CA again."""
+        """Connections to the leader at *url*. After a change of leader or a failure the CA is read again."""
         with self._lock:
             if self._pool is None or self._pool[0] != url:
                 options: dict[str, Any] = {}
@@ -141,13 +143,13 @@ class Leader:
 
 
 class PassingOn:
-    """The scheduler's calls go to the leader where that is another process, all others to *app*. ASGI."""
+    """Forwards the scheduler's calls if another process leads, and passes all others to *app*. ASGI."""
 
     def __init__(self, app: ASGIApp, *, lifecycle: Lifecycle, max_bytes: int) -> None:
         self._app, self._lifecycle, self._max_bytes = app, lifecycle, max_bytes
 
     async def __call__(self, asgi: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         leader = self._lifecycle.leader
         if leader is None or asgi["type"] != "http" or asgi["method"] != "POST" or not leader.takes(asgi["path"]):
             await self._app(asgi, receive, send)
@@ -170,7 +172,7 @@ class PassingOn:
 
 
 async def _read(receive: Receive, max_bytes: int) -> list[Message]:
-    """The messages of the body; not all of them if it is over *max_bytes* or the client goes away."""
+    """The messages of the body. Incomplete if it exceeds *max_bytes* or the client disconnects."""
     messages: list[Message] = []
     size = 0
     while True:
@@ -182,7 +184,7 @@ async def _read(receive: Receive, max_bytes: int) -> list[Message]:
 
 
 def _replayed(messages: list[Message], receive: Receive) -> Receive:
-    """A `receive` that gives *messages* first."""
+    """A `receive` that returns *messages* first."""
     left = iter(messages)
 
     async def again() -> Message:

@@ -26,7 +26,7 @@ from extender.kube.client import KubeClient
 from extender.kube.leases import Elector, LeaseSettings
 from extender.kube.node_annotations import NodeToucher
 from extender.runtime.forwarding import Leader
-from extender.runtime.requeue import Waker
+from extender.runtime.requeue import Requeuer
 from extender.runtime.server import make_authority
 from extender.scheduling.bind import AGAIN, BindOutcome, Binds, Unbound
 
@@ -91,8 +91,8 @@ async def on_duty(service: Service, access: Access | None = None) -> AsyncIterat
         stack.callback(authority.close)
         can_write = _lead(service, client, stack)
         if settings.wake_up:
-            waking = asyncio.create_task(Waker(service, NodeToucher(client), can_write).run())
-            stack.push_async_callback(_cancelled, waking)
+            requeue = asyncio.create_task(Requeuer(service, NodeToucher(client), can_write).run())
+            stack.push_async_callback(_cancelled, requeue)
         yield
 
 

@@ -1,10 +1,13 @@
-"""Wakes pods that were refused "not now": when one of them would fit on a node that has changed, the node is touched.
+"""Requeues pods that were refused for now: when one would fit on a node that has changed, touches the node.
+
+kube-scheduler retries unschedulable pods when a node changes. A changed annotation is enough.
 
 Laws of this file
-- Only the leader touches. A standby looks all the same, so that a takeover does not start with a look at every node.
-- Looks at nodes whose class has changed since the last look, and replays only what nobody has asked yet; what was
-  replayed is remembered, and the scheduler's next question is answered from it.
-- A look has an end: after `LOOK_SECONDS` it stops, and the next one goes on with the same nodes.
+- Only the leader touches nodes. A standby scans them as well, so that a takeover does not start with a scan of every
+  node.
+- A scan covers nodes whose class has changed since the last scan, and replays only what is not cached. The results are
+  cached for the scheduler's next call.
+- A scan has a time limit. After `SCAN_SECONDS` it stops, and the next one continues with the same nodes.
 """
 
 import asyncio
@@ -20,13 +23,16 @@ from extender.kube.node_annotations import Limited, NodeToucher, Touched
 from extender.replay.pod import Pod
 
 LOG: Final = logging.getLogger(__name__)
-LOOK_SECONDS: Final = 0.25
+SCAN_SECONDS: Final = 0.25
 MAX_TRIES: Final = 8
-"""Nodes tried in one look when the first ones were touched only just now."""
+"""Nodes tried in one scan if the first ones were touched too recently."""
 
 
-class Waker:
-    """The look and the touch, for one service. *can_write*: whether we lead; *wall*: Unix seconds, to annotate with."""
+class Requeuer:
+    """Scans and touches nodes for one service.
+
+    *can_write*: whether we lead. *wall*: Unix seconds, for the annotation.
+    """
 
     def __init__(
         self,
@@ -37,31 +43,31 @@ class Waker:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._service, self._toucher, self._can_write, self._wall = service, toucher, can_write, wall
-        self._looked_at: dict[str, int] = {}
-        """The class in which each node was looked at last, by its id."""
+        self._scanned_at: dict[str, int] = {}
+        """The class id of each node at its last scan."""
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Scan until cancelled."""
         while True:
             await asyncio.sleep(self._service.settings.wake_up_seconds)
             try:
-                await self.look()
-            except Exception:  # the next look may succeed; nothing else depends on this one
-                LOG.exception("defect of a look")
+                await self.scan()
+            except Exception:  # the next scan may succeed, and nothing else depends on this one
+                LOG.exception("requeue scan failed")
 
-    async def look(self) -> str | None:
-        """One look; the node that was touched, or None."""
+    async def scan(self) -> str | None:
+        """Scan once. Returns the node that was touched, or None."""
         service = self._service
         now = service.clock()
         service.waiting.forget([pod.uid for pod in service.waiting.waiting(now) if service.pods.node_of(pod.uid)])
         pods = service.waiting.waiting(now)
         service.metrics.refused_pods.set(len(pods))
         service.cluster.expire(now)
-        changed = {r.name: r.node_class for r in service.cluster if self._looked_at.get(r.name) != r.node_class.id}
+        changed = {r.name: r.node_class for r in service.cluster if self._scanned_at.get(r.name) != r.node_class.id}
         if not pods:
             self._done(changed)
             return None
-        fitting, finished = await self._fitting(pods, frozenset(changed.values()), now + LOOK_SECONDS)
+        fitting, finished = await self._fitting(pods, frozenset(changed.values()), now + SCAN_SECONDS)
         touched = None
         if fitting is not None and self._can_write():
             touched = await self._touch([name for name, node_class in changed.items() if node_class is fitting])
@@ -72,7 +78,7 @@ class Waker:
     async def _fitting(
         self, pods: list[Pod], classes: frozenset[NodeClass], deadline: float
     ) -> tuple[NodeClass | None, bool]:
-        """The first class found that takes one of the pods; and whether all were asked."""
+        """The first class found that admits one of the pods, and whether all pods were checked."""
         service = self._service
         asked = set()
         for pod in pods:
@@ -98,7 +104,7 @@ class Waker:
             match outcome:
                 case Touched():
                     wake_ups.labels("touched").inc()
-                    LOG.info("woke refused pods node=%s", name)
+                    LOG.info("requeued refused pods node=%s", name)
                     return name
                 case Limited():
                     wake_ups.labels("limited").inc()
@@ -109,8 +115,8 @@ class Waker:
         return None
 
     def _done(self, changed: dict[str, NodeClass]) -> None:
-        """These need no second look until they change again."""
-        self._looked_at.update((name, node_class.id) for name, node_class in changed.items())
-        if len(self._looked_at) > 2 * len(self._service.cluster) + 100:
+        """Do not scan these again until they change."""
+        self._scanned_at.update((name, node_class.id) for name, node_class in changed.items())
+        if len(self._scanned_at) > 2 * len(self._service.cluster) + 100:
             held = {record.name for record in self._service.cluster}
-            self._looked_at = {name: at for name, at in self._looked_at.items() if name in held}
+            self._scanned_at = {name: at for name, at in self._scanned_at.items() if name in held}

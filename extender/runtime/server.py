@@ -1,4 +1,4 @@
-"""How the application is put behind its gate and on the network: the part of the composition root about security."""
+"""Puts the application behind access control and on the network: the part of the composition root about security."""
 
 import logging
 import time
@@ -27,19 +27,19 @@ from extender.transport.server import Server, TLSListener
 
 LOG: Final = logging.getLogger(__name__)
 ACCEPTED_SECONDS: Final = 120.0
-"""How long the API server's yes is remembered; the kubelet does the same with tokens shown to it."""
+"""How long a positive answer of the API server is cached. The kubelet uses the same time for tokens sent to it."""
 REFUSED_SECONDS: Final = 10.0
 
 
 def make_authority(
     client: Requester, settings: Settings, metrics: Metrics, clock: Callable[[], float] = time.monotonic
 ) -> TokenAuthority:
-    """Asks the API server that *client* leads to."""
+    """An authority that checks tokens with the API server of *client*."""
     remembered = ReviewSettings(
         accepted_seconds=ACCEPTED_SECONDS,
         refused_seconds=REFUSED_SECONDS,
         grace_seconds=settings.review_grace_seconds,
-        size=settings.max_nodes * 2,  # a token of each node, and the one before
+        size=settings.max_nodes * 2,  # the current token of each node, and the one before
     )
     reviews = Reviews(
         client, remembered, clock=clock, count=lambda kind, outcome: metrics.reviews.labels(kind, outcome).inc()
@@ -50,7 +50,7 @@ def make_authority(
 
 
 def guard(app: FastAPI, service: Service) -> None:
-    """Put the gate before every route of *app*, and the eyes before the gate.
+    """Put access control before every route of *app*, and the request log before that.
 
     Raises:
         TracingError: tracing is on, and its libraries are not installed.
@@ -75,10 +75,10 @@ def guard(app: FastAPI, service: Service) -> None:
 
 
 def make_server(settings: Settings, app: FastAPI) -> Server:
-    """The server for *app*; `Server.run` serves until SIGTERM or SIGINT, then lets requests under way end.
+    """The server for *app*. `Server.run` serves until SIGTERM or SIGINT, then lets requests in progress end.
 
     Raises:
-        CertificateError: TLS is set up, and its files do not work.
+        CertificateError: TLS is configured, and its files do not work.
     """
     service: Service = app.state.service
     patience = ConnectionTimeouts(
@@ -100,7 +100,9 @@ def make_server(settings: Settings, app: FastAPI) -> Server:
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
     if settings.insecure:
-        LOG.warning("INSECURE: everybody who can connect to %s may do everything, unencrypted", settings.host)
+        LOG.warning(
+            "INSECURE: every caller that can connect to %s may do everything, without encryption", settings.host
+        )
     return Server(
         config,
         service.lifecycle,

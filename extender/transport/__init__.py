@@ -1,7 +1,7 @@
-"""Sockets, TLS and the patience with clients: everything between the network and the first ASGI event.
+"""Sockets, TLS and time limits for clients: everything between the network and the first ASGI event.
 
 Laws of this package
-- It knows no route and no right; it hands on what a connection proved (`peer`), and bounds what it can cost.
-- uvicorn and its protocol do the work. What is added here is what they leave open: certificates that change while
-  running, a second listener, time limits for slow clients, a bound on connections and on the size of heads.
+- It knows no routes and no scopes. It passes on the identity of a connection (`peer`) and limits what it can cost.
+- uvicorn and its protocol do the work. This package adds what they lack: certificates that change at run time, a second
+  listener, time limits for slow clients, and limits on the number of connections and the size of heads.
 """

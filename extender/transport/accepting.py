@@ -1,9 +1,9 @@
-"""Accepting connections: a bounded backlog, a few at a time, and a pause when the process has no file descriptor left.
+"""Accepts connections: limited backlog, a few at a time, and a pause when no file descriptor is left.
 
 Laws of this file
-- The event loop stays free: so many are accepted at once as take some milliseconds, then others have their turn.
-- `accept` that fails (no file descriptor, no memory) is counted, logged once a minute, and tried again after a pause;
-  each failure also closes the connection that is missed least, so that the server recovers by itself.
+- The event loop stays responsive: one round accepts as many connections as take a few milliseconds.
+- A failed `accept` (no file descriptor, no memory) is counted, logged once a minute and retried after a pause. Each
+  failure also closes one idle or unfinished connection, so that the server recovers by itself.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from extender.transport.places import ConnectionSlots
 
 LOG: Final = logging.getLogger(__name__)
 BACKLOG: Final = 4096
-"""Connections that the kernel completes before we accept them. Linux caps it at `net.core.somaxconn` (4096)."""
+"""Connections that the kernel completes before we accept them. Linux limits this to `net.core.somaxconn` (4096)."""
 AT_ONCE: Final = 16
 PAUSE_SECONDS: Final = 0.25
 LOG_SECONDS: Final = 60.0
 OTHER_FILES: Final = 128
-"""File descriptors for everything that is no connection of a client: the API server, files, worker processes."""
+"""File descriptors reserved for everything but client connections: the API server, files, worker processes."""
 _REASONS: Final = {errno.EMFILE: "files", errno.ENFILE: "files", errno.ENOBUFS: "memory", errno.ENOMEM: "memory"}
 
 
 class Listener:
-    """Accepts on *listening* and hands each connection to *welcome*, with its remote address.
+    """Accepts on *listening* and passes each connection to *welcome*, with its remote address.
 
-    It has the methods that uvicorn calls when it ends: `close` and `wait_closed`.
+    It has the methods that uvicorn calls on shutdown: `close` and `wait_closed`.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         port: int = self._listening.getsockname()[1]
         return port
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Stop accepting."""
         if not self._is_open:
             return
         self._is_open = False
@@ -67,7 +67,7 @@ class Listener:
         self._listening.close()
 
     async def wait_closed(self) -> None:
-        """It is closed when `close` returns."""
+        """Return at once: it is closed when `close` returns."""
 
     def _accept(self) -> None:
         for _ in range(AT_ONCE):
@@ -82,12 +82,12 @@ class Listener:
             self._welcome(connection, _host(address))
 
     def _pause(self, error: OSError) -> None:
-        """The listening socket stays readable, so accepting at once again would be a busy loop."""
+        """Stop reading for a while. The socket stays readable, so that accepting again at once would be a busy loop."""
         self._metrics.accept_failures.labels(_REASONS.get(error.errno or 0, "other")).inc()
         now = self._loop.time()
         if now - self._logged_at >= LOG_SECONDS:
             self._logged_at = now
-            LOG.error("connections cannot be accepted connections=%d error=%r", len(self._places), str(error))
+            LOG.error("cannot accept connections open=%d error=%r", len(self._places), str(error))
         self._places.make_room()
         self._loop.remove_reader(self._listening)
         self._resume = self._loop.call_later(PAUSE_SECONDS, self._loop.add_reader, self._listening, self._accept)
@@ -97,7 +97,7 @@ async def bind(host: str, port: int) -> list[socket.socket]:
     """One socket for each address of *host*, which may be a name.
 
     Raises:
-        OSError: one of them cannot be had.
+        OSError: one of them cannot be bound.
     """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -113,7 +113,7 @@ async def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def room_for_files(max_connections: int) -> int:
-    """How many connections the limit on open files leaves room for, at most *max_connections*.
+    """How many connections the limit on open files allows, at most *max_connections*.
 
     The soft limit is raised as far as needed and allowed.
     """
@@ -125,7 +125,7 @@ def room_for_files(max_connections: int) -> int:
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return max_connections
     room = max(16, (soft - OTHER_FILES) * 16 // 17)
-    LOG.warning("the limit on open files leaves room for fewer connections files=%d connections=%d", soft, room)
+    LOG.warning("the limit on open files reduces max_connections files=%d connections=%d", soft, room)
     return room
 
 

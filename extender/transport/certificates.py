@@ -1,11 +1,11 @@
-"""The TLS context of the service, which follows its files: new handshakes get what is in them now.
+"""The TLS context of the service. It follows its files: new handshakes use their current content.
 
 Laws of this file
-- The files are looked at when a client knocks, at most once a second: no watcher, no thread, nothing to get stuck.
-- A new set is used only after a trial handshake with it. One that does not work (half written, key of another
-  certificate) is counted, logged and tried again; the last good one stays in use.
-- Replacing the client CA replaces it: an old CA is not believed at new handshakes. Open connections stay as they are;
-  the end of the client's own certificate is checked at every request (`extender.api.access.middleware`).
+- The files are checked when a client connects, at most once a second. There is no watcher and no thread.
+- New files are used only after a trial handshake with them. Files that do not work (half written, or a key of another
+  certificate) are counted, logged and tried again later. The last working ones stay in use.
+- A new client CA replaces the old one for new handshakes. Open connections stay open; the expiry of the client's own
+  certificate is checked at every request (`extender.api.access.middleware`).
 """
 
 import logging
@@ -21,32 +21,32 @@ from extender.observability.metrics import Metrics
 LOG: Final = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 1.0
 _NO_CHECK_TIME: Final = 0x200000
-"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME: the trial handshake is also made with a certificate that has ended."""
+"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME: the trial handshake also accepts an expired certificate."""
 _PARTIAL_CHAIN: Final = ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
 
 
 class CertificateError(Exception):
-    """The files do not make a working server certificate; the message says which and why."""
+    """The files are not a working server certificate. The message says which file and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFiles:
-    """PEM files. `client_ca`: who signs certificates of clients; None: no client is asked for one."""
+    """PEM files. `client_ca`: the CA of client certificates; None: clients are not asked for a certificate."""
 
     certificate: Path
     key: Path
     client_ca: Path | None = None
 
     def stamp(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """Changes whenever one of the files is replaced or written; Kubernetes' volumes swap a symbolic link."""
+        """Changes whenever one of the files is replaced or written. Kubernetes volumes replace a symbolic link."""
         return tuple(_stamp(path) for path in (self.certificate, self.key, self.client_ca))
 
 
 class Certificates:
-    """Makes `context`, the one to listen with. *clock*: monotonic seconds.
+    """Provides `context`, the TLS context to listen with. *clock*: monotonic seconds.
 
     Raises:
-        CertificateError: the files do not work at the start.
+        CertificateError: the files do not work at startup.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Certificates:
         try:
             self._current = self._load()
         except CertificateError as error:
-            LOG.error("certificates not taken over error=%r", str(error))  # noqa: TRY400 - the message says it all
+            LOG.error("new certificate files rejected error=%r", str(error))  # noqa: TRY400 - the message is complete
         else:
             self._stamp = stamp
 
@@ -105,10 +105,10 @@ def _server_context(files: CertificateFiles) -> ssl.SSLContext:
 
 
 def _trial(server: ssl.SSLContext, certificate: Path) -> Mapping[str, object]:
-    """One handshake in memory with a client that trusts just this certificate; its description.
+    """The client's view of *server*'s certificate after a handshake in memory that trusts only this certificate.
 
     Raises:
-        OSError: no client would get through.
+        OSError: no client could connect.
     """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
@@ -125,7 +125,7 @@ def _trial(server: ssl.SSLContext, certificate: Path) -> Mapping[str, object]:
                 continue
     described = ours.getpeercert()
     if not described:
-        raise ssl.SSLError("the trial handshake with it did not end")
+        raise ssl.SSLError("the trial handshake did not complete")
     return described
 
 

@@ -1,13 +1,14 @@
-"""From an accepted connection to a TLS connection, at a bounded cost.
+"""TLS handshakes of accepted connections, at a limited cost.
 
 Laws of this file
-- Until the whole ClientHello is there, a connection costs a socket and nothing of TLS: the kernel keeps what was sent
-  (`MSG_PEEK`), and wakes us when the rest has come (`SO_RCVLOWAT`).
-- A bounded number of handshakes is under way. Waiting ones are taken in turn over the addresses that they come from,
-  the newest of an address first: a flood from one address does not delay the others.
-- While all places for handshakes are taken, an address that has none gets one of the address that has most, and any
-  handshake that has been under way for `PATIENCE_SECONDS` makes room for one that waits.
-- From `accept` to the end of the handshake there is one deadline.
+- Until the whole ClientHello has arrived, a connection costs a socket and no TLS state: the kernel keeps the bytes
+  (`MSG_PEEK`) and wakes us when the rest has arrived (`SO_RCVLOWAT`).
+- The number of concurrent handshakes is limited. Waiting ones are taken in turn over their source addresses, newest
+  first
+  within an address, so that a flood from one address does not delay the others.
+- While all places for handshakes are taken, an address with none gets one from the address with most. Any handshake
+  older than `PATIENCE_SECONDS` gives up its place to a waiting one.
+- One deadline covers the time from `accept` to the end of the handshake.
 """
 
 import asyncio
@@ -25,20 +26,20 @@ from extender.transport.protocol import BoundedProtocol
 
 LOG: Final = logging.getLogger(__name__)
 AT_ONCE: Final = 64
-"""Handshakes under way. Each holds up to 350 KiB, most of it the read buffer of uvloop."""
+"""Concurrent handshakes. Each holds up to 350 KiB, most of it the read buffer of uvloop."""
 PATIENCE_SECONDS: Final = 1.0
 SHUTDOWN_SECONDS: Final = 10.0
 _HEADER_BYTES: Final = 5
 _HANDSHAKE_RECORD: Final = 0x16
 _MAX_RECORD_BYTES: Final = 16_384
 _USUAL_BYTES: Final = 2048
-"""More than a usual ClientHello, so that one look is enough."""
+"""More than a usual ClientHello, so that one read is enough."""
 
 ProtocolFactory = Callable[[Place], BoundedProtocol]
 
 
 class _Handshake:
-    """One connection on its way. `wanted`: how many bytes it is to have sent before it goes on."""
+    """One connection before its handshake has ended. `wanted`: bytes that must have arrived before the next step."""
 
     __slots__ = ("address", "connection", "place", "protocol", "started", "task", "wanted")
 
@@ -52,7 +53,7 @@ class _Handshake:
 
     @property
     def is_made(self) -> bool:
-        """Whether the handshake has ended well."""
+        """Whether the handshake succeeded."""
         return self.protocol is not None and self.protocol.is_made
 
 
@@ -60,7 +61,7 @@ _Ordered = dict[_Handshake, None]
 
 
 class Handshakes:
-    """Takes connections by `welcome`; *make_protocol* makes what talks over the finished ones.
+    """Takes connections from `welcome`. *make_protocol* creates the protocol for completed ones.
 
     *seconds*: from `accept` to the end of the handshake.
     """
@@ -83,7 +84,7 @@ class Handshakes:
         self._running: _Ordered = {}
 
     def welcome(self, connection: socket.socket, address: str) -> None:
-        """A connection was accepted."""
+        """Take over an accepted connection."""
         one = _Handshake(connection, address)
         one.place = Place(address, self._loop.time(), lambda reason: self._give_up(one, reason))
         if not self._places.enter(one.place):
@@ -95,7 +96,7 @@ class Handshakes:
         self._loop.add_reader(connection, self._look, one)
 
     def sweep(self, now: float) -> None:
-        """Close what is past its deadline. *now*: the loop's time."""
+        """Close connections past their deadline. *now*: the loop's time."""
         for one in list(self._all):
             if now <= one.place.since + self._seconds:
                 break
@@ -103,12 +104,15 @@ class Handshakes:
         self._go_on()
 
     def close(self) -> None:
-        """The server ends."""
+        """Close all of them, because the server is shutting down."""
         for one in list(self._all):
             self._give_up(one, "connections")
 
     def _look(self, one: _Handshake) -> None:
-        """Whether the whole ClientHello is there; called when as much as was wanted is, or the client has closed."""
+        """Check whether the whole ClientHello is there.
+
+        Called when enough bytes have arrived or the client has closed.
+        """
         try:
             seen = one.connection.recv(max(one.wanted, _USUAL_BYTES), socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -117,7 +121,7 @@ class Handshakes:
             seen = b""
         if not seen or seen[0] != _HANDSHAKE_RECORD:
             if seen:
-                one.connection.recv(_MAX_RECORD_BYTES)  # else the client sees a reset instead of an end
+                one.connection.recv(_MAX_RECORD_BYTES)  # otherwise the client sees a reset
             self._give_up(one, "handshake")
             return
         wanted = _HEADER_BYTES
@@ -127,7 +131,7 @@ class Handshakes:
             one.wanted = wanted
             one.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
             return
-        # All is there, or the client has closed its side and nothing more will come: OpenSSL decides.
+        # Everything is there, or the client has closed its side and sends nothing more: OpenSSL decides.
         self._loop.remove_reader(one.connection)
         one.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         is_first = one.address not in self._waiting
@@ -137,7 +141,7 @@ class Handshakes:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Start handshakes that wait, as far as there is room."""
+        """Start waiting handshakes as long as there are places."""
         while self._waiting:
             address = next(iter(self._waiting))
             if len(self._running) >= AT_ONCE and not self._make_room(address):
@@ -145,14 +149,14 @@ class Handshakes:
             of_address = self._waiting.pop(address)
             one, _ = of_address.popitem()
             if of_address:
-                self._waiting[address] = of_address  # the last in turn now
+                self._waiting[address] = of_address  # now last in the round
             one.started = self._loop.time()
             self._running[one] = None
             one.task = self._loop.create_task(self._shake(one))
             one.task.add_done_callback(partial(self._ended, one))
 
     def _make_room(self, address: str) -> bool:
-        """End a handshake for one from *address* if that is due: the longest of the address that has most."""
+        """End one handshake to make room for *address*, if it has none: the oldest of the address with most."""
         counts = Counter(one.address for one in self._running)
         most, count = counts.most_common(1)[0]
         longest = next(one for one in self._running if one.address == most)
@@ -169,7 +173,7 @@ class Handshakes:
             make_protocol,
             one.connection,
             ssl=self._context,
-            ssl_handshake_timeout=self._seconds * 2,  # ours comes first
+            ssl_handshake_timeout=self._seconds * 2,  # our own limit comes first
             ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
 
@@ -180,18 +184,18 @@ class Handshakes:
             if one.protocol is not None:
                 one.protocol.discard()
             if not isinstance(error, OSError | asyncio.CancelledError):  # ssl.SSLError is an OSError
-                LOG.error("defect in a handshake", exc_info=error)
+                LOG.error("internal error in a TLS handshake", exc_info=error)
             if one in self._all:
-                LOG.debug("handshake failed address=%s error=%r", one.address, str(error))
+                LOG.debug("TLS handshake failed address=%s error=%r", one.address, str(error))
                 self._limited.labels("handshake").inc()
                 self._places.leave(one.place)
-        one.task = one.protocol = None  # no cycles that only the collector would find
+        one.task = one.protocol = None  # breaks reference cycles that only the garbage collector would find
         self._forget(one)
         if self._running.pop(one, 0) is None:
             self._go_on()
 
     def _give_up(self, one: _Handshake, reason: str) -> bool:
-        """Close at once; False: the handshake has ended meanwhile."""
+        """Close at once. False if the handshake has ended meanwhile."""
         if one not in self._all or one.is_made:
             return False
         self._limited.labels(reason).inc()
@@ -199,7 +203,7 @@ class Handshakes:
         self._forget(one)
         if one.task is not None:
             self._running.pop(one, None)
-            one.task.cancel()  # what it holds is closed when it has ended
+            one.task.cancel()  # its resources are released when the task ends
             return True
         of_address = self._waiting.get(one.address)
         if of_address is not None and of_address.pop(one, 0) is None:

@@ -1,11 +1,13 @@
-"""The connections that are open, counted from `accept`, and which one is closed when there are too many.
+"""Counts open connections from `accept` on, and chooses which one to close when there are too many.
 
 Laws of this file
 - A connection has a place from `accept` until it is closed. It is unfinished until the head of its first request is
-  complete; after that it is busy while a request lasts, and idle between requests.
-- A new connection is always accepted. At the limit one of the others is closed: one that is unfinished; if there is
-  none, one that is idle; and last one that is idle and kept (a client certificate, or loopback).
-- Of these it is the longest of the address that has most of them, so that who opens many closes their own.
+  complete, then busy during a request and idle between requests.
+- A new connection is always accepted. At the limit another one is closed: an unfinished one; if there is none, an idle
+  one; and last an idle one that is kept (with a client certificate, or on loopback).
+- Within such a group the oldest connection of the address with most connections is closed, so that an address that
+  opens
+  many closes its own.
 - A busy connection is never closed to make room. Its own deadlines end it.
 - Taking a place, changing its state and making room cost a few dictionary operations, however many are open.
 """
@@ -14,13 +16,14 @@ from collections.abc import Callable
 from typing import Final
 
 SPARE_SHARE: Final = 16
-"""While all connections are busy, a sixteenth of the limit may come on top of it: nobody knows before the handshake
-whether a new connection is the scheduler's."""
+"""While all connections are busy, the limit may be exceeded by a sixteenth: before the handshake it is not known
+whether
+a new connection is the scheduler's."""
 _Ordered = dict["Place", None]
 
 
 class Place:
-    """One connection from *address*. `close` ends it at once; its argument is a label of the metric `limited`."""
+    """One connection from *address*. `close` closes it at once; its argument is a label of the metric `limited`."""
 
     __slots__ = ("address", "close", "is_kept", "since")
 
@@ -32,13 +35,13 @@ class Place:
 
 
 class _Group:
-    """Connections in the same state, in the order of entering it."""
+    """Connections in the same state, oldest first."""
 
     def __init__(self) -> None:
         self._places: _Ordered = {}
         self._by_address: dict[str, _Ordered] = {}
         self._most = ""
-        """The address that had most of them when one entered last."""
+        """The address that had most connections when one was last added."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -51,7 +54,7 @@ class _Group:
             self._most = place.address
 
     def remove(self, place: Place) -> bool:
-        """False: it was not in this state."""
+        """False if the connection was not in this state."""
         if place not in self._places:
             return False
         del self._places[place]
@@ -62,7 +65,7 @@ class _Group:
         return True
 
     def pop(self) -> Place | None:
-        """Take out the longest of the address that has most; None: there is none."""
+        """Remove the oldest connection of the address with most. None if there is none."""
         of_most = self._by_address.get(self._most, self._places)
         place = next(iter(of_most if len(of_most) > 1 else self._places), None)
         if place is not None:
@@ -71,7 +74,7 @@ class _Group:
 
 
 class ConnectionSlots:
-    """All connections of one server. *max_connections*: how many, over all listeners."""
+    """The open connections of one server. *max_connections*: limit over all listeners."""
 
     def __init__(self, max_connections: int) -> None:
         self.max_connections = max_connections
@@ -83,11 +86,14 @@ class ConnectionSlots:
 
     @property
     def spare(self) -> int:
-        """How many more than `max_connections` are open while all the others are busy."""
+        """By how much `max_connections` may be exceeded while all connections are busy."""
         return max(8, self.max_connections // SPARE_SHARE)
 
     def enter(self, place: Place) -> bool:
-        """Take *place*, and close another one if there are too many; False: there is no room, and it was not taken."""
+        """Count *place*, and close another connection if there are too many.
+
+        False: there is no room; it was not counted.
+        """
         is_full = len(self) >= self.max_connections and not self.make_room()
         if is_full and len(self) >= self.max_connections + self.spare:
             return False
@@ -100,17 +106,17 @@ class ConnectionSlots:
             self._busy.add(place)
 
     def idle(self, place: Place) -> None:
-        """The answer is written."""
+        """The reply is written."""
         if self._remove(place):
             (self._idle_kept if place.is_kept else self._idle).add(place)
 
     def leave(self, place: Place) -> None:
-        """It is closed. Does nothing if it has left already."""
+        """The connection is closed. Does nothing if it was removed already."""
         self._remove(place)
-        place.close = _nothing  # no cycle that only the collector would find
+        place.close = _nothing  # breaks a reference cycle that only the garbage collector would find
 
     def make_room(self, reason: str = "connections") -> bool:
-        """Close the connection that is missed least; False: all are busy."""
+        """Close one idle or unfinished connection. False if all are busy."""
         for group in (self._unfinished, self._idle, self._idle_kept):
             if (place := group.pop()) is not None:
                 place.close(reason)
@@ -123,4 +129,4 @@ class ConnectionSlots:
 
 
 def _nothing(_reason: str) -> None:
-    """What there is to close of a connection that is closed."""
+    """Replaces `close` once a connection is closed."""

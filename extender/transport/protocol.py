@@ -1,11 +1,11 @@
-"""uvicorn's HTTP protocol with bounds: on time, on the size of heads, on the number of connections.
+"""uvicorn's HTTP protocol with limits on time, on the size of heads and on the number of connections.
 
 Laws of this file
-- Every moment of a connection has a deadline: the head, the body, the answer; silence between requests has uvicorn's
-  keep-alive. One sweep a second over all connections closes those that are late: no timer for each request.
+- A connection always has a deadline: for the head, the body and the reply. Between requests uvicorn's keep-alive
+  timeout applies. One sweep a second closes late connections, so that requests need no timers of their own.
 - A connection that has sent nothing yet may wait as long as one between requests: Go clients keep spare connections.
 - `ConnectionSlots` decides which connection is closed when there are too many. This file says which are busy or idle.
-- What a connection proved goes to the application in `scope["state"]["peer"]`.
+- The identity of a connection is passed to the application in `scope["state"]["peer"]`.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from extender.transport.places import ConnectionSlots, Place
 MAX_HEAD_BYTES: Final = 64 << 10
 """Request line, headers, chunk sizes and trailers of one request; Go's own limit for heads is 1 MiB."""
 MAX_HEAD_FIELDS: Final = 256
-"""Header fields of one request. kube-scheduler sends 7; each costs the event loop a few microseconds."""
+"""Header fields of one request. kube-scheduler sends 7. Each costs the event loop a few microseconds."""
 SWEEP_SECONDS: Final = 1.0
 _NO_CERTIFICATE: Final[Mapping[str, object]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionTimeouts:
-    """Seconds for the parts of a request."""
+    """Seconds allowed for each part of a request."""
 
     head_seconds: float
     body_seconds: float
@@ -40,14 +40,16 @@ class ConnectionTimeouts:
 
 
 class PipeliningError(Exception):
-    """A request before the answer to the last one: answered with 400. uvicorn loses track of such when they break off.
+    """A second request before the first was answered.
 
-    No client of ours does it: Go's, Python's and browsers wait for the answer.
+    Answered with 400: uvicorn loses track if such a client disconnects.
+
+    Go's and Python's clients and browsers wait for the reply and never do this.
     """
 
 
 class TooManyFieldsError(Exception):
-    """A head of more than `MAX_HEAD_FIELDS` fields: answered with 400, before the rest of it is parsed."""
+    """A head with more than `MAX_HEAD_FIELDS` fields. Answered with 400 before the rest of it is parsed."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -64,7 +66,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(**uvicorn_arguments)
         self.patience, self._metrics, self._places, self._place = patience, metrics, places, place
         self.late: str = ""
-        """Which part of a request is under way, as in the metric `limited`; empty between requests."""
+        """The part of a request in progress, as in the metric `limited`. Empty between requests."""
         self.deadline = 0.0
         self.quiet_since = 0.0
         self.peer = Peer()
@@ -72,11 +74,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self.is_made = False
         """Whether `connection_made` was called."""
         self.has_asked = False
-        """Whether the head of a request has come yet."""
+        """Whether the head of a request has arrived yet."""
         self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Note who it is."""
+        """Record the identity of the other end."""
         super().connection_made(transport)
         self.is_made = True
         tls = transport.get_extra_info("ssl_object")
@@ -89,17 +91,20 @@ class BoundedProtocol(HttpToolsProtocol):
         self._metrics.connections.labels(self._listener).inc()
 
     def discard(self) -> None:
-        """Its connection was never made: break the cycle with the parser, which only the collector would find."""
+        """The connection was never made.
+
+        Break the cycle with the parser, which only the garbage collector would find.
+        """
         self.parser = None  # type: ignore[assignment]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it out."""
+        """Remove the connection from the count."""
         self._metrics.connections.labels(self._listener).dec()
         self._places.leave(self._place)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser, unless there is too much that is no body."""
+        """Feed the parser, unless the head is too large."""
         if not self.late:
             self._head_bytes = 0
             self._allow("head_timeout", self.patience.head_seconds)
@@ -110,10 +115,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self.send_400_response("Request head too large.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the head, or of the trailers.
+        """Handle a field of the head, or of the trailers.
 
         Raises:
-            TooManyFieldsError: there were enough of them.
+            TooManyFieldsError: there are more than the limit.
         """
         super().on_header(name, value)
         if len(self.headers) > MAX_HEAD_FIELDS:
@@ -121,10 +126,10 @@ class BoundedProtocol(HttpToolsProtocol):
             raise TooManyFieldsError
 
     def on_headers_complete(self) -> None:
-        """The head is here; now the body.
+        """The head is complete; the body follows.
 
         Raises:
-            PipeliningError: the answer to the request before is still to come.
+            PipeliningError: the previous request is not answered yet.
         """
         if self.cycle is not None and not self.cycle.response_complete:
             self._metrics.limited.labels("pipelining").inc()
@@ -135,22 +140,22 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body: bounded by whoever reads it."""
+        """A piece of the body. Its reader limits the size."""
         self._head_bytes -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is here; now the answer, and the client's reading of it."""
+        """The request is complete. The deadline for the reply starts."""
         super().on_message_complete()
         self._rest_or_answer()
 
     def on_response_complete(self) -> None:
-        """The answer is written; the next request may take its time."""
+        """The reply is written. The keep-alive timeout starts."""
         super().on_response_complete()
         self._rest_or_answer()
 
     def is_late(self, now: float) -> bool:
-        """Whether it is past its deadline, has not read an answer that was written long ago, or never sent anything."""
+        """Whether a deadline has passed, the client does not read its reply, or it never sent anything."""
         if self.late:
             return now > self.deadline
         if not self.has_asked:
@@ -158,7 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return now > self.quiet_since + self.patience.answer_seconds and self.transport.get_write_buffer_size() > 0
 
     def give_up(self, reason: str) -> None:
-        """Close at once, whatever is under way."""
+        """Close at once, even during a request."""
         self._metrics.limited.labels(reason).inc()
         self.transport.abort()
 
@@ -174,17 +179,17 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def make_protocol(patience: ConnectionTimeouts, metrics: Metrics) -> Callable[..., BoundedProtocol]:
-    """What `uvicorn.Config(http=…)` takes; our `Server` calls it with the last two arguments of `BoundedProtocol`."""
+    """The class for `uvicorn.Config(http=…)`. `Server` passes the last two arguments of `BoundedProtocol`."""
     return partial(BoundedProtocol, patience, metrics)
 
 
 def sweep(state: ServerState, now: float) -> None:
-    """Close every connection that is late. *now*: the loop's time."""
+    """Close every connection past its deadline. *now*: the loop's time."""
     for connection in list(state.connections):
         if isinstance(connection, BoundedProtocol) and connection.is_late(now):
             connection.give_up(connection.late or ("answer_timeout" if connection.has_asked else "idle"))
 
 
 def _certificate(tls: ssl.SSLObject | None) -> Mapping[str, object]:
-    """What the client's certificate says; empty without one. OpenSSL has verified the chain by now."""
+    """The client's certificate, whose chain OpenSSL has verified. Empty without one."""
     return (tls.getpeercert() if tls is not None else None) or _NO_CERTIFICATE

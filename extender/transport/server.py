@@ -1,11 +1,10 @@
-"""The server: plain HTTP on loopback, TLS for everybody else, one application.
+"""The server: plain HTTP on loopback and TLS on the network, for one application.
 
 Laws of this file
-- Ending begins with saying so: after a SIGTERM readiness fails (`Lifecycle.draining`) while everything is still
-  answered for `drain_seconds`; then no connection is accepted and requests under way end. A second signal, or Ctrl-C,
-  skips the waiting.
-- Both listeners accept by themselves (`Listener`), so that every connection is counted from `accept`.
-- Headers such as X-Forwarded-For are never believed: they would make anybody a loopback caller.
+- On SIGTERM readiness fails first (`Lifecycle.draining`) while requests are still served for `drain_seconds`. Then no
+  connection is accepted, and requests in progress end. A second signal, or Ctrl-C, skips the wait.
+- Both listeners accept connections themselves (`Listener`), so that every connection is counted from `accept`.
+- Headers such as X-Forwarded-For are never used: they would let any caller look like loopback.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ _TICKS_PER_SECOND: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TLSListener:
-    """Where to listen with TLS. *port* 0 takes a free one."""
+    """Where to listen with TLS. *port* 0: any free port."""
 
     host: str
     port: int
@@ -68,10 +67,10 @@ class Server(uvicorn.Server):
         self._connecting: set[asyncio.Task[None]] = set()
         self._drained_at = float("inf")
         self.tls_port = 0
-        """Where TLS is spoken; 0 before the start and without TLS."""
+        """The TLS port. 0 before startup and without TLS."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on both. *sockets*: listen on these for plain HTTP, instead of on the port that is set."""
+        """Listen on both ports. *sockets*: use these for plain HTTP instead of the configured port."""
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
@@ -106,7 +105,7 @@ class Server(uvicorn.Server):
             sys.exit(STARTUP_FAILURE)
 
     def _welcome(self, connection: socket.socket, address: str) -> None:
-        """A connection to the plain port was accepted."""
+        """Handle a connection to the plain port."""
         loop = asyncio.get_running_loop()
         place = Place(address, loop.time(), lambda _reason: task.cancel())
         if not self._places.enter(place):
@@ -122,12 +121,12 @@ class Server(uvicorn.Server):
 
     def _connected(self, connection: socket.socket, place: Place, task: asyncio.Task[None]) -> None:
         self._connecting.discard(task)
-        if task.cancelled() or task.exception() is not None:  # it is gone already, or made room
+        if task.cancelled() or task.exception() is not None:  # it has closed, or was closed to make room
             self._places.leave(place)
             connection.close()
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second."""
+        """Called ten times a second."""
         if counter % int(_TICKS_PER_SECOND * SWEEP_SECONDS) == 0:
             self._sweep()
         if time.monotonic() >= self._drained_at:
@@ -135,7 +134,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what is under way, late clients included."""
+        """End open connections, including those of slow clients."""
         self._lifecycle.draining = True
         if self._handshakes is not None:
             self._handshakes.close()
@@ -146,7 +145,7 @@ class Server(uvicorn.Server):
             sweeping.cancel()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal: the first SIGTERM begins the drain."""
+        """Handle a signal. The first SIGTERM starts the drain."""
         if sig == signal.SIGTERM and not self._lifecycle.draining and self._drain_seconds > 0:
             self._captured_signals.append(sig)
             self._lifecycle.draining = True

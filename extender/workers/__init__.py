@@ -1,1 +1,1 @@
-"""The processes that answer questions of people, so that the scheduler never waits for them."""
+"""Worker processes that answer people's questions, so that the scheduler's calls never wait for them."""

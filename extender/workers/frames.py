@@ -1,8 +1,9 @@
-"""The messages between the service, the template of its workers, and the workers.
+"""The messages between the service, the template process and its workers.
 
-Each message is a frame: 4 bytes of length, 1 byte that says what it is, and that many bytes more. On the control socket
-the service sends to the template; on the socket of a question the service sends one question and the worker answers.
-Only our own processes hold these sockets, which have no name: that is why values may travel pickled.
+A message is a frame: 4 bytes of length, 1 byte for the kind, then the payload. On the control socket the service sends
+to
+the template. On the socket of a question the service sends one question and the worker replies. These sockets have no
+name and only our own processes hold them, so pickled values are safe.
 """
 
 import struct
@@ -21,18 +22,18 @@ class Control(IntEnum):
     UPDATE = 1
     """A pickled `SnapshotUpdate`."""
     QUESTION = 2
-    """A pickled `QuestionStart`; the worker's socket comes with it as ancillary data."""
+    """A pickled `QuestionStart`. The worker's socket comes with it as ancillary data."""
     STOP = 3
-    """A pickled number: the question's worker is not needed any more."""
+    """A pickled number: the worker of this question is no longer needed."""
 
 
 class ReplyFrame(IntEnum):
-    """What a worker sends to the service. Without one of the last five at its end, the answer is not complete."""
+    """What a worker sends to the service. A reply that does not end with one of the last five is incomplete."""
 
     PIECE = 1
-    """A piece of the answer."""
+    """A part of the reply."""
     END = 2
-    """The answer is complete."""
+    """The reply is complete."""
     NOT_UNDERSTOOD = 3
     """JSON: [kind of the WireError, field, reason]."""
     UNKNOWN_NODE = 4
@@ -43,9 +44,9 @@ class ReplyFrame(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What the template starts with: how to judge, how to log, how much one worker may cost.
+    """What the template starts with: how to judge, how to log, and the limits of one worker.
 
-    `max_bytes`: of memory, beyond what the template holds already.
+    `max_bytes`: memory in addition to what the template holds.
     """
 
     strategy: str
@@ -58,7 +59,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class QuestionStart:
-    """`seconds`: after so long the worker ends by itself, if nobody stopped it before."""
+    """`seconds`: the worker ends itself after this time if nobody stopped it before."""
 
     number: int
     request_id: str

@@ -1,11 +1,12 @@
-"""Who may ask next: places for questions at work, and a queue for those that wait, shared fairly between callers.
+"""Assigns workers to questions: places for questions in progress, and a queue that is fair between callers.
 
 Laws of this file
-- One caller never holds the last place, unless there is only one place: another one's question starts at once.
-- A free place goes to the caller with the fewest questions at work, and among those to the one that was served longest
-  ago.
-- A full queue refuses the newcomer, or the last question of the caller with the longest queue, if that is at least two
-  longer than the newcomer's.
+- One caller never holds the last place, unless there is only one place, so that another caller's question starts at
+  once.
+- A free place goes to the caller with the fewest questions in progress, and among those to the one served longest ago.
+- A full queue refuses the new question, or the last question of the caller with the longest queue, if that is at least
+  two
+  longer than the new caller's.
 """
 
 import asyncio
@@ -20,32 +21,35 @@ RETRY_SECONDS: Final = 5
 
 
 class WorkerSlots:
-    """*places*: questions at work at once. *max_waiting*: in the queue. *wait_seconds*: at most, for each of them."""
+    """*places*: concurrent questions.
+
+    *max_waiting*: length of the queue. *wait_seconds*: longest wait of a question.
+    """
 
     def __init__(self, places: int, *, max_waiting: int, wait_seconds: float, changed: Callable[[], None]) -> None:
-        """*changed* is called when `working` or `waiting` changed."""
+        """*changed* is called when `working` or `waiting` has changed."""
         self._places, self._max_waiting, self._wait_seconds = places, max_waiting, wait_seconds
         self._changed: Final = changed
         self._working: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        """Callers with a question that waits, the one served longest ago first."""
+        """Callers with waiting questions, the one served longest ago first."""
 
     @property
     def working(self) -> int:
-        """Questions at work."""
+        """Number of questions in progress."""
         return self._working.total()
 
     @property
     def waiting(self) -> int:
-        """Questions that wait."""
+        """Number of waiting questions."""
         return sum(map(len, self._queues.values()))
 
     @asynccontextmanager
     async def place(self, caller: str) -> AsyncIterator[None]:
-        """One place for one question of *caller*.
+        """Hold one place for a question of *caller*.
 
         Raises:
-            BusyError: the queue is full, or no place got free in time.
+            BusyError: the queue is full, or no place became free in time.
         """
         if self._may_work(caller) and caller not in self._queues:
             self._working[caller] += 1
@@ -77,11 +81,11 @@ class WorkerSlots:
             async with asyncio.timeout(self._wait_seconds):  # wait_for of Python 3.11 can lose a cancellation
                 await turn
         except (TimeoutError, asyncio.CancelledError) as error:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:  # served in the same moment
+            if turn.done() and not turn.cancelled() and turn.exception() is None:  # it got its place at the same moment
                 self._leave_place(caller)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            reason = f"no place for the question got free within {self._wait_seconds:g} s"
+            reason = f"no worker was free for the question within {self._wait_seconds:g} s"
             raise BusyError(reason, RETRY_SECONDS, refused=False) from None
         finally:
             self._leave(caller, turn)
@@ -91,7 +95,7 @@ class WorkerSlots:
             return
         longest = max(self._queues, key=lambda each: len(self._queues[each]), default=caller)
         own = len(self._queues.get(caller, ()))
-        error = BusyError(f"{self._max_waiting} questions wait already", RETRY_SECONDS, refused=True)
+        error = BusyError(f"{self._max_waiting} questions are already waiting", RETRY_SECONDS, refused=True)
         if len(self._queues.get(longest, ())) < own + 2:
             raise error
         last = self._queues[longest].pop()
@@ -108,7 +112,7 @@ class WorkerSlots:
         self._changed()
 
     def _serve(self) -> None:
-        """Give free places to those who wait."""
+        """Assign free places to waiting questions."""
         while self.working < self._places:
             callers = [caller for caller in self._queues if self._queues[caller] and self._may_work(caller)]
             if not callers:

@@ -1,4 +1,4 @@
-"""People's questions, answered in worker processes: places, time limits, and the answer piece by piece."""
+"""Answers people's questions in worker processes, with limits on concurrency and time. Replies are streamed."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ _WIRE_ERRORS: Final[dict[str, type[WireError]]] = {e.__name__: e for e in (WireE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionLimits:
-    """`workers` 0: no processes, see `AskedQuestions`. `seconds`: for one question, once it has a place."""
+    """`workers` 0: no processes, see `AskedQuestions`. `seconds`: for one question, from when it has a place."""
 
     workers: int
     max_waiting: int
@@ -49,10 +49,11 @@ class QuestionLimits:
 
 
 class AskedQuestions:
-    """Answers questions in workers while `open`; before, and with no workers, in threads of this process.
+    """Answers questions in workers while `open`; before that, or without workers, in threads of this process.
 
-    Threads are for commands that answer from files, where no scheduler waits: a thread cannot be stopped, so that only
-    the time between two pieces of an answer is looked at.
+    Threads are for commands that answer from files, where no scheduler waits. A thread cannot be stopped, so the time
+    limit
+    is checked only between two parts of a reply.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class AskedQuestions:
         judge: Judge,
         metrics: Metrics,
     ) -> None:
-        """*records*: every node now."""
+        """*records*: returns the current record of every node."""
         self._limits, self._settings, self._metrics = limits, settings, metrics
         self._records, self._look_up, self._judge = records, look_up, judge
         self._places: WorkerSlots | None = None
@@ -137,7 +138,7 @@ class AskedQuestions:
         return QuestionStart(number, REQUEST_ID.get(), self._limits.seconds)
 
     async def _running(self) -> TemplateProcess:
-        """The template; another one if the last has died."""
+        """The template process. A new one if the last has died."""
         async with self._starting:
             if self._template is not None and self._template.ended.is_set():
                 await self._template.close()
@@ -202,7 +203,7 @@ class AskedQuestions:
             raise
         except WorkerDiedError:
             outcome = "worker_died"
-            LOG.error("question worker died kind=%s", asked.kind)  # noqa: TRY400 - not ours: nothing to trace
+            LOG.error("question worker died kind=%s", asked.kind)  # noqa: TRY400 - it died elsewhere: nothing to trace
             raise
         finally:
             self._metrics.questions.labels(asked.kind.value, outcome).inc()

@@ -1,4 +1,4 @@
-"""The service's side of the template: started when it is needed, sent what changed, replaced when it dies."""
+"""The service's handle of the template process: starts it when needed, sends it changes, replaces it when it dies."""
 
 import asyncio
 import logging
@@ -20,14 +20,14 @@ from extender.workers.frames import Control, QuestionStart, WorkerSettings, fram
 T = TypeVar("T")
 LOG: Final = logging.getLogger(__name__)
 SLICE_SECONDS: Final = 0.001
-"""The event loop works on an update for so long, then on other things first."""
+"""The event loop works on an update for this long before it handles other events."""
 END_SECONDS: Final = 2.0
-"""Time for the template to end once its socket is closed, before it is killed."""
+"""Time for the template to end after its socket is closed, before it is killed."""
 _PROGRAM: Final = "extender.workers.worker"
 
 
 class TemplateProcess:
-    """One template that runs. Belongs to the event loop that started it."""
+    """A running template. Belongs to the event loop that started it."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
         self._process, self._control = process, control
@@ -37,12 +37,12 @@ class TemplateProcess:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._last_number = 0
         self.ended = asyncio.Event()
-        """The template is gone, or about to be."""
+        """Set when the template has ended or is about to."""
         self._note_end = asyncio.create_task(self._watch())
 
     @classmethod
     async def start(cls, settings: WorkerSettings) -> "TemplateProcess":
-        """A new one, without any node."""
+        """Start a template without nodes."""
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         with theirs:
@@ -59,13 +59,14 @@ class TemplateProcess:
         records: Callable[[], Sequence[NodeRecord]],
         look_up: LookUp,
     ) -> int:
-        """Bring the snapshot up to date and start a worker that answers on *worker_end*; the question's number.
+        """Update the snapshot and start a worker that replies on *worker_end*. Returns the question's number.
 
-        *worker_end* is closed. What was begun is sent whole even if the caller is cancelled: half a message would make
-        the rest unreadable, and nodes that were not sent would be missing for good.
+        *worker_end* is closed. A message is sent whole even if the caller is cancelled: half a message would make the
+        rest
+        unreadable, and nodes that were not sent would be missing for good.
 
         Raises:
-            WorkerDiedError: the template is gone.
+            WorkerDiedError: the template has ended.
         """
         sending = self._keep(self._begin(start, worker_end, records, look_up))
         return await asyncio.shield(sending)
@@ -86,7 +87,7 @@ class TemplateProcess:
                 return number
 
     def _keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """A task that is ended by `close` only."""
+        """A task that only `close` ends."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -94,12 +95,12 @@ class TemplateProcess:
         return task
 
     def stop(self, number: int) -> None:
-        """The question's worker is not needed any more."""
+        """Stop the worker of this question."""
         if not self.ended.is_set():
             self._keep(self._stop(number))
 
     async def close(self) -> None:
-        """End it and its workers."""
+        """End the template and its workers."""
         self._note_end.cancel()
         for task in self._tasks:
             task.cancel()
@@ -122,7 +123,7 @@ class TemplateProcess:
         try:
             await self._send(Control.STOP, number)
         except WorkerDiedError:
-            LOG.debug("the template was gone first number=%d", number)
+            LOG.debug("the template ended before the question number=%d", number)
 
     async def _send(self, kind: int, message: object, fd: int | None = None) -> None:
         data = frame(kind, pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
@@ -139,7 +140,7 @@ class TemplateProcess:
                 raise WorkerDiedError from None
 
     async def _send_with(self, data: bytes, fd: int) -> int:
-        """Send a file descriptor with the first bytes of *data*; how many bytes were sent."""
+        """Send a file descriptor with the first bytes of *data*. Returns how many bytes were sent."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -153,17 +154,19 @@ class TemplateProcess:
                     loop.remove_writer(self._control)
 
     async def _watch(self) -> None:
-        """The template sends nothing: what can be read is its end."""
+        """Wait for the template's end. It sends nothing, so a readable socket means that it has ended."""
         try:
             await asyncio.get_running_loop().sock_recv(self._control, 1)
         except OSError:
-            LOG.debug("the control socket broke", exc_info=True)
-        LOG.error("the question template ended by itself pid=%d; the next question starts another", self._process.pid)
+            LOG.debug("the control socket failed", exc_info=True)
+        LOG.error(
+            "the question template ended unexpectedly pid=%d; the next question starts a new one", self._process.pid
+        )
         self.ended.set()
 
 
 def _look_at(task: "asyncio.Task[Any]") -> None:
-    """Take note of the error of a task that nobody may wait for any more: the template's end is logged elsewhere."""
+    """Retrieve the error of a task that nobody awaits any more. The template's end is logged elsewhere."""
     if not task.cancelled():
         task.exception()
 
@@ -174,7 +177,7 @@ def _set_done(future: "asyncio.Future[None]") -> None:
 
 
 def _run(fd: int) -> subprocess.Popen[bytes]:
-    """The program, with our own code first on its path and no descriptor but *fd*."""
+    """Start the program, with our own code first on its path and no file descriptor but *fd*."""
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(dict.fromkeys((root, *filter(None, sys.path))))
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module

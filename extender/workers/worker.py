@@ -1,14 +1,15 @@
 """`python -m extender.workers.worker FD`: the template of the processes that answer people's questions.
 
-The template is a small process of one thread. It holds the snapshot of the nodes, and forks a worker for each question:
-the worker shares the snapshot's memory, answers, and ends. Nothing of a question survives it.
+The template is a small process with one thread. It holds the snapshot of the nodes and forks a worker for each
+question.
+The worker shares the snapshot's memory, answers, and ends. Nothing of a question remains after it.
 
 Laws of this file
 - The template is a new program, not a fork of the service: it has none of its threads, locks, TLS keys or sockets.
 - Template and workers end when the service ends, however it ends: the template when its control socket closes, the
   workers by a signal of the kernel when the template ends, and by a timer of their own.
-- The scheduler's verbs come first: template and workers have a lower CPU priority, and are the first that the kernel
-  ends when memory runs out.
+- The scheduler's calls have priority: template and workers have a lower CPU priority, and are the first that the kernel
+  kills when memory runs out.
 """
 
 import contextlib
@@ -41,17 +42,17 @@ from extender.workers.frames import HEADER, Control, QuestionStart, ReplyFrame, 
 
 LOG: Final = logging.getLogger(__name__)
 TEMPLATE_NICE: Final = 5
-"""Lower priority than the service, higher than the workers: a fork or a stop does not wait for their work."""
+"""Lower priority than the service, higher than the workers, so that starts and stops do not wait for workers."""
 WORKER_NICE: Final = 19
 GRACE_SECONDS: Final = 2.0
-"""A worker ends itself so long after the service should have stopped it."""
+"""A worker ends itself this long after the service should have stopped it."""
 _PR_SET_PDEATHSIG: Final = 1
 _RECEIVE_BYTES: Final = 1 << 18
 _MAX_FDS: Final = 8
 
 
 class TemplateServer:
-    """Keeps the snapshot, starts and stops workers."""
+    """Holds the snapshot, and starts and stops workers."""
 
     def __init__(self, control: socket.socket, settings: WorkerSettings) -> None:
         self._control, self._settings = control, settings
@@ -60,16 +61,18 @@ class TemplateServer:
         )
         self._snapshot = Snapshot()
         self._pids: dict[int, int] = {}
-        """Workers that run, by the number of their question."""
+        """Running workers, by the number of their question."""
         self._received = bytearray()
         self._fds: list[int] = []
 
     def run(self) -> None:
-        """Until the service closes the control socket."""
+        """Run until the service closes the control socket."""
         waker, wake = socket.socketpair()
         for end in (waker, wake):
             end.settimeout(0)
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # with a handler, the wakeup socket is written to
+        signal.signal(
+            signal.SIGCHLD, lambda _number, _frame: None
+        )  # without a handler the wakeup socket is not written to
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         inherited = (self._control, waker, wake)
         try:
@@ -87,7 +90,7 @@ class TemplateServer:
                 os.kill(pid, signal.SIGKILL)
 
     def _receive(self) -> bool:
-        """Take in what came; False: the service is gone."""
+        """Read what has arrived. False: the service has ended."""
         try:
             data, fds, _, _ = socket.recv_fds(self._control, _RECEIVE_BYTES, _MAX_FDS)
         except ConnectionError:
@@ -97,7 +100,7 @@ class TemplateServer:
         return bool(data)
 
     def _frames(self) -> Iterator[tuple[int, bytes]]:
-        """The whole frames that came."""
+        """The complete frames received so far."""
         start = 0
         while len(self._received) - start >= HEADER.size:
             size, kind = HEADER.unpack_from(self._received, start)
@@ -118,7 +121,7 @@ class TemplateServer:
             os.kill(pid, signal.SIGKILL)
 
     def _start(self, start: QuestionStart, fd: int, inherited: tuple[socket.socket, ...]) -> None:
-        gc.freeze()  # objects that the collector never touches stay shared
+        gc.freeze()  # objects that the garbage collector does not touch stay in shared memory
         template = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -127,7 +130,7 @@ class TemplateServer:
         self._pids[start.number] = pid
 
     def _reap(self) -> None:
-        """Forget the workers that ended."""
+        """Remove workers that have ended."""
         numbers = {pid: number for number, pid in self._pids.items()}
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -146,7 +149,7 @@ def _work(
     snapshot: Snapshot,
     judge: Judge,
 ) -> NoReturn:
-    """The whole life of a worker, in the process just forked."""
+    """Run a worker, in the process just forked."""
     status = 1
     try:
         _set_up_worker(inherited, template, start.seconds + GRACE_SECONDS)
@@ -159,9 +162,9 @@ def _work(
                 connection.sendall(piece)
         status = 0
     except (BrokenPipeError, ConnectionError, EOFError):
-        status = 0  # the service does not want the answer any more
-    except BaseException:  # whatever it is, this process must not go on as a second template
-        LOG.exception("defect of a question worker")
+        status = 0  # the service no longer wants the reply
+    except BaseException:  # whatever happened, this process must not continue as a second template
+        LOG.exception("internal error in a question worker")
     finally:
         os._exit(status)
 
@@ -179,7 +182,7 @@ def _set_up_worker(inherited: tuple[socket.socket, ...], template: int, seconds:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when *parent* ends. Elsewhere than on Linux the timer has to do."""
+    """Make the kernel kill this process when *parent* ends. Outside Linux only the timer does so."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -187,7 +190,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _read_frame(connection: socket.socket) -> object:
-    """The value in the next frame; raises EOFError if the other side closes before its end."""
+    """The value in the next frame. Raises EOFError if the other side closes before its end."""
     size, _ = HEADER.unpack(_read(connection, HEADER.size))
     return pickle.loads(_read(connection, size))  # noqa: S301 - from our own service, over a socket without a name
 
@@ -200,7 +203,7 @@ def _read(connection: socket.socket, size: int) -> bytes:
 
 
 def _limit_memory(max_bytes: int) -> None:
-    """No more than *max_bytes* beyond what is mapped now."""
+    """Allow no more than *max_bytes* in addition to the memory mapped now."""
     with contextlib.suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + max_bytes
@@ -208,7 +211,7 @@ def _limit_memory(max_bytes: int) -> None:
 
 
 def _pieces(asked: Asked, snapshot: Snapshot, judge: Judge, max_bytes: int) -> Iterator[bytes]:
-    """The frames that answer the question."""
+    """The frames of the reply."""
     try:
         for piece in answer(asked, snapshot, judge):
             yield frame(ReplyFrame.PIECE, piece)
@@ -226,13 +229,16 @@ def _pieces(asked: Asked, snapshot: Snapshot, judge: Judge, max_bytes: int) -> I
 
 
 def main(fd: int) -> None:
-    """The program."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all processes of a terminal or unit: the service decides
+    """Run the template."""
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # these go to all processes of a terminal or unit: the service decides
         signal.signal(number, signal.SIG_IGN)
     os.nice(TEMPLATE_NICE)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-    gc.disable()  # the snapshot is made of values without cycles
+    gc.disable()  # the snapshot has no reference cycles
     with socket.socket(fileno=fd) as control:
         settings = _read_frame(control)
         assert isinstance(settings, WorkerSettings)

@@ -39,7 +39,7 @@ def test_a_bad_setting_is_named() -> None:
     done = _run("serve", env={"NUMA_EXTENDER_STRATEGY": "best"})
 
     assert done.returncode == 1
-    assert "NUMA_EXTENDER_STRATEGY: no such strategy; one of balanced, " in done.stderr
+    assert "NUMA_EXTENDER_STRATEGY: unknown strategy; use one of balanced, " in done.stderr
 
 
 def test_help_lists_every_command() -> None:

@@ -22,7 +22,7 @@ def test_readiness_fails_first_and_requests_go_on(tmp_path: Path) -> None:
         ending.join(30)
 
     assert reply is not None
-    assert (reply.status_code, reply.json()["detail"]) == (503, "the service is ending")
+    assert (reply.status_code, reply.json()["detail"]) == (503, "the service is shutting down")
     assert answer is not None
     assert answer["NodeNames"] == ["a"]
     assert not ending.is_alive()

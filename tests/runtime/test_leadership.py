@@ -108,7 +108,7 @@ def test_the_lease_alone_is_enough_to_set(lease_seconds: int) -> None:
 def test_a_binding_that_is_set_too_long_for_the_lease_is_named() -> None:
     assert Settings(lease="on", lease_seconds=10, bind_seconds=4.0).binding_seconds == 4.0
     assert Settings(lease="off", lease_seconds=3, bind_seconds=4.0).binding_seconds == 4.0
-    with pytest.raises(ValidationError, match=r"bind_seconds is 4, but a leader with lease_seconds 9 has 3.6 s"):
+    with pytest.raises(ValidationError, match=r"bind_seconds is 4, but with lease_seconds 9 the limit is 3.6 s"):
         Settings(lease="on", lease_seconds=9, bind_seconds=4.0)
 
 

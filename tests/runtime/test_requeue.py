@@ -14,7 +14,7 @@ from extender.config.settings import Settings
 from extender.kube.access import plain
 from extender.kube.client import KubeClient
 from extender.kube.node_annotations import ANNOTATION, NodeToucher
-from extender.runtime.requeue import Waker
+from extender.runtime.requeue import Requeuer
 from extender.samples.nodes import Workload
 from extender.scheduling.filter import Filtered
 from extender.scheduling.reasons import Refusal
@@ -38,13 +38,13 @@ def server() -> Iterator[FakeApiServer]:
 
 
 class Cluster:
-    """A service, spoken to over HTTP, and its waker, made to look by hand."""
+    """A service, spoken to over HTTP, and its requeue scan, started by the test."""
 
     def __init__(self, server: FakeApiServer, client: TestClient, service: Service, clock: Clock) -> None:
         self.server, self.client, self.service, self.clock = server, client, service, clock
         self.leads = True
         self.kube = KubeClient(plain(server.url), connect_seconds=2.0)
-        self.waker = Waker(service, NodeToucher(self.kube), lambda: self.leads, wall=clock)
+        self.requeuer = Requeuer(service, NodeToucher(self.kube), lambda: self.leads, wall=clock)
         self._sequence = 0
 
     def report(self, name: str, workloads: list[Workload]) -> None:
@@ -56,9 +56,9 @@ class Cluster:
         passed: list[str] = self.client.post("/scheduler/filter", json=args_of(pod, *names)).json()["NodeNames"]
         return passed
 
-    def look(self) -> str | None:
+    def scan(self) -> str | None:
         self.clock.now += 1.0
-        return asyncio.run(self.waker.look())
+        return asyncio.run(self.requeuer.scan())
 
     def touched(self, name: str) -> str | None:
         node = self.server.nodes.get(name)
@@ -79,80 +79,80 @@ def cluster(server: FakeApiServer) -> Iterator[Cluster]:
         made.kube.close()
 
 
-def test_a_pod_that_would_fit_now_wakes(cluster: Cluster) -> None:
+def test_a_pod_that_would_fit_now_is_requeued(cluster: Cluster) -> None:
     assert cluster.filter(pod_of(8), "node-a", "node-b") == []
-    assert cluster.look() is None
+    assert cluster.scan() is None
     cluster.report("node-b", FULL[:0])
 
-    assert cluster.look() == "node-b"
+    assert cluster.scan() == "node-b"
     assert cluster.touched("node-b")
     assert cluster.touched("node-a") is None
-    assert cluster.look() is None, "once for each change"
+    assert cluster.scan() is None, "once for each change"
 
 
-def test_a_change_that_helps_nobody_wakes_nobody(cluster: Cluster) -> None:
+def test_a_change_that_helps_no_pod_requeues_none(cluster: Cluster) -> None:
     assert cluster.filter(pod_of(15), "node-a", "node-b") == []
     cluster.report("node-b", [Workload(name="w", copies=2, resources={"cpu": 8, "memory": "1Gi"})])
 
-    assert cluster.look() is None
+    assert cluster.scan() is None
 
 
 def test_a_pod_that_can_never_fit_is_not_waited_for(cluster: Cluster) -> None:
     assert cluster.filter(pod_of(64), "node-a") == []
     cluster.report("node-a", [])
 
-    assert cluster.look() is None
+    assert cluster.scan() is None
     assert len(cluster.service.waiting) == 0
 
 
-def test_a_pod_that_was_placed_meanwhile_wakes_nobody(cluster: Cluster) -> None:
+def test_a_pod_that_was_placed_meanwhile_is_not_requeued(cluster: Cluster) -> None:
     assert cluster.filter(pod_of(8), "node-a") == []
     cluster.report("node-a", [])
     assert cluster.filter(pod_of(8), "node-a") == ["node-a"]
 
-    assert cluster.look() is None
+    assert cluster.scan() is None
 
 
-def test_a_pod_that_is_bound_wakes_nobody(cluster: Cluster) -> None:
+def test_a_bound_pod_is_not_requeued(cluster: Cluster) -> None:
     assert cluster.filter(pod_of(8), "node-a") == []
     cluster.service.pods.bound("uid-p", "elsewhere")
     cluster.report("node-a", [])
 
-    assert cluster.look() is None
+    assert cluster.scan() is None
 
 
 def test_a_standby_touches_nothing_and_the_new_leader_starts_with_what_is_left(cluster: Cluster) -> None:
     cluster.leads = False
     assert cluster.filter(pod_of(8), "node-a") == []
     cluster.report("node-a", [])
-    assert cluster.look() is None
+    assert cluster.scan() is None
     assert cluster.touched("node-a") is None
 
     cluster.leads = True
-    assert cluster.look() == "node-a"
+    assert cluster.scan() == "node-a"
 
 
-def test_one_touch_a_look_and_a_node_only_now_and_then(cluster: Cluster) -> None:
+def test_a_scan_touches_one_node_and_a_node_is_touched_rarely(cluster: Cluster) -> None:
     for i in range(30):
         assert cluster.filter(pod_of(8, name=f"p{i}"), "node-a") == []
     cluster.report("node-a", [])
-    assert cluster.look() == "node-a"
+    assert cluster.scan() == "node-a"
     cluster.report("node-a", FULL)
-    assert cluster.look() is None
+    assert cluster.scan() is None
     cluster.report("node-a", [])
-    assert cluster.look() is None, "touched a moment ago"
+    assert cluster.scan() is None, "touched a moment ago"
     cluster.clock.now += 10.0
-    assert cluster.look() == "node-a", "asked again when its pause is over"
+    assert cluster.scan() == "node-a", "asked again when its pause is over"
 
 
 def test_a_server_that_is_away_is_asked_again(cluster: Cluster) -> None:
     assert cluster.filter(pod_of(8), "node-a") == []
     cluster.report("node-a", [])
     cluster.server.faults.fail(1, 503)
-    assert cluster.look() is None
+    assert cluster.scan() is None
     cluster.clock.now += 10.0
 
-    assert cluster.look() == "node-a"
+    assert cluster.scan() == "node-a"
 
 
 def test_what_is_remembered_is_bounded_in_number_and_time() -> None:

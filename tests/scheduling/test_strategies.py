@@ -217,5 +217,5 @@ def test_weights_that_cannot_be_read_stop_the_service(text: str, reason: str) ->
 
 
 def test_a_strategy_that_does_not_exist_stops_the_service() -> None:
-    with pytest.raises(ValidationError, match="no such strategy; one of balanced, least-allocated"):
+    with pytest.raises(ValidationError, match="unknown strategy; use one of balanced, least-allocated"):
         Settings(strategy="best")

@@ -181,7 +181,7 @@ def test_a_certificate_counts_until_it_ends_not_until_its_connection_closes(own:
             time.sleep(2.5)
             reply = kept.post("/scheduler/filter", content=b"{}")
 
-    assert (reply.status_code, reply.json()["detail"]) == (401, "the certificate has ended")
+    assert (reply.status_code, reply.json()["detail"]) == (401, "the certificate has expired")
 
 
 def test_plain_http_on_the_tls_port_is_hung_up_on(own: Files) -> None:
@@ -196,10 +196,10 @@ def test_plain_http_on_the_tls_port_is_hung_up_on(own: Files) -> None:
     ("environment", "complaint"),
     [
         ({"host": "0.0.0.0"}, "plain HTTP is for loopback"),
-        ({"tls_cert_file": "a.crt"}, "belong together"),
+        ({"tls_cert_file": "a.crt"}, "must be set together"),
         ({"tls_client_ca_file": "ca.crt"}, "needs tls_cert_file"),
-        ({"scheduler_subjects": ("kube-scheduler",)}, "does not begin with one of"),
-        ({"scheduler_subjects": ("CN=",)}, "does not begin with one of"),
+        ({"scheduler_subjects": ("kube-scheduler",)}, "must begin with one of"),
+        ({"scheduler_subjects": ("CN=",)}, "must begin with one of"),
     ],
 )
 def test_settings_that_would_surprise_are_refused(environment: dict[str, object], complaint: str) -> None:

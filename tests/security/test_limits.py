@@ -77,7 +77,7 @@ def test_one_caller_cannot_take_all_places() -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(PER_CALLER):
             stack.enter_context(limits.place(AccessScope.REPORT, "a"))
-        with pytest.raises(LimitError, match="4 requests of a are under way"):
+        with pytest.raises(LimitError, match="4 requests of a are in progress"):
             stack.enter_context(limits.place(AccessScope.REPORT, "a"))
         stack.enter_context(limits.place(AccessScope.REPORT, "b"))
         stack.enter_context(limits.place(AccessScope.READ, "a"))
@@ -89,7 +89,7 @@ def test_callers_that_cannot_be_told_apart_leave_places_to_the_others() -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(16 - PER_CALLER):
             stack.enter_context(limits.place(AccessScope.READ))
-        with pytest.raises(LimitError, match="12 requests of callers on loopback are under way"):
+        with pytest.raises(LimitError, match="12 requests of callers on loopback are in progress"):
             stack.enter_context(limits.place(AccessScope.READ))
         for _ in range(PER_CALLER):
             stack.enter_context(limits.place(AccessScope.READ, "a"))
@@ -141,8 +141,8 @@ def test_the_scheduler_over_the_bound_is_answered_in_its_own_form() -> None:
         again = service.call("POST", "/scheduler/filter", content=b"{}")
 
     assert reply.status_code == 200
-    assert reply.json()["Error"] == "numa-extender: 2 requests of this kind are under way"
-    assert "under way" not in again.json()["Error"]
+    assert reply.json()["Error"] == "numa-extender: 2 requests of this kind are in progress"
+    assert "in progress" not in again.json()["Error"]
 
 
 @pytest.mark.parametrize("verb", ["preempt", "prioritize"])

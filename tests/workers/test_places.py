@@ -100,7 +100,7 @@ def test_who_waits_too_long_is_told_so() -> None:
     async def story() -> None:
         places = _places(1, wait_seconds=0.01)
         async with places.place("a"):
-            with pytest.raises(BusyError, match="no place") as raised:
+            with pytest.raises(BusyError, match="no worker was free") as raised:
                 async with places.place("b"):
                     pass
             assert not raised.value.refused

@@ -1,1 +1,1 @@
-"""Who may call which route, and how often."""
+"""Access control and rate limits for every route."""

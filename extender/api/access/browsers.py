@@ -1,15 +1,17 @@
-"""What a web page of another site can make a browser send, and how it is told from everybody else.
+"""Detects requests that a page of another web site made a browser send.
 
-A browser that has opened a port-forward to us, or runs on our machine, sends requests of any page that is open in it: a
-page cannot read the answers, but a form or `fetch` with a plain Content-Type reaches us. Browsers say so themselves.
-kube-scheduler, exporters, curl and other programs send none of these headers.
+A browser that has a port-forward to this service, or runs on its machine, sends requests on behalf of any page that is
+open in it. The page cannot read the replies, but a form or `fetch` with a plain Content-Type gets through. Browsers
+mark
+such requests with headers. kube-scheduler, exporters, curl and other programs send none of these headers.
 
 Laws of this file
-- It is asked only where the connection alone is the proof (loopback, a client certificate, `insecure`): a page of
-  another site can send no Authorization header of its own.
-- `Origin` must be the address that the request itself names; `null` is none.
-- `Sec-Fetch-Site` must be `same-origin` or `none` (typed, or a bookmark). A link of another site may open a document.
-- Calls that change something do not come with one of the three media types that a form can send.
+- The check runs only where the connection alone is the credential (loopback, a client certificate, `insecure`): a page
+  of
+  another site cannot send an Authorization header of its own.
+- `Origin` must equal the address that the request itself names. `null` does not.
+- `Sec-Fetch-Site` must be `same-origin` or `none` (typed, or a bookmark). A link from another site may open a document.
+- Requests that change something must not have one of the three media types that a form can send.
 """
 
 from collections.abc import Iterable
@@ -18,7 +20,7 @@ from typing import Final
 from extender.identity import AccessScope
 
 FORMS: Final = frozenset({b"text/plain", b"application/x-www-form-urlencoded", b"multipart/form-data"})
-"""What a page may send to other sites without asking them first (CORS-safelisted request media types)."""
+"""Media types that a page may send to other sites without a preflight request (CORS-safelisted)."""
 CHANGES: Final = frozenset({AccessScope.SCHEDULE, AccessScope.REPORT})
 _NAMES: Final = frozenset(
     {b"host", b"origin", b"content-type", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"}
@@ -26,9 +28,9 @@ _NAMES: Final = frozenset(
 
 
 def foreign(headers: Iterable[tuple[bytes, bytes]], *, method: str, scheme: str, needed: AccessScope) -> str:
-    """Why the request may come from a page of another site; empty: it does not.
+    """Why the request may come from a page of another site. Empty if it does not.
 
-    *headers* have names in small letters, as ASGI gives them; *scheme* is `http` or `https`.
+    *headers* have lower-case names, as in ASGI. *scheme* is `http` or `https`.
     """
     found = {name: value for name, value in headers if name in _NAMES}
     origin = found.get(b"origin")

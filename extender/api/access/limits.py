@@ -1,9 +1,9 @@
-"""How much one caller may ask, and all of them together. Memory is bounded: the callers seen last are remembered.
+"""Limits on requests: for each caller, and for all callers together. At most `MAX_CALLERS` callers are tracked.
 
 Laws of this file
-- The scheduler is never limited in rate. A bound on its calls at once exists because each holds memory; a call over it
-  is answered in the scheduler's own form.
-- Callers on loopback are not limited in rate: they cannot be told apart, and one of them is the scheduler.
+- The scheduler has no rate limit. Its concurrent calls are limited, because each of them holds memory. A call over that
+  limit is answered in the scheduler's own format.
+- Callers on loopback have no rate limit: they cannot be told apart, and one of them is the scheduler.
 - A limit is checked before anything is read or computed, and costs one dictionary lookup.
 """
 
@@ -18,13 +18,13 @@ from extender.identity import AccessScope
 
 MAX_CALLERS: Final = 20_000
 PER_CALLER: Final = 4
-"""Requests that one caller may have under way, so that a slow one does not take everybody's places."""
+"""Concurrent requests of one caller, so that a slow caller does not take all places."""
 BURST: Final = 10.0
-"""A bucket holds what comes together in so many seconds."""
+"""A bucket holds the requests of this many seconds."""
 
 
 class LimitError(Exception):
-    """Too much. `limit` as in the metric `limited`; `retry_after_seconds`: when it may be less."""
+    """A limit is exceeded. `limit`: as in the metric `limited`. `retry_after_seconds`: when to try again."""
 
     def __init__(self, limit: str, reason: str, retry_after_seconds: float) -> None:
         super().__init__(reason)
@@ -43,7 +43,7 @@ class Rates:
         return len(self._buckets)
 
     def take(self, caller: str) -> float:
-        """0: go on, and it is counted; else how many seconds until one more request is let through."""
+        """Count one request and return 0, or return the seconds until one more request is allowed."""
         wait = self.wait_seconds(caller)
         if not wait:
             self._buckets[caller] = (self._level(caller) - 1.0, self._clock())
@@ -53,7 +53,7 @@ class Rates:
         return wait
 
     def wait_seconds(self, caller: str) -> float:
-        """As `take`, and nothing is counted."""
+        """As `take`, but nothing is counted."""
         return max(0.0, 1.0 - self._level(caller)) / self._rate
 
     def _level(self, caller: str) -> float:
@@ -62,36 +62,36 @@ class Rates:
 
 
 class BodyBudget:
-    """Bytes of request bodies in memory, over all requests."""
+    """Limits the bytes of request bodies in memory, over all requests."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
         self.held = 0
 
     def take(self, size: int) -> None:
-        """Account for a piece that was read.
+        """Count *size* more bytes.
 
         Raises:
-            LimitError: there is no room for it; nothing was taken.
+            LimitError: the budget has no room for them. Nothing was counted.
         """
         if self.held + size > self._max:
-            raise LimitError("body", "too many request bodies are being read", 1)
+            raise LimitError("body", "too many request bodies are in memory", 1)
         self.held += size
 
     def give_back(self, size: int) -> None:
-        """The request with these bytes has ended."""
+        """Return the bytes of a request that has ended."""
         self.held -= size
 
 
 class Limits:
-    """All of them, for one service."""
+    """All limits of one service."""
 
     def __init__(self, settings: SecuritySettings, clock: Callable[[], float]) -> None:
         others = BodyBudget(settings.max_buffered_bytes)
         self.bodies: Final = dict.fromkeys(AccessScope, others) | {
             AccessScope.SCHEDULE: BodyBudget(settings.max_buffered_bytes)
         }
-        """The scheduler has a budget of its own: nobody's reports or questions use it up."""
+        """The scheduler has a budget of its own, which reports and questions cannot use up."""
         self._rates: Final = {
             AccessScope.REPORT: Rates(settings.report_rate, clock),
             AccessScope.READ: Rates(settings.read_rate, clock),
@@ -111,41 +111,41 @@ class Limits:
         """Count one request of *caller*.
 
         Raises:
-            LimitError: it asks too often.
+            LimitError: the caller sends requests too often.
         """
         rates = self._rates.get(scope)
         if rates is not None and (wait := rates.take(caller)):
-            raise LimitError("rate", f"{caller} asks too often", wait)
+            raise LimitError("rate", f"{caller} sends requests too often", wait)
 
     def check_refused(self, address: str) -> None:
-        """Whether *address* may try to prove something now; `note_refused` counts when it failed.
+        """Check that *address* has not failed to authenticate too often. `note_refused` counts the failures.
 
         Raises:
             LimitError: it failed too often.
         """
         if wait := self._refused.wait_seconds(address):
-            raise LimitError("rate", "too many requests that prove nothing", wait)
+            raise LimitError("rate", "too many failed authentications", wait)
 
     def note_refused(self, address: str) -> None:
-        """A request of *address* proved nothing."""
+        """Count a failed authentication from *address*."""
         self._refused.take(address)
 
     @contextmanager
     def place(self, scope: AccessScope, caller: str = "") -> Iterator[None]:
-        """One of the places for requests with *scope*, as long as it takes. *caller* empty: cannot be told apart.
+        """Occupy one of the places for requests with *scope* while the context lasts.
 
-        Those who cannot be told apart leave `PER_CALLER` places to those who can.
+        *caller* empty: the caller cannot be identified. Such callers leave `PER_CALLER` places to the others.
 
         Raises:
-            LimitError: all are taken, or this caller has as many as it may have.
+            LimitError: all places are taken, or this caller has as many as it may have.
         """
         key = (scope, caller)
         if self._now[scope] >= self._at_once[scope]:
-            raise LimitError("concurrency", f"{self._at_once[scope]} requests of this kind are under way", 1)
+            raise LimitError("concurrency", f"{self._at_once[scope]} requests of this kind are in progress", 1)
         most = PER_CALLER if caller else max(1, self._at_once[scope] - PER_CALLER)
         if scope is not AccessScope.SCHEDULE and self._by_caller[key] >= most:
             who = caller or "callers on loopback"
-            raise LimitError("concurrency", f"{most} requests of {who} are under way", 1)
+            raise LimitError("concurrency", f"{most} requests of {who} are in progress", 1)
         self._now[scope] += 1
         self._by_caller[key] += 1
         try:

@@ -1,14 +1,16 @@
-"""The gate before every route: who asks, may they, and is there room. ASGI, outside of FastAPI's own routing.
+"""Authentication, authorization and limits for every route. ASGI, outside FastAPI's routing.
 
 Laws of this file
-- What a caller shows counts: a token that is refused is refused, even on loopback. Only who shows nothing is taken for
-  what its connection proves.
-- Where the connection alone is the proof, requests that a page of another site made a browser send are refused.
-- A certificate counts until it ends, not until its connection closes.
-- The answer to who is not let in is HTTP's own (401, 403, 429, 503), also at the scheduler's verbs: who did not prove
-  to be the scheduler is not answered in its form. A call over the bound of calls at once is the scheduler's, and is
-  answered in its form where that has a place for an error.
-- Nothing of the body is read before the caller is known.
+- Credentials that are presented are always evaluated: a rejected token is rejected, even on loopback. Only a caller
+  without
+  credentials is identified by its connection.
+- Where the connection alone is the credential, requests made by a page of another web site are refused.
+- A certificate is valid until it expires, not until its connection closes.
+- Refused callers get plain HTTP statuses (401, 403, 429, 503), also on the scheduler's routes: a caller that did not
+  authenticate as the scheduler gets no reply in its format. A call over the concurrency limit is the scheduler's, and
+  is
+  answered in its format where that has a field for an error.
+- The body is not read before the caller is known.
 """
 
 import logging
@@ -46,8 +48,9 @@ from extender.wire.scheduler import error_reply
 
 LOG: Final = logging.getLogger(__name__)
 WITHOUT_ERROR: Final = frozenset({"/scheduler/preempt", "/scheduler/prioritize"})
-"""Verbs whose replies have no place for an error. No victims would mean that evicting helps nowhere, and prioritize
-answers a bare list."""
+"""Routes whose replies have no field for an error. No victims would mean that preemption helps on no node, and the
+reply
+of prioritize is a bare list."""
 _STATUS: Final[dict[type[NotAllowedError], tuple[str, HTTPStatus]]] = {
     UnauthenticatedError: ("unauthenticated", HTTPStatus.UNAUTHORIZED),
     ForbiddenError: ("forbidden", HTTPStatus.FORBIDDEN),
@@ -56,7 +59,7 @@ _STATUS: Final[dict[type[NotAllowedError], tuple[str, HTTPStatus]]] = {
 
 
 class AccessMiddleware:
-    """Lets requests through to *app*, with `principal` in their state. *wall*: Unix seconds, for certificates."""
+    """Passes allowed requests to *app*, with `principal` in their state. *wall*: Unix seconds, for certificates."""
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class AccessMiddleware:
         self._limits, self._metrics, self._wall = limits, metrics, wall
 
     async def __call__(self, asgi: ASGIScope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if asgi["type"] != "http":
             await self._app(asgi, receive, send)
             return
@@ -94,14 +97,14 @@ class AccessMiddleware:
             try:
                 await self._app(asgi, bounded, send)
             except ClientDisconnect:
-                LOG.debug("the client went away path=%s", asgi["path"])
+                LOG.debug("client disconnected path=%s", asgi["path"])
             except LimitError as error:
                 await self._limited(error, needed, asgi)(asgi, receive, send)
 
     async def _refusal(
         self, asgi: ASGIScope, needed: AccessScope, node_name: str | None, stack: ExitStack
     ) -> Response | None:
-        """None: let through, with a place that *stack* holds."""
+        """The reply to a refused request; None if the request is allowed and *stack* holds its place."""
         peer = _peer(asgi)
         try:
             principal = await self._identify(asgi, peer, needed)
@@ -137,19 +140,22 @@ class AccessMiddleware:
         if peer.is_loopback and _names_this_machine(headers.get("host", "")):
             scopes = settings.loopback_scopes
             if needed not in scopes:
-                raise ForbiddenError(f"loopback may not {needed} (NUMA_EXTENDER_LOOPBACK_SCOPES)", Means.LOOPBACK)
+                raise ForbiddenError(
+                    f"callers on loopback do not have the scope {needed} (NUMA_EXTENDER_LOOPBACK_SCOPES)",
+                    Means.LOOPBACK,
+                )
             _check_origin(asgi, needed, Means.LOOPBACK)
             return Principal(name="loopback", means=Means.LOOPBACK, scopes=scopes, node_name=None)
         self._limits.check_refused(peer.address)
-        raise UnauthenticatedError("show a token or a client certificate")
+        raise UnauthenticatedError("a token or a client certificate is required")
 
     def _by_certificate(self, peer: Peer, needed: AccessScope) -> Principal:
         if peer.certificate_ends <= self._wall():
-            raise UnauthenticatedError("the certificate has ended", Means.CERTIFICATE)
+            raise UnauthenticatedError("the certificate has expired", Means.CERTIFICATE)
         allowed = peer.subjects & set(self._settings.scheduler_subjects)
         if needed is not AccessScope.SCHEDULE or not allowed:
             names = ", ".join(sorted(peer.subjects)) or "no name"
-            raise ForbiddenError(f"the certificate of {names} may not {needed}", Means.CERTIFICATE)
+            raise ForbiddenError(f"the certificate of {names} does not grant the scope {needed}", Means.CERTIFICATE)
         return Principal(name=min(allowed), means=Means.CERTIFICATE, scopes=frozenset({AccessScope.SCHEDULE}))
 
     def _denied(self, error: NotAllowedError, needed: AccessScope, peer: Peer) -> Response:
@@ -157,7 +163,9 @@ class AccessMiddleware:
         self._metrics.admissions.labels(error.means.value, needed.value, outcome).inc()
         if status is not HTTPStatus.SERVICE_UNAVAILABLE:
             self._limits.note_refused(peer.address)
-        LOG.warning("refused address=%s means=%s scope=%s reason=%r", peer.address, error.means, needed, str(error))
+        LOG.warning(
+            "request refused address=%s means=%s scope=%s reason=%r", peer.address, error.means, needed, str(error)
+        )
         response = problem(status, str(error))
         if status is HTTPStatus.UNAUTHORIZED:
             response.headers["WWW-Authenticate"] = 'Bearer realm="numa-extender"'
@@ -175,7 +183,7 @@ class AccessMiddleware:
 
 
 class _BoundedReceive:
-    """The request's body, accounted for while the request lasts."""
+    """Counts the bytes of the request's body until the request ends."""
 
     def __init__(self, receive: Receive, budget: BodyBudget) -> None:
         self._receive, self._budget, self._held = receive, budget, 0
@@ -195,11 +203,11 @@ class _BoundedReceive:
 
 def _check_origin(asgi: ASGIScope, needed: AccessScope, means: Means) -> None:
     if reason := foreign(asgi["headers"], method=asgi["method"], scheme=asgi["scheme"], needed=needed):
-        raise ForbiddenError(f"a browser may have sent it for a page of another site: {reason}", means)
+        raise ForbiddenError(f"a page of another web site may have made a browser send this request: {reason}", means)
 
 
 def _peer(asgi: ASGIScope) -> Peer:
-    """Whom the connection leads to: our protocol says; any other server only knows the address."""
+    """The peer of the connection. Other servers than ours provide only its address."""
     state = asgi.setdefault("state", {})
     found = state.get("peer")
     if isinstance(found, Peer):
@@ -211,14 +219,14 @@ def _peer(asgi: ASGIScope) -> Peer:
 def _bearer(authorization: str) -> str:
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise UnauthenticatedError("the only kind of Authorization is Bearer", Means.TOKEN)
+        raise UnauthenticatedError("the only Authorization scheme accepted is Bearer", Means.TOKEN)
     return token.strip()
 
 
 def _names_this_machine(host: str) -> bool:
     """Whether a Host header is an address or a name without dots.
 
-    A browser that was led here by a page's own domain (DNS rebinding) shows that domain.
+    A browser that was directed here by a page's own domain (DNS rebinding) sends that domain.
     """
     name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
     return name.startswith("[") or "." not in name or name.replace(".", "").isdecimal()

@@ -1,7 +1,8 @@
-"""Every request gets an id, a line in the log and a count. ASGI, outermost.
+"""Gives every request an id, a log line and a metric. ASGI, outermost.
 
-A line is INFO where something went wrong (status 400 and above) and DEBUG otherwise: kube-scheduler asks a hundred
-times a second. The id comes from the caller's X-Request-Id or is new; the answer carries it.
+The line is INFO for statuses of 400 and above and DEBUG otherwise: kube-scheduler sends a hundred requests a second.
+The
+id comes from the caller's X-Request-Id or is new. The reply carries it.
 """
 
 import logging
@@ -20,13 +21,13 @@ HEADER: Final = "X-Request-Id"
 
 
 class RequestLog:
-    """Watches *app* at work."""
+    """Logs and counts the requests to *app*."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, asgi: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if asgi["type"] != "http":
             await self._app(asgi, receive, send)
             return
@@ -44,14 +45,14 @@ class RequestLog:
         try:
             await self._app(asgi, receive, watch)
         except Exception:
-            status = status or 500  # as it will be answered further out
+            status = status or 500  # an outer layer will answer this status
             raise
         finally:
             self._note(asgi, status, time.perf_counter() - started)
             REQUEST_ID.reset(token)
 
     def _note(self, asgi: Scope, status: int, seconds: float) -> None:
-        """*status* 0: nobody was left to answer."""
+        """Log and count. *status* 0: the client had disconnected before a reply."""
         label = f"{status // 100}xx" if status else "none"
         self._metrics.response_series[_scope_label(asgi), label].inc()
         level = logging.INFO if status >= 400 or not status else logging.DEBUG

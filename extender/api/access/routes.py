@@ -1,9 +1,10 @@
-"""Which route needs which scope: the only place that says so.
+"""The table of routes and the scope that each of them needs.
 
 Laws of this file
-- The first row that fits counts. What fits none needs `read` if it is a GET, and is refused otherwise: a new route that
-  changes something stands here before it answers anybody.
-- Patterns are matched against the path that the router matches, after decoding.
+- The first row that matches applies. A GET that matches no row needs `read`; other methods are refused. A new route
+  that
+  changes something must be added here before it works.
+- Patterns are matched against the decoded path, as the router does.
 """
 
 from typing import Final, NamedTuple
@@ -16,7 +17,7 @@ ANY: Final = "*"
 
 
 class RouteAccess(NamedTuple):
-    """`scope` None: open to everybody. A path that ends in `*` stands for all that begin so."""
+    """`scope` None: open to everybody. A path that ends in `*` matches every path with that prefix."""
 
     method: str
     path: str
@@ -26,7 +27,7 @@ class RouteAccess(NamedTuple):
 ROUTES: Final = (
     RouteAccess("GET", "/livez", None),
     RouteAccess("GET", "/readyz", None),
-    RouteAccess("GET", "/", None),  # the page's own files know nothing; what it shows it asks for as who looks at it
+    RouteAccess("GET", "/", None),  # the page's files hold no data; the page fetches data with the user's credentials
     RouteAccess("GET", "/web/*", None),
     RouteAccess("GET", "/metrics", AccessScope.METRICS),
     RouteAccess("POST", "/scheduler/*", AccessScope.SCHEDULE),
@@ -46,18 +47,18 @@ _COMPILED: Final = tuple(
 
 
 class UnlistedRouteError(Exception):
-    """No row of the table allows this method here."""
+    """No row of the table allows this method for this path."""
 
 
 class Need(NamedTuple):
-    """`scope` None: nothing. `node_name`: the node that a reporter must be; None: none in particular."""
+    """`scope` None: none is needed. `node_name`: the node that the caller must be; None: not limited to a node."""
 
     scope: AccessScope | None
     node_name: str | None = None
 
 
 def need_of(method: str, path: str) -> Need:
-    """What a request needs.
+    """The scope that a request needs.
 
     Raises:
         UnlistedRouteError: the table has no row for it.
@@ -71,4 +72,4 @@ def need_of(method: str, path: str) -> Need:
                 return Need(row.scope)
         elif found := pattern.match(path):
             return Need(row.scope, found.groupdict().get("name"))
-    raise UnlistedRouteError(f"{method} is not allowed here")
+    raise UnlistedRouteError(f"{method} is not allowed for this path")

@@ -1,1 +1,1 @@
-"""HTTP without a topic: bodies, problems, the OpenAPI document, static pages, health and metrics."""
+"""HTTP parts that all routes share: bodies, problems, the OpenAPI document, static pages, health and metrics."""

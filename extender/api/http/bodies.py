@@ -1,8 +1,8 @@
-"""Request bodies, bounded: as sent, and as unpacked.
+"""Reading of request bodies, limited in size both as sent and decompressed.
 
 Laws of this file
-- No more than the limit is ever held, whatever a few bytes unpack to.
-- One gzip stream and nothing after it is a body; anything else that claims to be gzip is refused.
+- No more than the limit is ever held in memory, whatever the size after decompression.
+- A compressed body is one gzip stream with nothing after it. Anything else declared as gzip is refused.
 """
 
 import asyncio
@@ -15,16 +15,17 @@ from fastapi import Request
 from extender.wire.errors import WireError
 
 MAX_RATIO: Final = 50
-"""Unpacked to packed: reports reach 30. A bomb (1,000 and more) is given up before it has cost milliseconds."""
+"""Ratio of decompressed to compressed size. Reports reach 30. A gzip bomb (1,000 and more) is refused after
+microseconds."""
 FREE_BYTES: Final = 1 << 20
-"""Up to here no ratio is too high."""
+"""Below this size the ratio is not checked."""
 STEP_BYTES: Final = 1 << 16
-"""Unpacked at once: about 0.1 ms of the event loop, so that many senders at a time do not delay other calls."""
+"""Bytes decompressed in one step: about 0.1 ms of the event loop, so that many senders do not delay other calls."""
 GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class BodyTooLargeError(Exception):
-    """The body is over the limit; it was not read to its end."""
+    """The body is over the limit. It was not read to the end."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the body is larger than {limit} bytes")
@@ -32,19 +33,19 @@ class BodyTooLargeError(Exception):
 
 
 class EncodingError(WireError):
-    """The body is packed in a way that is not accepted; `gzip` and `identity` are."""
+    """The Content-Encoding is not accepted. `gzip` and `identity` are."""
 
     def __init__(self, encoding: str) -> None:
         super().__init__("", f"content-encoding {encoding[:40]!r} is not accepted; gzip is")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body, unpacked if it came with `Content-Encoding: gzip`.
+    """The whole body, decompressed if it came with `Content-Encoding: gzip`.
 
     Raises:
-        BodyTooLargeError: as soon as it is known to be over *limit* bytes, packed or unpacked.
+        BodyTooLargeError: the body exceeds *limit* bytes, compressed or decompressed; raised as soon as that is known.
         EncodingError: another encoding.
-        WireError: not gzip although it says so.
+        WireError: declared as gzip, but it is not.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
@@ -59,7 +60,7 @@ async def read_body(request: Request, limit: int) -> bytes:
             size += len(chunk)
             if size > most:
                 raise BodyTooLargeError(limit)
-            if chunk:  # one piece and nothing else is not copied again
+            if chunk:  # a body of one piece is not copied
                 chunks.append(chunk)
     if unpacker is not None and (not unpacker.eof or unpacker.unused_data):
         raise WireError("", "the body ends before its gzip stream, or goes on after it")
@@ -76,7 +77,7 @@ def _unpacker(encoding: str) -> "zlib._Decompress | None":
 
 
 async def _pieces(unpacker: "zlib._Decompress | None", packed: bytes) -> AsyncIterator[bytes]:
-    """*packed*, unpacked, in pieces of at most `STEP_BYTES`; as it is where there is no *unpacker*."""
+    """*packed* decompressed, in pieces of at most `STEP_BYTES`. Unchanged if *unpacker* is None."""
     if unpacker is None:
         yield packed
         return
@@ -87,12 +88,12 @@ async def _pieces(unpacker: "zlib._Decompress | None", packed: bytes) -> AsyncIt
             raise WireError("", f"not gzip: {error}") from None
         yield chunk
         packed = unpacker.unconsumed_tail
-        if not packed and len(chunk) < STEP_BYTES:  # zlib can hold back output after the last byte of input
+        if not packed and len(chunk) < STEP_BYTES:  # zlib can still hold output after the last byte of input
             return
         await asyncio.sleep(0)
 
 
 def json_body(schema: str) -> dict[str, Any]:
-    """The `openapi_extra` of a route that reads its body itself; *schema* is one of `openapi.BODIES`."""
+    """The `openapi_extra` of a route that reads its body itself. *schema* is one of `openapi.BODIES`."""
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
     return {"requestBody": {"required": True, "content": content}}

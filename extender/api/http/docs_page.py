@@ -1,9 +1,10 @@
-"""GET /docs: the API to try out, with scripts of the package `fastapi_offline`, so that it needs no internet.
+"""GET /docs: Swagger UI with the scripts of the package `fastapi_offline`, so that it works without internet access.
 
 Laws of this file
-- The page may load and reach nothing but this service, and no other site may frame it. Its one script in the page is
-  allowed by its hash.
-- Styles in the page are allowed: Swagger UI sets them while it runs.
+- The page may load from and connect to this service only, and no other site may frame it. Its inline script is allowed
+  by
+  its hash.
+- Inline styles are allowed, because Swagger UI sets them at run time.
 """
 
 import base64
@@ -32,7 +33,7 @@ class _Assets(StaticFiles):
 
 
 def install(app: FastAPI) -> None:
-    """Add the page and its files to *app*, which has none by itself."""
+    """Add the page and its files to *app*, which was created without a docs page."""
     app.mount(ASSETS, _Assets(directory=str(files("fastapi_offline") / "static")), name="docs-assets")
     page = bytes(
         get_swagger_ui_html(
@@ -51,7 +52,7 @@ def install(app: FastAPI) -> None:
 
 
 def _policy(page: bytes) -> str:
-    """What the page may do: its scripts are those of our files and the ones that stand in it, by their hashes."""
+    """The Content-Security-Policy of the page: scripts from our files, and the inline scripts by their hashes."""
     hashes = (base64.b64encode(hashlib.sha256(script).digest()).decode() for script in _SCRIPT.findall(page))
     scripts = " ".join(("'self'", *(f"'sha256-{digest}'" for digest in hashes)))
     return (

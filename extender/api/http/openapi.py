@@ -1,4 +1,4 @@
-"""The OpenAPI document: bodies that routes read themselves are described as well as those that FastAPI reads."""
+"""The OpenAPI document. It also describes bodies that routes read themselves, without FastAPI."""
 
 from importlib.resources import files
 from typing import Any, Final, Literal
@@ -16,23 +16,23 @@ from extender.wire.reports import HEARTBEAT, REPORT
 from extender.wire.scheduler import EXAMPLE_POD, ExtenderArgs
 
 DESCRIPTION: Final = """
-Keeps what every node's kubelet has given away, and answers by replaying the kubelet's own admission.
+Knows the topology of every node and the resources that its kubelet has allocated, and replays the kubelet's admission.
 
-* **scheduler**: the verbs that kube-scheduler calls. filter and bind: always status 200, what went wrong is in `Error`;
-  prioritize and preempt, whose replies have no such place: statuses of their own.
-* **nodes**: what exporters report, and what is known of each node.
-* **what-if**: what each node would answer to a pod, and why; how many fit; where a list of pods would go. Bodies are
-  questions or bare manifests, as JSON or YAML.
-* **decisions**: what was answered to kube-scheduler, and why.
+* **scheduler**: the routes that kube-scheduler calls. filter and bind always reply with status 200 and report errors in
+  `Error`. prioritize and preempt, whose replies have no such field, use HTTP statuses.
+* **nodes**: the reports of exporters, and the state of each node.
+* **what-if**: what each node would do with a pod, and why; how many copies fit; where a list of pods would go. Bodies
+  are questions or bare manifests, as JSON or YAML.
+* **decisions**: the answers given to kube-scheduler, and why.
 
-Errors of everything but filter and bind are `application/problem+json` (RFC 9457) with the faulty field.
+Errors of all routes except filter and bind are `application/problem+json` (RFC 9457) and name the faulty field.
 """
 TAGS: Final = [
     {"name": "scheduler", "description": "The extender protocol of kube-scheduler."},
-    {"name": "nodes", "description": "Reports of exporters, and what follows from them."},
-    {"name": "what-if", "description": "Questions of people. Asking changes nothing."},
-    {"name": "decisions", "description": "Why the last scheduling calls answered as they did."},
-    {"name": "service", "description": "Is it alive, is it ready, how is it doing."},
+    {"name": "nodes", "description": "Reports of exporters, and the state of each node."},
+    {"name": "what-if", "description": "Questions about the cluster. They change nothing."},
+    {"name": "decisions", "description": "Why the last scheduling calls gave their answers."},
+    {"name": "service", "description": "Liveness, readiness and metrics."},
 ]
 BODIES: Final[dict[str, TypeAdapter[Any]]] = {
     "NodeReport": REPORT,
@@ -77,7 +77,7 @@ def install(app: FastAPI) -> None:
                 schemas[name]["examples"] = [example]
         return document
 
-    # FastAPI's documented way to extend the document.
+    # the documented way to extend FastAPI's document
     app.openapi = openapi  # type: ignore[method-assign]
 
 

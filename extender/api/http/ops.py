@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, how is it doing."""
+"""Liveness, readiness and metrics."""
 
 from collections import Counter
 from http import HTTPStatus
@@ -15,10 +15,10 @@ from extender.replay.verdict import Certainty
 
 
 class Ready(BaseModel):
-    """The service answers."""
+    """The service is ready."""
 
     nodes: int = Field(description="Nodes that reported.")
-    classes: int = Field(description="How many different ones, as far as verdicts go.")
+    classes: int = Field(description="Number of node classes: nodes of a class get the same verdicts.")
 
 
 def ops_router(service: Service) -> APIRouter:
@@ -27,21 +27,27 @@ def ops_router(service: Service) -> APIRouter:
 
     @router.get("/livez", summary="The process runs")
     async def livez() -> dict[str, str]:
-        """Answers as long as the event loop turns."""
+        """Replies as long as the event loop runs."""
         return {"status": "alive"}
 
-    @router.get("/readyz", summary="Requests are answered", responses=documented(HTTPStatus.SERVICE_UNAVAILABLE))
+    @router.get(
+        "/readyz",
+        summary="Check that the service can serve requests",
+        responses=documented(HTTPStatus.SERVICE_UNAVAILABLE),
+    )
     async def readyz() -> Ready:
-        """Ready once pods and nodes are listed, or from the start where nobody watches; 503 until then and at the end.
+        """Ready once pods and nodes are listed, or at once if the API server is not watched.
 
-        Nodes that did not report yet are unknown, and treated as set.
+        503 before that and on shutdown.
+
+        Nodes without a report yet are unknown, and are treated as the settings say.
         """
         if service.lifecycle.draining:
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the service is ending")
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the service is shutting down")
         if service.link.trouble:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, service.link.trouble)
         if not service.settings.standby_ready and not service.lifecycle.leads():
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "another extender leads")
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "another extender is the leader")
         return Ready(nodes=len(service.cluster), classes=service.cluster.class_count)
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
@@ -50,7 +56,7 @@ def ops_router(service: Service) -> APIRouter:
         service.cluster.expire(service.clock())
         by_certainty = Counter(certainty_of(record) for record in service.cluster)
         for certainty in Certainty:
-            if certainty is not Certainty.POSSIBLE:  # of single verdicts only
+            if certainty is not Certainty.POSSIBLE:  # that value exists for verdicts only
                 service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
         _kubelets(service)
         _silence(service)
@@ -64,7 +70,7 @@ def ops_router(service: Service) -> APIRouter:
 
 
 def _kubelets(service: Service) -> None:
-    """How many nodes there are of each kubelet minor, and how sure verdicts about them are."""
+    """Count nodes by minor version of the kubelet and by certainty of their verdicts."""
     counts = Counter(
         (_minor_label(record.observation.facts.get("kubelet_version")), certainty_of(record).value)
         for record in service.cluster
@@ -75,7 +81,10 @@ def _kubelets(service: Service) -> None:
 
 
 def _minor_label(version: object) -> str:
-    """The minor as in `1.36`; `other` for what is no version or is far from any known, so that labels are few."""
+    """The minor version, such as `1.36`.
+
+    `other` if it is not a version or far from any known one, to limit the labels.
+    """
     try:
         minor = parse_minor(str(version))
     except UnknownVersionError:
@@ -84,7 +93,7 @@ def _minor_label(version: object) -> str:
 
 
 def _silence(service: Service) -> None:
-    """How long nodes have been silent: nothing of it is kept between two scrapes."""
+    """Set how long nodes have been silent. Nothing of it is kept between two scrapes."""
     now = service.clock()
     ages = sorted(now - record.heard_at for record in service.cluster) or [0.0]
     for quantile in ("0.5", "0.99", "1"):

@@ -1,6 +1,6 @@
-"""The web page: a few static files, sent as they are, under a policy that lets the page reach nothing but this service.
+"""The web page: static files, with a policy that lets the page connect to this service only.
 
-Every file is read once, when the service is made: a path of a request is a key and never a path on disk.
+All files are read once, when the service is created. The path of a request is a dictionary key and never a file path.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ CONTENT_SECURITY_POLICY: Final = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 _HEADERS: Final = {
-    "Cache-Control": "no-cache",  # ask each time, so that files of two releases never meet
+    "Cache-Control": "no-cache",  # the browser checks each time, so that files of two releases are never mixed
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -37,7 +37,7 @@ class _Asset(NamedTuple):
 
 
 def page_router() -> APIRouter:
-    """GET / and /web/FILE. Not part of the OpenAPI document: these are not for programs."""
+    """GET / and /web/FILE. Not in the OpenAPI document, because they are not meant for programs."""
     router = APIRouter(include_in_schema=False)
     assets = dict(_read(files("extender") / "web"))
 
@@ -49,7 +49,7 @@ def page_router() -> APIRouter:
     async def get_asset(path: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
         asset = assets.get(path)
         if asset is None:
-            raise HTTPException(404, "the page has no such file")
+            raise HTTPException(404, "no such file")
         return _send(asset, if_none_match)
 
     return router
@@ -63,7 +63,7 @@ def _send(asset: _Asset, if_none_match: str | None) -> Response:
 
 
 def _read(directory: Traversable, prefix: str = "") -> Iterator[tuple[str, _Asset]]:
-    """The files below *directory* that a browser may ask for, by path."""
+    """The files below *directory* that a browser may request, by path."""
     for entry in directory.iterdir():
         path = f"{prefix}{entry.name}"
         if entry.is_dir():

@@ -1,4 +1,4 @@
-"""Query parameters that a route does not have are errors, so that a misspelt one is not passed over."""
+"""Rejects query parameters that a route does not have, so that a misspelt one is not ignored."""
 
 from difflib import get_close_matches
 from typing import Final
@@ -12,7 +12,7 @@ MAX_SHOWN: Final = 64
 
 
 async def known_parameters(request: Request) -> None:
-    """For routers of people's questions; raises WireError for the first parameter that the route does not have."""
+    """A dependency of routers that people call. Raises WireError for the first unknown parameter."""
     route = request.scope.get("route")
     if not request.query_params or not isinstance(route, APIRoute):
         return
@@ -21,4 +21,4 @@ async def known_parameters(request: Request) -> None:
         if name not in known:
             near = get_close_matches(name[:MAX_SHOWN], known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known) or 'none'}"
-            raise WireError(f"query.{name[:MAX_SHOWN]}", f"there is no such parameter; {hint}")
+            raise WireError(f"query.{name[:MAX_SHOWN]}", f"unknown parameter; {hint}")

@@ -1,4 +1,4 @@
-"""Errors as problem+json (RFC 9457). The scheduler's verbs do not use it: see `scheduling`."""
+"""Errors as problem+json (RFC 9457). The scheduler's routes do not use it: see `api.scheduling`."""
 
 import logging
 from http import HTTPStatus
@@ -21,7 +21,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 
 class ProblemDetails(BaseModel):
-    """Why a request was not answered."""
+    """Why a request failed."""
 
     title: Annotated[str, Field(description="The kind of problem, in the words of HTTP.")]
     status: Annotated[int, Field(description="The HTTP status.")]
@@ -32,19 +32,19 @@ class ProblemDetails(BaseModel):
 
 
 class StreamProblem(BaseModel):
-    """The last line of an answer in lines that broke off."""
+    """The last line of a streamed reply that could not be completed."""
 
     problem: ProblemDetails
 
 
 def problem(status: HTTPStatus, detail: str, field: str | None = None) -> Response:
-    """One problem as a response."""
+    """The reply for one problem."""
     document = ProblemDetails(title=status.phrase, status=status.value, detail=detail, field=field or None)
     return Response(orjson.dumps(document.model_dump()), status_code=status, media_type=MEDIA_TYPE)
 
 
 def question_problem(error: QuestionError) -> ProblemDetails:
-    """Why a question got no answer, or only the part that was sent before."""
+    """Why a question got no reply, or only the part that was sent before."""
     status = HTTPStatus.INTERNAL_SERVER_ERROR
     if isinstance(error, BusyError):
         status = HTTPStatus.TOO_MANY_REQUESTS if error.refused else HTTPStatus.SERVICE_UNAVAILABLE
@@ -56,13 +56,13 @@ def question_problem(error: QuestionError) -> ProblemDetails:
 
 
 def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that can answer with these problems."""
+    """The `responses` of a route that can reply with these problems."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
     return {status.value: {"description": status.phrase, "content": content} for status in statuses}
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of *app* a problem."""
+    """Make *app* report every error as a problem."""
     for kind, handler in (
         (WireError, _wire_error),
         (BodyTooLargeError, _too_large),
@@ -94,7 +94,7 @@ async def _too_large(_request: Request, error: Exception) -> Response:
 
 
 async def _unknown_node(_request: Request, error: Exception) -> Response:
-    return problem(HTTPStatus.NOT_FOUND, f"no report of node {str(error.args[0])[:253]!r} is held")
+    return problem(HTTPStatus.NOT_FOUND, f"there is no report of node {str(error.args[0])[:253]!r}")
 
 
 async def _outdated(_request: Request, error: Exception) -> Response:
@@ -134,5 +134,5 @@ async def _http(_request: Request, error: Exception) -> Response:
 
 
 async def _internal(request: Request, error: Exception) -> Response:
-    LOG.error("defect method=%s path=%s", request.method, request.url.path, exc_info=error)
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of the service; its log tells more")
+    LOG.error("internal error method=%s path=%s", request.method, request.url.path, exc_info=error)
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log of the service")

@@ -1,7 +1,7 @@
-"""Rendering long lists on the event loop, a millisecond at a time, so that the scheduler's calls go first.
+"""Renders long lists on the event loop in slices of a millisecond, so that the scheduler's calls are not delayed.
 
-Nothing is replayed for such lists and their length is bounded. A thread would do worse: it hands the interpreter back
-only every five milliseconds, at each of the points where the event loop waits for it.
+Nothing is replayed for such lists and their length is limited. A thread would be slower for the event loop: it releases
+the interpreter only every five milliseconds, each time the event loop waits for it.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ SLICE_SECONDS: Final = 0.001
 
 
 class Slices:
-    """One list is rendered at a time, however many are asked for: a turn of the event loop has one slice at most."""
+    """Renders one list at a time, so that each iteration of the event loop contains at most one slice."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock: Final = clock
@@ -23,7 +23,7 @@ class Slices:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """Gives a function to await between two entries of a list."""
+        """Provides a function to await between two entries of a list."""
         async with self._lock:
             self._since = self._clock()
             yield self._breathe

@@ -1,4 +1,4 @@
-"""GET /v1/decisions and /v1/pods/UID/decision: why the last scheduling calls answered as they did."""
+"""Models of GET /v1/decisions and /v1/pods/UID/decision: why the last scheduling calls gave their answers."""
 
 from typing import Annotated, Literal
 
@@ -9,18 +9,18 @@ from extender.replay.verdict import Certainty
 
 
 class DecidedPod(Answer):
-    """The pod that kube-scheduler asked about."""
+    """The pod that kube-scheduler sent."""
 
-    uid: Annotated[str, Field(description="Empty: the scheduler sent none.")]
+    uid: Annotated[str, Field(description="Empty if the scheduler sent none.")]
     namespace: Annotated[str, Field(description="Its namespace.")]
     name: Annotated[str, Field(description="Its name.")]
 
 
 class ReasonCount(Answer):
-    """Nodes refused for one reason."""
+    """The number of nodes refused for one reason."""
 
-    reason: Annotated[str, Field(description="Of the closed set, as `kubectl describe pod` shows it.")]
-    never: Annotated[bool, Field(description="Whether waiting cannot help.")]
+    reason: Annotated[str, Field(description="A fixed text, as `kubectl describe pod` shows it.")]
+    never: Annotated[bool, Field(description="True if the pod can never fit on these nodes.")]
     nodes: Annotated[int, Field(description="How many.")]
     examples: Annotated[list[str], Field(description="Names of some of them, at most 10.")]
 
@@ -36,44 +36,44 @@ class DecisionCall(Answer):
     """One call of kube-scheduler."""
 
     verb: Annotated[Literal["filter", "prioritize"], Field(description="What was asked.")]
-    seconds_ago: Annotated[float, Field(description="Since it was answered.")]
-    candidates: Annotated[int, Field(description="Nodes that the scheduler named.")]
+    seconds_ago: Annotated[float, Field(description="Seconds since the reply.")]
+    candidates: Annotated[int, Field(description="Number of nodes that the scheduler sent.")]
     passed: Annotated[int, Field(description="Nodes offered to it.")]
     refused: Annotated[int, Field(description="Nodes not offered.")]
     aligned: Annotated[
-        bool, Field(description="False: the pod asks for nothing that any node aligns, so nothing was replayed.")
+        bool, Field(description="False if no node aligns anything that the pod requests; nothing was replayed.")
     ]
-    certainty: Annotated[dict[Certainty, int], Field(description="Candidates by how sure the answer was.")]
-    reasons: Annotated[list[ReasonCount], Field(description="The most frequent first.")]
-    best: Annotated[list[Scored], Field(description="The best ranked, at most 10; of filter: empty.")]
+    certainty: Annotated[dict[Certainty, int], Field(description="Candidates by certainty of the answer.")]
+    reasons: Annotated[list[ReasonCount], Field(description="Most frequent first.")]
+    best: Annotated[list[Scored], Field(description="The best nodes, at most 10. Empty for filter.")]
 
 
 class DecisionSummary(Answer):
-    """What the last calls about one pod answered."""
+    """The last calls about one pod."""
 
-    pod: Annotated[DecidedPod, Field(description="Whom the calls were about.")]
+    pod: Annotated[DecidedPod, Field(description="The pod.")]
     calls: Annotated[list[DecisionCall], Field(description="The newest first.")]
 
 
 class DecisionIndex(Answer):
-    """Pods of the last calls, the newest first."""
+    """Pods of the last calls, newest first."""
 
     decisions: Annotated[list[DecisionSummary], Field(description="The newest first.")]
-    forgotten: Annotated[int, Field(description="Calls that were too many to remember, since the service started.")]
+    forgotten: Annotated[int, Field(description="Calls no longer recorded, since the service started.")]
 
 
 class DecidedNode(Answer):
-    """What was answered for one node, and the verdict behind it, replayed on the state of that moment."""
+    """The answer for one node, and the verdict behind it, replayed on the node's state at that time."""
 
     node: Annotated[str, Field(description="Its name.")]
-    passed: Annotated[bool, Field(description="Whether it was offered to the scheduler.")]
+    passed: Annotated[bool, Field(description="Whether the node was returned to the scheduler.")]
     reason: Annotated[str, Field(description="Empty if it passed.")]
-    certainty: Annotated[Certainty, Field(description="How sure the answer was.")]
-    score: Annotated[int | None, Field(description="What prioritize gave, 0 to 10; null: it was not asked.")]
-    verdict: Annotated[Verdict | None, Field(description="Null: nothing was known of the node.")]
+    certainty: Annotated[Certainty, Field(description="Certainty of the answer.")]
+    score: Annotated[int | None, Field(description="From prioritize, 0 to 10. Null if it was not called.")]
+    verdict: Annotated[Verdict | None, Field(description="Null if there was no report of the node.")]
 
 
 class PodDecision(DecisionSummary):
-    """What the last calls about one pod answered, with one node in full if one was asked for."""
+    """The last calls about one pod, with full details of one node if one was named."""
 
-    node: Annotated[DecidedNode | None, Field(description="The node asked for; null: none was.")] = None
+    node: Annotated[DecidedNode | None, Field(description="The node named in the request. Null if none was.")] = None

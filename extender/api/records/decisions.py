@@ -1,4 +1,4 @@
-"""Why the last scheduling calls answered as they did."""
+"""Routes that say why the last scheduling calls gave their answers."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -29,14 +29,14 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
     @router.get(
         "/decisions",
         response_class=Response,
-        summary="What the last scheduling calls answered",
+        summary="List the last scheduling calls",
         responses={200: {"model": DecisionIndex, "links": _FIRST_POD}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
     )
     async def list_decisions(
         limit: Annotated[int, Query(ge=1, le=500, description="Pods at most.")] = 50,
         pod: Annotated[str, Query(max_length=512, description="Part of a UID, or of NAMESPACE/NAME.")] = "",
     ) -> Response:
-        """Pods that kube-scheduler asked about last, the newest first, with the last call of each verb."""
+        """Pods of the last calls of kube-scheduler, newest first, with the last call of each kind."""
         now = service.clock()
         found = service.decisions.newest(limit, pod)
         forgotten = service.decisions.forgotten
@@ -52,7 +52,7 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
     @router.get(
         "/pods/{uid}/decision",
         response_class=Response,
-        summary="Why a pod was offered the nodes that it was",
+        summary="Explain which nodes a pod was offered",
         responses={
             200: {"model": PodDecision},
             **PROBLEMS,
@@ -62,16 +62,19 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         request: Request,
         uid: Annotated[str, Path(description="The pod's UID.", max_length=253)],
         node: Annotated[
-            str, Query(max_length=253, description="Tell this candidate in full, as it was at that moment.")
+            str, Query(max_length=253, description="Show full details of this candidate, as it was at that time.")
         ] = "",
     ) -> Response:
-        """The last call of each verb about the pod; with `node`, the verdict behind one candidate's answer."""
+        """The last call of each kind about the pod.
+
+        With `node`, also the verdict behind the answer for that candidate.
+        """
         calls = service.decisions.of_pod(uid)
         if not calls:
-            raise HTTPException(HTTPStatus.NOT_FOUND, f"no call about pod {uid[:253]!r} is remembered")
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"there is no record of a call about pod {uid[:253]!r}")
         told = _node(calls, node) if node else None
         if node and told is None:
-            raise HTTPException(HTTPStatus.NOT_FOUND, f"{node[:253]!r} was no candidate of the calls remembered")
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"{node[:253]!r} was not a candidate of the recorded calls")
         if told is not None and (past := _past_call(calls, node)) is not None:
             verdict = await whole_answer(request, questions, Asked(kind=QuestionKind.PAST, past=past))
             told["verdict"] = orjson.loads(verdict)
@@ -115,7 +118,7 @@ def _call(call: Call, now: float) -> Json:
 
 
 def _node(calls: Sequence[Call], name: str) -> Json | None:
-    """One candidate of the newest call that had it; None if none did."""
+    """The candidate *name* in the newest call that had it. None if no call did."""
     call = next((each for each in calls if name in each.names), None)
     if call is None:
         return None
@@ -138,7 +141,7 @@ def _node(calls: Sequence[Call], name: str) -> Json | None:
 
 
 def _past_call(calls: Sequence[Call], name: str) -> PastCall | None:
-    """The pod and the candidate at that moment; None if nothing was judged."""
+    """The pod and the candidate at the time of the call. None if nothing was replayed."""
     call = next(each for each in calls if name in each.names)
     node_class = call.class_of(name)
     if node_class is None or node_class.kubelet is None or node_class.state is None:

@@ -1,4 +1,4 @@
-"""What was predicted, against what the kubelets did."""
+"""Route that compares predictions with what the kubelets did."""
 
 from typing import Annotated
 
@@ -14,29 +14,29 @@ class _View(BaseModel):
 
 
 class KindView(_View):
-    """What predictions are counted by."""
+    """The labels by which predictions are counted."""
 
     policy: Annotated[str, Field(description="Topology manager policy of the node.")]
     scope: Annotated[str, Field(description="Topology manager scope of the node.")]
     version: Annotated[str, Field(description="Minor version of the kubelet, as its rules are replayed.")]
-    certainty: Annotated[str, Field(description="How sure the prediction was.")]
+    certainty: Annotated[str, Field(description="Certainty of the prediction.")]
     result: Annotated[
         Result,
         Field(
             description="`agreed`; `placement`: admitted, elsewhere on the node; `false_admit`: refused, against the "
-            "prediction; `false_refusal`: the reverse; `other`: refused for other reasons than NUMA; `unsettled`."
+            "prediction; `false_refusal`: the reverse; `other`: refused for a reason other than NUMA; `unsettled`."
         ),
     ]
 
 
 class CountView(KindView):
-    """How many predictions of one kind came out so."""
+    """How many predictions of one kind had this result."""
 
     count: int
 
 
 class DisagreementView(_View):
-    """One prediction that did not come true."""
+    """One wrong prediction."""
 
     seconds_ago: float
     node_name: str
@@ -45,34 +45,34 @@ class DisagreementView(_View):
     uid: str
     kind: KindView
     predicted: Annotated[str, Field(description="Where the replay placed the pod: CPUs, memory and devices.")]
-    reported: Annotated[str, Field(description="Where its kubelet placed it, by the node's report, or why it refused.")]
+    reported: Annotated[str, Field(description="Where the kubelet placed it by its report, or why it refused.")]
 
 
 class NodeView(_View):
-    """A node whose kubelet did other than predicted."""
+    """A node whose kubelet did something other than predicted."""
 
     name: str
-    disagreements: Annotated[int, Field(description="Among the last results.")]
-    results: Annotated[int, Field(description="How many results that are.")]
-    distrusted: Annotated[bool, Field(description="The node only ranks now: see `distrust_after`.")]
+    disagreements: Annotated[int, Field(description="Wrong predictions among the last results.")]
+    results: Annotated[int, Field(description="Number of those results.")]
+    distrusted: Annotated[bool, Field(description="True if verdicts only score this node: see `distrust_after`.")]
 
 
 class AuditView(_View):
-    """All predictions whose outcome became known since this process started."""
+    """All predictions whose result became known since this process started."""
 
     counts: list[CountView]
     nodes: Annotated[list[NodeView], Field(description="Worst first.")]
     recent: Annotated[list[DisagreementView], Field(description="The last disagreements, newest first.")]
-    pods_in_flight: Annotated[int, Field(description="Bound, and not yet in a report of their node.")]
+    pods_in_flight: Annotated[int, Field(description="Pods that are bound and not yet in a report of their node.")]
 
 
 def audit_router(service: Service) -> APIRouter:
     """GET /v1/audit."""
     router = APIRouter(prefix="/v1", tags=["service"])
 
-    @router.get("/audit", summary="What was predicted, and what the kubelets did")
+    @router.get("/audit", summary="Compare predictions with what the kubelets did")
     async def get_audit() -> AuditView:
-        """Counters by policy, scope, kubelet and certainty; nodes that disagree; the last disagreements."""
+        """Counters of predictions, nodes with wrong predictions, and the last wrong predictions."""
         audit, now = service.audit, service.clock()
         return AuditView(
             counts=[CountView(**kind._asdict(), count=count) for kind, count in sorted(audit.counts.items())],
