@@ -15,6 +15,7 @@ from extender.api.http import docs_page, openapi, problems
 from extender.api.http.ops import ops_router
 from extender.api.http.page import page_router
 from extender.api.http.parameters import known_parameters
+from extender.api.nodes.map_routes import map_router
 from extender.api.nodes.routes import nodes_router
 from extender.api.preempting import preempting_router
 from extender.api.questions.capacity import capacity_router
@@ -117,6 +118,7 @@ def make_app(service: Service) -> FastAPI:
         preempting_router,
         reports_router,
         nodes_router,
+        map_router,
         audit_router,
         ops_router,
     ):
