@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from extender.api.nodes.map_models import ClusterMap
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
-from extender.questions.node_context import NOTHING_KNOWN, Surroundings
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.samples.nodes import sample_cluster
 from tests.reports import report_of, sample
 
@@ -23,8 +23,8 @@ LABELS = {
 def client() -> Iterator[TestClient]:
     """The sample cluster and one node that reports next to nothing; some nodes have labels."""
 
-    def surroundings(name: str) -> Surroundings:
-        return Surroundings(labels=LABELS[name]) if name in LABELS else NOTHING_KNOWN
+    def surroundings(name: str) -> NodeContext:
+        return NodeContext(labels=LABELS[name]) if name in LABELS else NOTHING_KNOWN
 
     service = replace(make_service(Settings(stale_after_seconds=86_400.0)), surroundings=surroundings)
     with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:

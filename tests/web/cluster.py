@@ -12,7 +12,7 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.serving import serving
 from extender.identity import EVERYTHING
-from extender.questions.node_context import Surroundings
+from extender.questions.node_context import NodeContext
 from extender.samples.nodes import SampleNode, sample_cluster
 from tests.reports import report_of, sample
 
@@ -78,9 +78,9 @@ def _bare(node: SampleNode) -> Mapping[str, Any]:
     return {**report_of(node), "kubelet_version": None, "zones": [zone]}
 
 
-def _labelled(name: str) -> Surroundings:
+def _labelled(name: str) -> NodeContext:
     pool = name.split("-")[1 if name.startswith("rack") else 0]
-    return Surroundings(labels={"karpenter.sh/nodepool": pool} if pool != "plain" else {})
+    return NodeContext(labels={"karpenter.sh/nodepool": pool} if pool != "plain" else {})
 
 
 def _service() -> Service:
