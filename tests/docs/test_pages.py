@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ GENERATED = {"docs/settings.md", "docs/metrics.md"}
 PAGES = sorted(
     {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))}
     - GENERATED
-    - {"CHANGELOG.md", "docs/decisions.md"}
+    - {"CHANGELOG.md"}
 )
 MAX_COLUMNS = 120
 PRIVATE_WORDS = re.compile(
@@ -85,3 +86,25 @@ def test_every_page_is_reachable_from_the_readme() -> None:
     ).stdout
     linked = set(re.findall(r"\]\((docs/[\w-]+\.md)", (ROOT / "README.md").read_text()))
     assert set(tracked.split()) <= linked
+
+
+def test_every_decision_has_a_context_a_decision_and_a_consequence() -> None:
+    records = re.findall(r"^- \*\*(.+(?:\n  .+)*)", (ROOT / "docs/decisions.md").read_text(), re.MULTILINE)
+    assert len(records) > 80
+    for record in records:
+        labels = re.findall(r"\*(Context|Decision|Consequence):\*", record)
+        assert labels == ["Context", "Decision", "Consequence"], record
+
+
+def test_every_library_is_named_with_the_decisions() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(name for extra in project["optional-dependencies"].values() for name in extra),
+    ]
+    names = {re.split(r"[<>=;\[ ]", requirement)[0] for requirement in wanted} - {project["name"]}
+    table = (ROOT / "docs/decisions.md").read_text().partition("## Libraries")[2]
+    named = set(
+        re.findall(r"[\w-]+", "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|")))
+    )
+    assert names - named == set()
