@@ -1,50 +1,56 @@
 """The composition root: the only place that knows everything, and reads the clock."""
 
+import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Final
 
 from fastapi import Depends, FastAPI
 
-from extender.api.barrier import Barrier
-from extender.api.binding import binding_router
 from extender.api.http import docs_page, openapi, problems
 from extender.api.http.ops import ops_router
 from extender.api.http.page import page_router
 from extender.api.http.parameters import known_parameters
-from extender.api.nodes.map_routes import map_router
 from extender.api.nodes.routes import nodes_router
-from extender.api.preempting import preempting_router
 from extender.api.questions.capacity import capacity_router
 from extender.api.questions.what_if import what_if_router
 from extender.api.records.decisions import decisions_router
 from extender.api.records.predictions import audit_router
 from extender.api.reports import reports_router
-from extender.api.scheduling import scheduling_router
-from extender.api.service import Service
+from extender.api.scheduler import FREQUENT, scheduler_endpoints, scheduler_router
+from extender.api.service import LateNodeContext, Service
 from extender.cluster.in_flight import Settled, Timeouts
 from extender.cluster.node import NodeRecord
 from extender.cluster.pods import KnownPods
 from extender.cluster.restarts import Restarts
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
-from extender.kube.node_context import WatchedSurroundings
-from extender.kube.running import WatchedPods
 from extender.observability.metrics import Metrics
-from extender.questions.node_context import none_finished, nothing_known
+from extender.observability.scheduler_metrics import SchedulerMetrics
 from extender.runtime.api_server import connected
-from extender.runtime.leadership import on_duty
 from extender.runtime.server import guard, make_server
-from extender.scheduling.cache import VerdictMemo
-from extender.scheduling.judge import make_judge
-from extender.scheduling.preemption.running_pods import UNWATCHED
+from extender.scheduling.api_link import ApiServerLink
+from extender.scheduling.barrier import Barrier
+from extender.scheduling.bind import Bind, BindSettings
+from extender.scheduling.cache import JudgementCache
+from extender.scheduling.cached_judge import CachedJudge, Offload
+from extender.scheduling.filter import Filter, FilterSettings
+from extender.scheduling.judge import BoundedJudge, make_judge
+from extender.scheduling.node_totals import NodeTotals
+from extender.scheduling.nominator import Nominator
+from extender.scheduling.preempt import Preempt
+from extender.scheduling.preemption.running_pods import LateRunningPods
+from extender.scheduling.prioritize import Prioritize
 from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.predictions import Audit
 from extender.scheduling.records.refused_pods import WaitingPods
+from extender.scheduling.records.unjudged import Troubles
+from extender.scheduling.scheduling import Scheduling
 from extender.workers.frames import WorkerSettings
 from extender.workers.pool import AskedQuestions, QuestionLimits
 
@@ -52,39 +58,127 @@ DISTRIBUTION: Final = "numa-extender"
 __all__ = ["make_app", "make_server", "make_service", "set_up_collector"]
 
 
-def make_service(settings: Settings, clock: Callable[[], float] = time.monotonic) -> Service:
-    """One extender, empty."""
-    metrics = Metrics()
-    audit = Audit(clock=clock, window=settings.audit_window, distrust_after=settings.distrust_after)
-    timeouts = Timeouts(assume=settings.assume_seconds, finish=settings.finish_seconds)
+def make_service(
+    settings: Settings,
+    clock: Callable[[], float] = time.monotonic,
+    *,
+    judge: BoundedJudge | None = None,
+    offload: Offload = asyncio.to_thread,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Service:
+    """One extender that knows no node yet.
 
-    surroundings = WatchedSurroundings()
+    *clock*: seconds of a monotonic clock. *judge*: in place of the one that the settings ask for. *offload* runs work
+    off the event loop, *sleep* waits.
+    """
+    metrics, link = Metrics(), ApiServerLink()
+    audit = Audit(clock=clock, window=settings.audit_window, distrust_after=settings.distrust_after)
+    cluster = _make_store(settings, clock, audit, metrics)
+    pods, running, surroundings = KnownPods(settings.max_remembered_pods), LateRunningPods(), LateNodeContext()
+    counts = SchedulerMetrics(metrics)
+    judge = judge or make_judge(
+        make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.doubts
+    )
+    judgements, troubles = JudgementCache(settings.max_remembered_judgements), Troubles()
+    judging = CachedJudge(
+        judge,
+        judgements,
+        cluster,
+        troubles,
+        metrics=counts,
+        clock=clock,
+        offload=offload,
+        late_pass=settings.late_nodes == "pass",
+    )
+    nominator = Nominator(cluster, pods, judge, clock=clock, offload=offload)
+    barrier = Barrier(settings.barrier_seconds if settings.watches else 0.0, clock)
+    decisions, refused_pods = DecisionLog(), WaitingPods(settings.max_refused_pods, settings.refused_seconds)
+    scheduling = Scheduling(
+        filter=Filter(
+            FilterSettings(
+                seconds=settings.filter_seconds,
+                defer_seconds=settings.hold_back_seconds,
+                failed_resolvable=settings.failed_nodes_resolvable,
+                requeues=settings.wake_up,
+            ),
+            cluster,
+            pods,
+            link,
+            judging,
+            nominator,
+            barrier,
+            decisions,
+            refused_pods,
+            metrics=counts,
+            clock=clock,
+        ),
+        prioritize=Prioritize(cluster, judging, decisions, clock=clock),
+        bind=Bind(
+            BindSettings(
+                seconds=settings.bind_seconds,
+                judge_seconds=settings.filter_seconds,
+                wait_seconds=settings.bind_wait_seconds,
+                defer_seconds=settings.hold_back_seconds,
+                certain_only=settings.doubts.refuses_chances,
+            ),
+            cluster,
+            pods,
+            link,
+            judging,
+            nominator,
+            NodeTotals(cluster, pods, surroundings, surroundings.finished),
+            clock=clock,
+            sleep=sleep,
+            offload=offload,
+        ),
+        preempt=Preempt(
+            settings.preempt_seconds,
+            cluster,
+            pods,
+            running,
+            judging,
+            nominator,
+            metrics=counts,
+            clock=clock,
+            offload=offload,
+        ),
+    )
+    return Service(
+        settings=settings,
+        clock=clock,
+        offload=offload,
+        metrics=metrics,
+        cluster=cluster,
+        pods=pods,
+        running=running,
+        surroundings=surroundings,
+        link=link,
+        judge=judge,
+        judgements=judgements,
+        judging=judging,
+        scheduling=scheduling,
+        barrier=barrier,
+        waiting=refused_pods,
+        decisions=decisions,
+        audit=audit,
+        troubles=troubles,
+    )
+
+
+def _make_store(settings: Settings, clock: Callable[[], float], audit: Audit, metrics: Metrics) -> NodeStore:
+    """The store of all nodes; what becomes of pods in flight goes to *audit*."""
 
     def settle(settled: Settled) -> None:
         kind = audit.take(settled)
         metrics.predictions.labels(*kind).inc()
 
-    return Service(
-        settings=settings,
-        cluster=NodeStore(
-            stale_after_seconds=settings.stale_after_seconds,
-            max_nodes=settings.max_nodes,
-            timeouts=timeouts,
-            settled=settle,
-            restarts=Restarts(start_seconds=settings.kubelet_start_seconds, down_seconds=settings.kubelet_down_seconds),
-            awaited_until=clock() + settings.warm_up_seconds if settings.warm_up_seconds else None,
-        ),
-        memo=VerdictMemo(settings.max_remembered_judgements),
-        judge=make_judge(make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.doubts),
-        metrics=metrics,
-        clock=clock,
-        pods=KnownPods(settings.max_remembered_pods),
-        audit=audit,
-        barrier=Barrier(settings.barrier_seconds if settings.watches else 0.0, clock),
-        running=WatchedPods() if settings.watches else UNWATCHED,
-        surroundings=surroundings if settings.watches else nothing_known,
-        finished_requests=surroundings.finished if settings.watches else none_finished,
-        waiting=WaitingPods(settings.max_refused_pods, settings.refused_seconds),
+    return NodeStore(
+        stale_after_seconds=settings.stale_after_seconds,
+        max_nodes=settings.max_nodes,
+        timeouts=Timeouts(assume=settings.assume_seconds, finish=settings.finish_seconds),
+        settled=settle,
+        restarts=Restarts(start_seconds=settings.kubelet_start_seconds, down_seconds=settings.kubelet_down_seconds),
+        awaited_until=clock() + settings.warm_up_seconds if settings.warm_up_seconds else None,
     )
 
 
@@ -98,7 +192,7 @@ def make_app(service: Service) -> FastAPI:
             if not service.settings.watches:
                 yield
                 return
-            async with connected(service), on_duty(service):
+            async with connected(service):
                 yield
 
     app = FastAPI(
@@ -112,13 +206,17 @@ def make_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         generate_unique_id_function=lambda route: route.name.strip("_"),
     )
+    endpoints = scheduler_endpoints(
+        service.scheduling,
+        service.metrics,
+        max_bytes=service.settings.max_scheduler_body_bytes,
+        max_binding_bytes=service.settings.max_body_bytes,
+        clock=service.clock,
+    )
+    app.include_router(scheduler_router(endpoints))
     for make_router in (
-        scheduling_router,
-        binding_router,
-        preempting_router,
         reports_router,
         nodes_router,
-        map_router,
         audit_router,
         ops_router,
     ):
@@ -129,7 +227,7 @@ def make_app(service: Service) -> FastAPI:
     docs_page.install(app)
     problems.install(app)
     openapi.install(app)
-    guard(app, service)
+    guard(app, service, {path: endpoints[path] for path in FREQUENT})
     return app
 
 

@@ -1,12 +1,12 @@
-"""What the routes work with, made once by the composition root."""
+"""The parts of one extender, as the composition root makes them.
 
-import asyncio
-from collections.abc import Awaitable, Callable
+The verbs of kube-scheduler take none of this: `scheduling` is complete in itself.
+"""
+
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from math import inf
-from typing import Any, Final, Protocol, TypeVar
+from typing import Protocol
 
-from extender.api.barrier import Barrier
 from extender.api.http.slices import Slices
 from extender.cluster.pods import KnownPods
 from extender.cluster.store import NodeStore
@@ -14,73 +14,75 @@ from extender.config.settings import Settings
 from extender.identity import LateAuthority
 from extender.observability.lifecycle import Lifecycle
 from extender.observability.metrics import Metrics
-from extender.questions.node_context import FinishedRequests, LookUp, none_finished, nothing_known
-from extender.scheduling.bind import Binds
-from extender.scheduling.cache import VerdictMemo
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext
+from extender.scheduling.api_link import ApiServerLink
+from extender.scheduling.barrier import Barrier
+from extender.scheduling.cache import JudgementCache
+from extender.scheduling.cached_judge import CachedJudge, Offload
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.preemption.running_pods import UNWATCHED, RunningPods
+from extender.scheduling.preemption.running_pods import LateRunningPods
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.predictions import Audit
 from extender.scheduling.records.refused_pods import WaitingPods
 from extender.scheduling.records.unjudged import Troubles
-
-T = TypeVar("T")
-SETTLING_SECONDS: Final = 12.0
-"""Kubelets send statuses again that did not get through every ten seconds (`status_manager.go` syncPeriod)."""
+from extender.scheduling.scheduling import Scheduling
 
 
-class Offload(Protocol):
-    """Runs what takes long, so that the event loop goes on."""
+class ContextSource(Protocol):
+    """Knows nodes and finished pods from watches."""
 
-    def __call__(self, work: Callable[..., T], /, *args: Any) -> Awaitable[T]:
-        """Run `work(*args)` elsewhere."""
+    def __call__(self, name: str, /) -> NodeContext:
+        """What is known of a node."""
+
+    def finished(self, name: str, uids: Collection[str], /) -> Mapping[str, int]:
+        """See `FinishedRequests`."""
 
 
-@dataclass(slots=True)
-class Link:
-    """The connection with the API server, as it is now.
+class LateNodeContext:
+    """A `ContextSource` that knows nothing until it gets one to `use`."""
 
-    `binder` None: no bindings are written here. `trouble`: why the picture of the cluster is not whole; empty while it
-    is, or where nobody watches. `failed_at`: when a call last failed, by the service's clock.
-    """
+    def __init__(self) -> None:
+        self._source: ContextSource | None = None
 
-    binder: Binds | None = None
-    trouble: str = ""
-    failed_at: float = -inf
+    def use(self, source: ContextSource) -> None:
+        """Answer from *source* from now on."""
+        self._source = source
 
-    def is_settling(self, now: float) -> bool:
-        """Whether kubelets may still have to tell of pods that ended while the API server could not be reached."""
-        return now - self.failed_at < SETTLING_SECONDS
+    def __call__(self, name: str) -> NodeContext:
+        """See `ContextSource`."""
+        return NOTHING_KNOWN if self._source is None else self._source(name)
+
+    def finished(self, name: str, uids: Collection[str]) -> Mapping[str, int]:
+        """See `ContextSource`."""
+        return {} if self._source is None else self._source.finished(name, uids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One extender. `clock` gives seconds of a monotonic clock; `running` knows the pods on nodes, for preemption.
+    """One extender. `clock`: seconds of a monotonic clock.
 
-    `surroundings` tells what is known of a live node beside its managers, `finished_requests` what its finished pods
-    request, `decisions` what the last calls answered.
-    `pods`: what the scheduler said of pods, and where they are; `waiting`: those that no node takes now. `offload`
-    takes work off the event loop, `sleep` waits. `troubles`: classes of nodes that could not be judged, and why.
+    `judge` replays, `judging` uses its results from `judgements`. `surroundings`: what is known of nodes beside their
+    kubelets' managers. `waiting`: refused pods to requeue. `troubles`: classes of nodes that could not be judged.
     """
 
     settings: Settings
-    cluster: NodeStore
-    memo: VerdictMemo
-    judge: BoundedJudge
-    metrics: Metrics
     clock: Callable[[], float]
+    offload: Offload
+    metrics: Metrics
+    cluster: NodeStore
     pods: KnownPods
-    audit: Audit
+    running: LateRunningPods
+    surroundings: LateNodeContext
+    link: ApiServerLink
+    judge: BoundedJudge
+    judgements: JudgementCache
+    judging: CachedJudge
+    scheduling: Scheduling
     barrier: Barrier
-    link: Link = field(default_factory=Link)
-    offload: Offload = asyncio.to_thread
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    running: RunningPods = UNWATCHED
-    waiting: WaitingPods = field(default_factory=lambda: WaitingPods(10_000, 600.0))
+    waiting: WaitingPods
+    decisions: DecisionLog
+    audit: Audit
+    troubles: Troubles
     authority: LateAuthority = field(default_factory=LateAuthority)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
-    surroundings: LookUp = nothing_known
-    finished_requests: FinishedRequests = none_finished
-    decisions: DecisionLog = field(default_factory=DecisionLog)
-    troubles: Troubles = field(default_factory=Troubles)
     slices: Slices = field(default_factory=Slices)

@@ -3,9 +3,9 @@
 None always means "not known", and what is not known is said to be not checked.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,19 +26,6 @@ class NodeContext:
     unschedulable: bool | None = None
     allocatable_milli: Mapping[str, int] | None = None
     requested_milli: Mapping[str, int] | None = None
-
-
-class FinishedRequests(Protocol):
-    """Knows the requests of finished pods, which a kubelet may still count."""
-
-    def __call__(self, name: str, uids: Collection[str], /) -> Mapping[str, int]:
-        """The sum over those of *uids* that have finished on the node, thousandths."""
-        ...
-
-
-def none_finished(_name: str, _uids: Collection[str], /) -> Mapping[str, int]:
-    """For a service without a pod watch."""
-    return {}
 
 
 NOTHING_KNOWN: Final = NodeContext()

@@ -22,7 +22,7 @@ from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import Judge, Judgement, PodShape
-from extender.scheduling.prioritize import prioritize_nodes
+from extender.scheduling.scoring import score_nodes
 from extender.scheduling.totals import add, pod_requests
 from extender.wire.workloads import PodWorkload
 
@@ -123,7 +123,7 @@ class PlacementPlan:
     def _scores(self, judgements: Mapping[int, Judgement]) -> dict[NodeClass, int]:
         """The score of each class that passes."""
         classes = [each for each in self._groups if judgements[each.id].refusal is None]
-        scores = prioritize_nodes(Candidates.of([""] * len(classes), classes), judgements)
+        scores = score_nodes(Candidates.of([""] * len(classes), classes), judgements)
         return dict(zip(classes, scores, strict=True))
 
     def _take(

@@ -20,7 +20,7 @@ from extender.replay.branches import admit_in_all
 from extender.replay.verdict import Certainty, Rejected, Verdict, When
 from extender.scheduling.cache import NOBODY
 from extender.scheduling.judge import Judge, Judgement, PodShape
-from extender.scheduling.prioritize import prioritize_nodes
+from extender.scheduling.scoring import score_nodes
 from extender.scheduling.totals import pod_requests
 from extender.wire.workloads import PodWorkload
 
@@ -96,7 +96,7 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
     wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
     candidates = candidates_of(subjects)
     judgements = {node_class.id: judge(shape, node_class) for node_class in candidates.distinct}
-    scores = prioritize_nodes(candidates, judgements)
+    scores = score_nodes(candidates, judgements)
     shared: dict[NodeClass, _Replayed] = {}
     wants_devices = any("/" in resource for resource in wanted)
     answers = []

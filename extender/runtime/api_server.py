@@ -1,27 +1,28 @@
-"""The service connected with the API server: watches in, bindings out.
+"""The connection with the API server: watches in, bindings and leadership out.
 
-Laws of this file
-- Whoever is asked before the first whole list has come says so, and is not ready: pods not told of yet hold room.
-- A watch that ended for good, or that stays silent for too long, makes every node stale; nothing is forgotten.
+Rules of this file
+- One client serves watches, bindings, token reviews, the lease and the annotations.
+- Until the first complete list has come, the service is not ready and says so: pods that are not listed yet hold room.
+- A watch that has ended for good, or stays silent for too long, makes every node stale. Nothing is forgotten.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from extender.api.service import Service
 from extender.cluster.store import Watching
 from extender.config.settings import Settings
 from extender.kube.access import Access, discover
-from extender.kube.binder import AsyncBinder, Binder, Binding, Conflict, Failed, NotFound
-from extender.kube.binder import BindingWritten as KubeBound
+from extender.kube.binder import AsyncBinder, Binder, Binding, BindingWritten, Conflict, Failed, NotFound
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient
 from extender.kube.feed import ClusterFeed
 from extender.kube.handoff import LoopHandoff
+from extender.kube.node_annotations import NodeToucher
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import NodeObject, watch_nodes
 from extender.kube.nominated import NominatedFeed, watch_nominated
@@ -31,51 +32,53 @@ from extender.kube.running import WatchedPods
 from extender.kube.topologies import TopologyFeed, watch_topologies
 from extender.kube.watch import Watch, WatchSettings
 from extender.observability.logs import FaultLog
-from extender.scheduling.bind import BindOutcome, Bound, Unbound, Unsure
+from extender.runtime.leadership import leadership
+from extender.runtime.requeue import Requeuer
+from extender.runtime.server import make_authority
+from extender.scheduling.binder import BindFailure, BindOutcome, GatedBinder, Leadership, MaybeBound, NotBound, PodBound
 
 LOG: Final = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 1.0
 IDLE_SHARE: Final = 0.8
-"""Of the silence that makes nodes stale: a quiet stream is opened again before, and that is a sign of life."""
+"""Of the silence that makes nodes stale: a quiet stream is reopened before that, which shows that the server lives."""
 T = TypeVar("T")
 
 
-class Bindings:
-    """`extender.scheduling.bind.Binds`, through the API server."""
+class KubeBindings:
+    """`BindingApi` through the API server."""
 
     def __init__(self, binder: AsyncBinder, clock: Callable[[], float]) -> None:
         self._binder = binder
         self._faults = FaultLog(LOG, "bindings", clock)
 
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> BindOutcome:
-        """See `Binds`. Failures that are not the pod's own are a warning a minute: an outage fails every binding."""
+        """See `BindingApi`. An outage fails every binding: such failures are one warning a minute."""
         outcome = await self._binder.bind(Binding(namespace=namespace, name=name, uid=uid, node_name=node_name))
         if isinstance(outcome, Failed):
             self._faults.failed("not bound pod=%s/%s node=%s reason=%r", namespace, name, node_name, outcome.reason)
         else:
             self._faults.ended()
         match outcome:
-            case KubeBound():
-                return Bound()
+            case BindingWritten():
+                return PodBound()
             case Conflict(reason):
-                return Unbound(reason, "conflict")
+                return NotBound(reason, BindFailure.CONFLICT)
             case NotFound():
-                return Unbound("there is no such pod", "not_found")
+                return NotBound("there is no such pod", BindFailure.NOT_FOUND)
             case Failed(reason, maybe_bound=True):
-                return Unsure(reason)
+                return MaybeBound(reason)
             case Failed(reason):
-                return Unbound(reason)
+                return NotBound(reason)
 
 
-class Live:
+class ClusterWatches:
     """The watches of one service and their health."""
 
     def __init__(self, service: Service, client: KubeClient, settings: WatchSettings) -> None:
         self._service = service
-        running, surroundings = service.running, service.surroundings
-        assert isinstance(running, WatchedPods)
-        assert isinstance(surroundings, WatchedSurroundings)
-        self._running, self._surroundings = running, surroundings
+        self._running, self._surroundings = WatchedPods(), WatchedSurroundings()
+        service.running.use(self._running)
+        service.surroundings.use(self._surroundings)
         self._feed = ClusterFeed(service.cluster, service.pods, service.clock, service.barrier.seen)
         nominated = NominatedFeed(service.pods, service.clock)
         self._handoffs: list[LoopHandoff[Any]] = []
@@ -105,11 +108,11 @@ class Live:
             await asyncio.to_thread(watch.stop)
 
     def check(self) -> None:
-        """Tell the service how sure its picture of the cluster is."""
+        """Set how complete and how current the known cluster is."""
         service, feed = self._service, self._feed
         states = {name: watch.status() for name, watch in self._watches.items()}
         if states["pods"].failures:
-            service.link.failed_at = service.clock()
+            service.link.note_failure(service.clock())
         broken = [f"the watch of {name} has ended: {state.broken}" for name, state in states.items() if state.broken]
         unsynced = not (feed.pods_complete and feed.nodes_complete)
         silent = max(states[name].silent_seconds for name in ("pods", "nodes"))
@@ -163,31 +166,69 @@ def watch_settings(settings: Settings) -> WatchSettings:
 async def connected(
     service: Service, access: Access | None = None, settings: WatchSettings | None = None
 ) -> AsyncIterator[None]:
-    """The service with its watches and its bind verb, for as long as the context lasts.
+    """The service with everything that needs the API server, for as long as the context lasts.
+
+    Each part takes the parts that it depends on as arguments, so they cannot be put together in another order: there
+    is no binder without a leadership, and no leadership without a client.
 
     Raises:
         AccessError: there is no way to the API server.
     """
-    settings = settings or watch_settings(service.settings)
     access = access or discover(service.settings.kubeconfig)
     if access.configuration.host.startswith("https:") and not access.configuration.verify_ssl:
         LOG.warning(
             "the API server's certificate is not verified (insecure-skip-tls-verify): whoever is on the way can read "
             "the token and answer in its place; name its CA in the kubeconfig instead"
         )
-    client = KubeClient(access)
-    binder = AsyncBinder(Binder(client, timeout_seconds=service.settings.binding_seconds))
-    live = Live(service, client, settings)
-    service.link.binder = Bindings(binder, service.clock)
-    live.start()
-    checking = asyncio.create_task(live.keep_checking())
+    async with AsyncExitStack() as stack:
+        client = KubeClient(access)
+        stack.callback(client.close)
+        authority = make_authority(client, service.settings, service.metrics, service.clock)
+        stack.callback(authority.close)
+        service.authority.use(authority)
+        leads = await stack.enter_async_context(
+            leadership(client, service.settings, service.lifecycle, service.metrics, service.clock)
+        )
+        await stack.enter_async_context(_binding(service, client, leads))
+        await stack.enter_async_context(_watching(service, client, settings or watch_settings(service.settings)))
+        if service.settings.wake_up:
+            requeuer = Requeuer(service, NodeToucher(client), lambda: leads.leads)
+            await stack.enter_async_context(_running(requeuer.run()))
+        yield
+
+
+@asynccontextmanager
+async def _binding(service: Service, client: KubeClient, leads: Leadership) -> AsyncIterator[None]:
+    """Bindings go out, through the leadership. At the end, those under way are waited for."""
+    seconds = service.settings.binding_seconds
+    calls = AsyncBinder(Binder(client, timeout_seconds=seconds))
+    service.link.binder = GatedBinder(KubeBindings(calls, service.clock), leads, seconds=seconds)
     try:
         yield
     finally:
-        checking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await checking
         service.link.binder = None
-        await live.stop()
-        await asyncio.to_thread(binder.close)
-        client.close()
+        await asyncio.to_thread(calls.close)
+
+
+@asynccontextmanager
+async def _watching(service: Service, client: KubeClient, settings: WatchSettings) -> AsyncIterator[None]:
+    """The watches run, and their health is checked."""
+    watches = ClusterWatches(service, client, settings)
+    watches.start()
+    try:
+        async with _running(watches.keep_checking()):
+            yield
+    finally:
+        await watches.stop()
+
+
+@asynccontextmanager
+async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """*work* runs as a task; it is cancelled at the end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from extender.api.judging import judge_missing
 from extender.api.service import Service
 from extender.cluster.node_class import NodeClass
 from extender.kube.node_annotations import Limited, NodeToucher, Touched
@@ -82,14 +81,13 @@ class Requeuer:
         service = self._service
         asked = set()
         for pod in pods:
-            memo = service.memo.shape(pod)
-            if id(memo) in asked:
+            entry = service.judging.entry(pod)
+            if id(entry) in asked:
                 continue
-            asked.add(id(memo))
-            if missing := memo.missing(classes):
-                await judge_missing(service, memo, missing, deadline)
+            asked.add(id(entry))
+            await service.judging.answer(entry, classes, deadline)
             for node_class in classes:
-                judgement = memo.judgements.get(node_class.id)
+                judgement = entry.judgements.get(node_class.id)
                 if judgement is not None and judgement.refusal is None:
                     return node_class, True
             if service.clock() > deadline:

@@ -1,91 +1,251 @@
-"""The bind gate: whether a pod goes to the node that the scheduler has chosen.
+"""The bind verb: check once more that the node admits the pod, reserve its room, and bind it.
 
-Filter is advice, bind decides: kube-scheduler sends the filter call of the next pod before the bind call of the last,
-so what filter saw may be over. Under the node's lock the pod is judged again, on all that is known by now.
+Filter is advice, bind decides. kube-scheduler sends the filter call of the next pod before the bind call of the last
+one, so the state that filter saw may be outdated.
 
-Laws of this file
-- Pure: decides; who asks carries it out.
-- A call that repeats one is answered as the first was: a pod that is on the node already is bound.
-- A pod is bound only as the scheduler described it, under its own name and UID.
+Rules of this file
+- One binding at a time for each node, the call to the API server included. Kubelets admit pods in the order in which
+  the API server bound them, so that must be the order that was judged.
+- A repeated call gets the same answer: a pod that is on the node is bound. A pod whose binding to the node is in doubt
+  has its room already, and is not judged against itself.
+- A pod is bound only under the name and UID that a filter call described.
+- This service learns of a pod's end some time after it. If the end of any single other pod would make the kubelet
+  refuse this one, the pod is deferred for up to `defer_seconds`, and filter offers it other nodes. Just after an outage
+  of the API server such ends are many, and the pod is deferred until kubelets have reported them.
+- On its nominated node a pod waits within the call, up to `wait_seconds`, while only leaving pods are in its way: after
+  an error kube-scheduler would clear the nomination, and other pods could take the room. A pod also waits where the
+  node's totals suffice only without pods that have just ended. Few calls wait at a time.
+- A node whose kubelet is stopped or has just started takes no replayed pod, for a bounded time.
 """
 
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from enum import Enum
+from typing import Final
 
+from extender.cluster.pods import KnownPods
+from extender.cluster.projection import MAX_END_ADMISSIONS, MAX_ENDS
+from extender.cluster.store import NodeStore
 from extender.replay.pod import Pod
-from extender.scheduling.judge import Judgement
+from extender.scheduling.api_link import ApiServerLink
+from extender.scheduling.binder import (
+    BY_ADMISSION_CHECK,
+    RETRY,
+    BindFailure,
+    BindOutcome,
+    GatedBinder,
+    MaybeBound,
+    NotBound,
+    PodBound,
+)
+from extender.scheduling.cached_judge import CachedJudge, Offload
+from extender.scheduling.locks import NodeLocks, SharedBudget, WaitingPlaces
+from extender.scheduling.node_totals import NodeTotals, TotalsFit
+from extender.scheduling.nominator import Nominator
 from extender.scheduling.reasons import Refusal
+from extender.scheduling.reservation import Reservation
 from extender.wire.binding import ExtenderBindingArgs
 
-AGAIN: Final = "the scheduler will try again"
+LOG: Final = logging.getLogger(__name__)
+_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 0.4
+"""How soon a waiting call checks again; the pause doubles, because each check costs replays."""
+
+UNSETTLED: Final = NotBound(f"{Refusal.UNSETTLED.text}; {RETRY}", BindFailure.UNSETTLED)
+TOTALS: Final = NotBound(
+    f"pods that have ended may still count in the kubelet's totals of the node; {RETRY}", BindFailure.TOTALS
+)
+PROMISED: Final = NotBound(f"{Refusal.PROMISED.text}; {RETRY}", BindFailure.PROMISED)
+STARTING: Final = NotBound(f"the node's kubelet is starting and releases nothing yet; {RETRY}", BindFailure.STARTING)
+NO_ACCESS: Final = NotBound(
+    "this extender has no access to the API server: leave `bindVerb` out", BindFailure.NO_ACCESS
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """The pod is on the node that was asked for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindSettings:
+    """`seconds`: for the node's lock. `judge_seconds`: for replays. `wait_seconds`, `defer_seconds`: see the rules.
+
+    `certain_only`: whether a pod is bound only if it is certain to be admitted.
+    """
+
+    seconds: float
+    judge_seconds: float
+    wait_seconds: float
+    defer_seconds: float
+    certain_only: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Unbound:
-    """The pod is not on the node and will not be through this call. `kind` is of a closed set, for metrics."""
+class ExitRisk(Enum):
+    """Whether the end of another pod can make the kubelet refuse a pod for which room is reserved."""
 
-    reason: str
-    kind: str = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Unsure:
-    """Nobody knows whether the pod is on the node, or will yet be."""
-
-    reason: str
+    NONE = "none"
+    ANY_EXIT = "the end of a single pod would"
+    CHANGED = "the node changed during the check"
 
 
-BindOutcome = Bound | Unbound | Unsure
+class Bind:
+    """The verb. *clock*: seconds of a monotonic clock; *sleep*: waits for that many."""
+
+    def __init__(
+        self,
+        settings: BindSettings,
+        cluster: NodeStore,
+        pods: KnownPods,
+        link: ApiServerLink,
+        judge: CachedJudge,
+        nominator: Nominator,
+        totals: NodeTotals,
+        *,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+        offload: Offload,
+    ) -> None:
+        self._settings, self._cluster, self._pods, self._link = settings, cluster, pods, link
+        self._judge, self._nominator, self._totals = judge, nominator, totals
+        self._clock, self._sleep, self._offload = clock, sleep, offload
+        self._locks = NodeLocks()
+        self._waiting = WaitingPlaces()
+        self._admissions = SharedBudget(MAX_END_ADMISSIONS, MAX_ENDS)
+
+    async def bind(self, args: ExtenderBindingArgs) -> BindOutcome:
+        """Bind the pod. Raises nothing of its own."""
+        binder = self._link.binder
+        if binder is None:
+            return NO_ACCESS
+        pause = _PAUSE_SECONDS
+        until = self._clock() + min(self._settings.wait_seconds, self._settings.seconds)
+        while True:
+            try:
+                async with self._locks.hold(args.Node, self._settings.seconds):
+                    outcome = await self._bind_locked(args, binder)
+            except TimeoutError:
+                return NotBound(f"other pods are being bound to {args.Node}; {RETRY}", BindFailure.BUSY)
+            if self._clock() >= until or not await self._may_pass_soon(args, outcome):
+                break
+            with self._waiting.take() as may_wait:
+                if not may_wait:
+                    break
+                await self._sleep(pause)
+            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+        if isinstance(outcome, NotBound) and outcome.failure in BY_ADMISSION_CHECK:
+            _log("bind refused", args, outcome)
+        return outcome
+
+    async def _may_pass_soon(self, args: ExtenderBindingArgs, outcome: BindOutcome) -> bool:
+        """Whether the pod was refused for a reason that is likely to pass within the call; see the file's rules."""
+        if not isinstance(outcome, NotBound):
+            return False
+        if outcome.failure is BindFailure.TOTALS:
+            return True
+        pod = self._pods.get(args.PodUID)
+        if pod is None or self._nominator.node_of(args.PodUID) != args.Node:
+            return False
+        return outcome.failure is BindFailure.UNSETTLED or (
+            outcome.failure is BindFailure.REFUSED and await self._nominator.only_waits_for_leaving_pods(pod, args.Node)
+        )
+
+    async def _bind_locked(self, args: ExtenderBindingArgs, binder: GatedBinder) -> BindOutcome:
+        """One attempt, under the node's lock."""
+        known = self._known(args)
+        if not isinstance(known, Pod):
+            return known
+        with Reservation(self._cluster, self._pods, known, args.Node, self._clock) as reservation:
+            if reservation.is_repeat:
+                reservation.reserve()
+            elif (refused := await self._reserve(reservation)) is not None:
+                return refused
+            outcome = await self._send(reservation, binder)
+        if not isinstance(outcome, PodBound):
+            _log("not bound", args, outcome)
+        return outcome
+
+    def _known(self, args: ExtenderBindingArgs) -> Pod | PodBound | NotBound:
+        """The pod to bind, or the answer if there is nothing to decide."""
+        bound_to, pod = self._pods.node_of(args.PodUID), self._pods.get(args.PodUID)
+        if bound_to == args.Node:
+            return PodBound()
+        if bound_to is not None:
+            return NotBound(f"the pod is on node {bound_to} already", BindFailure.CONFLICT)
+        if pod is None:
+            return NotBound(
+                f"no filter call has described the pod with UID {args.PodUID}; {RETRY}", BindFailure.UNKNOWN_POD
+            )
+        if (pod.namespace, pod.name) != (args.PodNamespace, args.PodName):
+            described = f"{pod.namespace}/{pod.name}"
+            return NotBound(f"the pod with UID {args.PodUID} is {described}", BindFailure.CONFLICT)
+        if not self._cluster.may_exist(args.Node):
+            return NotBound(f"there is no node {args.Node}", BindFailure.UNKNOWN_NODE)
+        return pod
+
+    async def _reserve(self, reservation: Reservation) -> NotBound | None:
+        """Check that the node admits the pod and reserve its room; None if that succeeded, else why not."""
+        pod, node_name = reservation.pod, reservation.node_name
+        if await self._nominator.is_held_by_others(pod, self._pods.priority_of(pod.uid), node_name):
+            return PROMISED
+        if self._settings.certain_only and self._defers_for_totals(pod, node_name):
+            return TOTALS
+        judgement = await self._judge.answer_node(pod, node_name, self._settings.judge_seconds)
+        is_replayed = judgement.merit is not None
+        if is_replayed and node_name in self._cluster.starting(self._clock()):
+            return STARTING
+        if judgement.refusal is not None:
+            return NotBound(f"{judgement.refusal.text}; {RETRY}", BindFailure.REFUSED)
+        reservation.reserve()
+        if not self._settings.certain_only or (
+            reservation.is_safe and not (is_replayed and await self._defers_for_exits(pod, node_name))
+        ):
+            return None
+        reservation.roll_back()
+        return UNSETTLED
+
+    def _defers_for_totals(self, pod: Pod, node_name: str) -> bool:
+        """Whether the totals are too small for now; the pod is then recorded as deferred.
+
+        Where they suffice without finished pods, the doubt ends by itself. Otherwise the totals that are known here
+        are wrong rather than late, and the pod is deferred for a bounded time.
+        """
+        now = self._clock()
+        fit = self._totals.fit(pod, node_name, now)
+        if fit is TotalsFit.ENOUGH:
+            return False
+        deferred_seconds = self._pods.hold_back(pod.uid, node_name, now)
+        return fit is TotalsFit.WITHOUT_FINISHED or deferred_seconds < self._settings.defer_seconds
+
+    async def _defers_for_exits(self, pod: Pod, node_name: str) -> bool:
+        """Whether the end of another pod is too likely to matter for now; the pod is then recorded as deferred."""
+        now = self._clock()
+        risk = await self._exit_risk(pod, node_name, now)
+        if risk is not ExitRisk.ANY_EXIT:
+            return risk is ExitRisk.CHANGED
+        deferred_seconds = self._pods.hold_back(pod.uid, node_name, now)
+        return deferred_seconds < self._settings.defer_seconds or self._link.may_miss_exits(now)
+
+    async def _exit_risk(self, pod: Pod, node_name: str, now: float) -> ExitRisk:
+        """Whether the pod is still certain to be admitted if any single other pod exits unobserved."""
+        with self._admissions.share() as max_admissions:
+            survives = self._cluster.survives_sudden_exit(node_name, pod.uid, now, max_admissions)
+            if survives is None:
+                return ExitRisk.NONE
+            has_survived = await self._offload(survives)
+        if not self._cluster.is_admitted(node_name, pod.uid) or node_name in self._cluster.starting(self._clock()):
+            return ExitRisk.CHANGED
+        return ExitRisk.NONE if has_survived else ExitRisk.ANY_EXIT
+
+    async def _send(self, reservation: Reservation, binder: GatedBinder) -> BindOutcome:
+        """Send the binding, and end the reservation as the outcome demands."""
+        pod = reservation.pod
+        reservation.send()
+        try:
+            outcome = await binder.bind(pod.namespace, pod.name, pod.uid, reservation.node_name)
+        except BaseException:  # cancelled: the API server may have the binding, and the reservation ends in doubt
+            self._link.note_failure(self._clock())
+            raise
+        reservation.settle(outcome)
+        if isinstance(outcome, MaybeBound) or (isinstance(outcome, NotBound) and outcome.failure is BindFailure.FAILED):
+            self._link.note_failure(self._clock())
+        return outcome
 
 
-class Binds(Protocol):
-    """Writes bindings to the API server."""
-
-    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> BindOutcome:
-        """Bind the pod, in bounded time. Raises nothing."""
-
-
-def look_up(args: ExtenderBindingArgs, pod: Pod | None, bound_to: str | None) -> Pod | Bound | Unbound:
-    """The pod to bind, or the answer if there is nothing to decide. *bound_to*: the node it is known to be on."""
-    if bound_to == args.Node:
-        return Bound()
-    if bound_to is not None:
-        return Unbound(f"the pod is on node {bound_to} already", "conflict")
-    if pod is None:
-        return Unbound(f"no filter call has described the pod with UID {args.PodUID}; {AGAIN}", "unknown_pod")
-    if (pod.namespace, pod.name) != (args.PodNamespace, args.PodName):
-        described = f"{pod.namespace}/{pod.name}"
-        return Unbound(f"the pod with UID {args.PodUID} is {described}", "conflict")
-    return pod
-
-
-def unsettled() -> Unbound:
-    """The answer where what else happens on the node just now may decide."""
-    return Unbound(f"{Refusal.UNSETTLED.text}; {AGAIN}", "unsettled")
-
-
-def over_totals() -> Unbound:
-    """The answer where the kubelet may count too much for its predicate of resources."""
-    return Unbound(f"pods that have ended may still count in the kubelet's totals of the node; {AGAIN}", "totals")
-
-
-def promised() -> Unbound:
-    """The answer where the room is promised to a nominated pod."""
-    return Unbound(f"{Refusal.PROMISED.text}; {AGAIN}", "promised")
-
-
-def starting() -> Unbound:
-    """The answer while the node's kubelet is stopped or starts."""
-    return Unbound(f"the node's kubelet is starting and releases nothing yet; {AGAIN}", "starting")
-
-
-def gate(judgement: Judgement) -> Unbound | None:
-    """Why the node no longer takes the pod; None if it does."""
-    if judgement.refusal is None:
-        return None
-    return Unbound(f"{judgement.refusal.text}; {AGAIN}", "refused")
+def _log(what: str, args: ExtenderBindingArgs, outcome: NotBound | MaybeBound) -> None:
+    LOG.info("%s pod=%s/%s node=%s reason=%r", what, args.PodNamespace, args.PodName, args.Node, outcome.reason)

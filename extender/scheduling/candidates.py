@@ -1,4 +1,4 @@
-"""The candidates of one request, with the picture of the cluster that was taken of them."""
+"""The candidates of one request, with their classes at one moment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from extender.cluster.node_class import NodeClass
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Names in the order asked, the class of each in the same order, and the different classes among them."""
+    """Node names in the order of the request, their classes in the same order, and the distinct classes."""
 
     names: Sequence[str]
     classes: Sequence[NodeClass]

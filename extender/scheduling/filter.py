@@ -1,93 +1,139 @@
-"""The filter verb: which of the scheduler's candidates would admit the pod.
+"""The filter verb: which of the candidates are feasible for a pod.
 
-Names keep their order, and every candidate is either passed or refused with a reason: the scheduler shows none at all
-for a node that a reply leaves out.
+Rules of this file
+- The event loop takes one snapshot of the cluster. Missing judgements are replayed off the loop.
+- Filter has its own deadline, so that kube-scheduler always receives the reason. Judgements made until then are kept.
 """
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import compress, filterfalse
-from operator import not_
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
 
+from extender.cluster.pods import KnownPods
+from extender.cluster.store import NodeStore
 from extender.replay.verdict import Certainty
-from extender.scheduling.cache import Judgements
-from extender.scheduling.candidates import Candidates
-from extender.scheduling.judge import Judgement
-from extender.scheduling.reasons import Refusal
+from extender.scheduling.api_link import ApiServerLink
+from extender.scheduling.barrier import Barrier
+from extender.scheduling.cached_judge import CachedJudge, NotReadyError
+from extender.scheduling.feasibility import PASSED, Filtered, avoid, count_answers, filter_nodes, merge_known
+from extender.scheduling.nominator import Nominator
+from extender.scheduling.reasons import NEVER_TEXTS
+from extender.scheduling.records.decisions import Call, DecisionLog, kept_of
+from extender.scheduling.records.refused_pods import WaitingPods
+from extender.wire.scheduler import SchedulerArgs
 
-PASSED: Final = "passed"
-"""What counts are filed under for nodes that are offered; refused ones under the text of their refusal."""
+EXACTLY_PASSED: Final = (PASSED, Certainty.EXACT)
 
-AVOIDED: Final = Judgement(Refusal.UNSETTLED, Certainty.POSSIBLE)
-"""Said of nodes that the bind gate held the pod back from a moment ago."""
+
+class FilterMetrics(Protocol):
+    """Counts the answers of filter."""
+
+    def filtered(self, counts: Mapping[tuple[str, Certainty], int]) -> None:
+        """How many candidates got each answer; see `count_answers`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filtered:
-    """`passed` in the order asked; the texts of the refusals by name."""
+class FilterSettings:
+    """`seconds`: the deadline of a call. `defer_seconds`: how long a node that bind deferred the pod from is avoided.
 
-    passed: Sequence[str]
-    refused: Mapping[str, str] = field(default_factory=dict)
-
-
-def all_of(names: Sequence[str], sure: Sequence[bool], rest: Filtered) -> Filtered:
-    """The answer about *names*: those that are *sure* pass, and *rest* is the answer about the others."""
-    if not rest.refused:
-        return Filtered(passed=names)
-    passed = filterfalse(rest.refused.__contains__, names) if rest.passed else compress(names, sure)
-    return Filtered(passed=list(passed), refused=rest.refused)
-
-
-def avoid(filtered: Filtered, names: Collection[str]) -> Filtered:
-    """The answer with those of *names* that pass refused as `AVOIDED`; as it was, if no other node passes."""
-    passed = [name for name in filtered.passed if name not in names]
-    if not passed or len(passed) == len(filtered.passed):
-        return filtered
-    avoided = dict.fromkeys((name for name in filtered.passed if name in names), Refusal.UNSETTLED.text)
-    return Filtered(passed=passed, refused={**filtered.refused, **avoided})
-
-
-def with_passed(filtered: Filtered, name: str) -> Filtered:
-    """The answer with one refused node passed after all."""
-    return Filtered(
-        passed=[*filtered.passed, name], refused={each: why for each, why in filtered.refused.items() if each != name}
-    )
-
-
-def filter_nodes(candidates: Candidates, judgements: Judgements) -> Filtered:
-    """Sort the candidates by the judgement of their class.
-
-    Cost: one lookup a node, and where some are refused two walks in C.
+    `failed_resolvable`: whether refusals that preemption may resolve are told apart from final ones.
+    `requeues`: whether refused pods are kept, to requeue them when a node changes.
     """
-    texts = {c: None if (r := judgements[c.id].refusal) is None else r.text for c in candidates.distinct}
-    if not any(texts.values()):
-        return Filtered(passed=candidates.names)
-    names, answers = candidates.names, list(map(texts.__getitem__, candidates.classes))
-    return Filtered(
-        passed=list(compress(names, map(not_, answers))),
-        refused=dict(zip(compress(names, answers), filter(None, answers), strict=True)),
-    )
+
+    seconds: float
+    defer_seconds: float
+    failed_resolvable: bool
+    requeues: bool
 
 
-def count_answers(
-    filtered: Filtered, candidates: Candidates, judgements: Judgements
-) -> Mapping[tuple[str, Certainty], int]:
-    """How many nodes got each answer, by (PASSED or the refusal's text, certainty)."""
-    kinds = {c: _kind(judgements, c.id) for c in candidates.distinct}
-    certainties = dict(kinds.values())
-    if len(certainties) == len(set(kinds.values())):  # one certainty for each answer: counting answers will do
-        results = Counter(filtered.refused.values())
-        if filtered.passed:
-            results[PASSED] = len(filtered.passed)
-        return {(result, certainties[result]): count for result, count in results.items()}
-    counts: Counter[tuple[str, Certainty]] = Counter()
-    for node_class, count in Counter(candidates.classes).items():
-        counts[kinds[node_class]] += count
-    return counts
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterResult:
+    """Every candidate is in one of the three; the maps have reasons by name. Preemption cannot help `unresolvable`."""
+
+    feasible: Sequence[str]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    unresolvable: Mapping[str, str] = field(default_factory=dict)
 
 
-def _kind(judgements: Judgements, class_id: int) -> tuple[str, Certainty]:
-    judgement = judgements[class_id]
-    return PASSED if judgement.refusal is None else judgement.refusal.text, judgement.certainty
+class Filter:
+    """The verb. *clock*: seconds of a monotonic clock."""
+
+    def __init__(
+        self,
+        settings: FilterSettings,
+        cluster: NodeStore,
+        pods: KnownPods,
+        link: ApiServerLink,
+        judge: CachedJudge,
+        nominator: Nominator,
+        barrier: Barrier,
+        decisions: DecisionLog,
+        refused_pods: WaitingPods,
+        *,
+        metrics: FilterMetrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings, self._cluster, self._pods, self._link = settings, cluster, pods, link
+        self._judge, self._nominator, self._barrier = judge, nominator, barrier
+        self._decisions, self._refused_pods = decisions, refused_pods
+        self._metrics, self._clock = metrics, clock
+
+    async def filter(self, args: SchedulerArgs) -> FilterResult:
+        """Separate the candidates into feasible and refused ones.
+
+        Raises:
+            NotReadyError: the known cluster is incomplete, or the deadline passed and unjudged nodes must not pass.
+        """
+        if self._link.trouble:
+            raise NotReadyError(self._link.trouble)
+        if self._link.binder is not None:
+            self._pods.remember(args.pod, args.priority)
+        self._nominator.note(args.pod, args.priority, args.nominated_node)
+        await self._barrier.wait(args.pod.uid)
+        filtered, call = await self._judged(args)
+        filtered = await self._nominator.adjust(args.pod, args.priority, filtered)
+        is_aligned = call.seen is not None
+        avoided = self._avoided(args.pod.uid, is_aligned=is_aligned)
+        if avoided:
+            before, filtered = filtered, avoid(filtered, avoided)
+            call = replace(call, avoided=filtered.refused.keys() - before.refused.keys())
+        self._decisions.note(call)
+        if filtered.feasible and is_aligned:
+            self._barrier.offered(args.pod.uid)
+        if self._settings.requeues:
+            self._refused_pods.note(args.pod, filtered, self._clock())
+        return self._result(filtered)
+
+    async def _judged(self, args: SchedulerArgs) -> tuple[Filtered, Call]:
+        """The result by judgements alone, counted, and the record of the call."""
+        entry, now = self._judge.entry(args.pod), self._clock()
+        call = Call("filter", args.pod, args.packed_names, len(args.names), now)
+        if not self._judge.is_aligned(entry.shape):
+            self._metrics.filtered({EXACTLY_PASSED: len(args.names)})
+            return Filtered(feasible=args.names), call
+        answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._settings.seconds)
+        self._metrics.filtered({EXACTLY_PASSED: len(args.names) - len(answers.rest.names)})
+        rest = filter_nodes(answers.rest, answers.judgements)
+        if answers.rest.names:
+            self._metrics.filtered(count_answers(rest, answers.rest, answers.judgements))
+        call = replace(call, seen=kept_of(answers.snapshot, args.names), judgements=answers.judgements)
+        return merge_known(args.names, answers.known, rest), call
+
+    def _avoided(self, uid: str, *, is_aligned: bool) -> Collection[str]:
+        """Nodes that bind would refuse now: it deferred the pod there a moment ago, or their kubelets are starting.
+
+        The pod's nominated node is not avoided: victims made room there.
+        """
+        now = self._clock()
+        deferred = self._pods.held_back_from(uid, now - self._settings.defer_seconds)
+        starting = self._cluster.starting(now) if is_aligned else ()
+        if not deferred and not starting:
+            return ()
+        return {*deferred, *starting} - {self._nominator.node_of(uid)}
+
+    def _result(self, filtered: Filtered) -> FilterResult:
+        if not filtered.refused or not self._settings.failed_resolvable:
+            return FilterResult(feasible=filtered.feasible, unresolvable=filtered.refused)
+        failed = {name: text for name, text in filtered.refused.items() if text not in NEVER_TEXTS}
+        never = {name: text for name, text in filtered.refused.items() if text in NEVER_TEXTS}
+        return FilterResult(feasible=filtered.feasible, failed=failed, unresolvable=never)

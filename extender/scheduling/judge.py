@@ -1,8 +1,8 @@
 """What a class of nodes answers to a pod, in the form that the scheduler's verbs need.
 
 Laws of this file
-- A judgement is computed once for each (pod shape, class of nodes) and remembered (`VerdictMemo`), so it is small; who
-  wants to know why replays again with a trace.
+- A judgement is computed once for each (pod shape, class of nodes) and kept in the `JudgementCache`, so it is small.
+  Explanations replay again, with a trace.
 - A pod that asks for nothing any manager aligns is never held back, whatever is known of a node.
 - A replay that ends without an answer, or fails, makes its own class unknown and no other.
 - A replay that ends before all random choices were tried decides nothing where one of the others can: POSSIBLE.

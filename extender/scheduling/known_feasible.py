@@ -1,9 +1,9 @@
-"""Nodes that surely take a pod, known by name: a call about thousands of them is then one operation on sets.
+"""Nodes that are certain to admit a pod shape, by name. A filter call about thousands of them is one set operation.
 
-Laws of this file
-- A name is in the set only if the node's class, as of the set's moment, was judged to take the pod with certainty
-  EXACT. Whatever changed since is taken out before the set is used, and comes in again when it was judged again.
-- A set that is behind gives no answers: `follow` comes before `split`, with nothing awaited in between.
+Rules of this file
+- A name is in the set only if the judgement of the node's class, at the set's generation, is feasible and EXACT.
+  Nodes that changed later leave the set before it is used, and return once they are judged again.
+- Call `advance` before `split`, with no `await` between: a set that is behind must not answer.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,31 +18,40 @@ from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import Judgement
 
 
-def is_sure(judgement: Judgement) -> bool:
-    """Whether nodes of which this was said surely take the pod."""
+def is_certainly_feasible(judgement: Judgement) -> bool:
+    """Whether nodes with this judgement are certain to admit the pod."""
     return judgement.refusal is None and judgement.certainty is Certainty.EXACT
 
 
 class Split(NamedTuple):
-    """`sure`: whether each name is, in order; empty if all of them are. `others`: those that are not, in order."""
+    """`known`: for each name, in order, whether it is known to be feasible; empty if all are.
 
-    sure: Sequence[bool]
+    `others`: the names that are not, in order.
+    """
+
+    known: Sequence[bool]
     others: Sequence[str]
 
 
-class SureNodes:
-    """Those of one pod shape; none at first."""
+class KnownFeasible:
+    """The nodes of one pod shape; empty at first."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
-        self._moment = 0
+        self._generation = 0
 
-    def follow(self, moment: int, changed: Collection[str] | None) -> Sequence[str]:
-        """Come to *moment*. *changed*: nodes that changed since `moment` was last followed; None: any may have.
+    @property
+    def generation(self) -> int:
+        """The generation of the snapshot that the set was last advanced to."""
+        return self._generation
 
-        Returns those of *changed* that are sure no more; it is worth while to judge and learn a few of them at once.
+    def advance(self, generation: int, changed: Collection[str] | None) -> Sequence[str]:
+        """Advance the set to *generation*.
+
+        *changed*: nodes that changed since `generation`; None if any node may have. Returns the names that left the
+        set. If they are few, it pays to judge and record them at once.
         """
-        self._moment = moment
+        self._generation = generation
         if changed is None:
             self._names.clear()
             return ()
@@ -50,25 +59,20 @@ class SureNodes:
         self._names.difference_update(lost)
         return lost
 
-    @property
-    def moment(self) -> int:
-        """What was followed last."""
-        return self._moment
-
     def split(self, names: Sequence[str]) -> Split:
-        """Which of *names* are sure. Cost: a lookup a name, all of them in C."""
+        """Separate *names* into known and other ones. Cost: one lookup per name, all of them in C."""
         if self._names.issuperset(names):
             return Split((), ())
-        sure = list(map(self._names.__contains__, names))
-        return Split(sure, list(compress(names, map(not_, sure))))
+        known = list(map(self._names.__contains__, names))
+        return Split(known, list(compress(names, map(not_, known))))
 
-    def learn(self, candidates: Candidates, judgements: Mapping[int, Judgement], picture: ClusterSnapshot) -> None:
-        """Take in which *candidates* are sure, as of *picture*; nothing if the set has come further since."""
-        if picture.generation != self._moment:
+    def record(self, candidates: Candidates, judgements: Mapping[int, Judgement], snapshot: ClusterSnapshot) -> None:
+        """Add the *candidates* that are certainly feasible. No effect if the set is at another generation by now."""
+        if snapshot.generation != self._generation:
             return
-        sure = {each for each in candidates.distinct if is_sure(judgements[each.id])}
-        known = len(self._names)
-        names = compress(candidates.names, map(sure.__contains__, candidates.classes))
-        self._names.update(map(intern, names))  # one text for all pod shapes: less memory, and most of it at hand
-        if len(self._names) > 2 * known:
-            self._names = set(self._names)  # grown name by name it is twice as large, and slower to look into
+        feasible = {each for each in candidates.distinct if is_certainly_feasible(judgements[each.id])}
+        before = len(self._names)
+        names = compress(candidates.names, map(feasible.__contains__, candidates.classes))
+        self._names.update(map(intern, names))  # one string for all pod shapes: less memory, and better cached
+        if len(self._names) > 2 * before:
+            self._names = set(self._names)  # a set that grew name by name is twice as large, and slower to search

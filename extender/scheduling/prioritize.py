@@ -1,49 +1,33 @@
-"""The prioritize verb: which of the admitting nodes is best, as ints from 0 to 10.
+"""The prioritize verb: the score of each candidate."""
 
-Laws of this file
-- Scores are ints: kube-scheduler silently drops a whole reply that holds one float.
-- The merits of one request are stretched over the whole range: best 10, worst 0, all equal 10.
-- What is not certain ranks lower: a stale node gets half its score, one of which only counts are known half of that of
-  a node whose merit nobody knows, an unknown or refused one 0.
-- A node that takes the pod without aligning it gets 0 where another one aligns it.
-"""
+from collections.abc import Callable, Sequence
 
-from typing import Final
-
-from extender.replay.verdict import Certainty
-from extender.scheduling.cache import Judgements
+from extender.cluster.store import NodeStore
+from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.judge import Judgement
-
-MAX_SCORE: Final = 10
-
-
-def prioritize_nodes(candidates: Candidates, judgements: Judgements) -> list[int]:
-    """The score of each candidate, in order."""
-    asked = {node_class: judgements[node_class.id] for node_class in candidates.distinct}
-    kinds = set(asked.values())
-    merits = [j.merit for j in kinds if j.merit is not None and j.refusal is None]
-    spread = (min(merits), max(merits)) if merits else None
-    score_of = {judgement: _score(judgement, spread) for judgement in kinds}
-    scores = {node_class: score_of[judgement] for node_class, judgement in asked.items()}
-    return list(map(scores.__getitem__, candidates.classes))
+from extender.scheduling.records.decisions import Call, DecisionLog
+from extender.scheduling.scoring import MAX_SCORE, score_nodes
+from extender.wire.scheduler import SchedulerArgs
 
 
-def _score(judgement: Judgement, spread: tuple[int, int] | None) -> int:
-    """*spread*: the worst and the best merit of the request; None where no node has any."""
-    if judgement.refusal is not None or judgement.certainty is Certainty.UNKNOWN:
-        return 0
-    if spread is None:
-        score = MAX_SCORE
-    elif judgement.merit is None:
-        score = 0
-    else:
-        score = _stretch(judgement.merit, *spread)
-    return score // 2 if judgement.certainty in (Certainty.STALE, Certainty.DEGRADED) else score
+class Prioritize:
+    """The verb. *clock*: seconds of a monotonic clock."""
 
+    def __init__(
+        self, cluster: NodeStore, judge: CachedJudge, decisions: DecisionLog, *, clock: Callable[[], float]
+    ) -> None:
+        self._cluster, self._judge, self._decisions, self._clock = cluster, judge, decisions, clock
 
-def _stretch(merit: int, worst: int, best: int) -> int:
-    """Position of *merit* between worst (0) and best (10), rounded half up; 10 if all are equal."""
-    if best == worst:
-        return MAX_SCORE
-    return (2 * MAX_SCORE * (merit - worst) + best - worst) // (2 * (best - worst))
+    async def prioritize(self, args: SchedulerArgs) -> Sequence[int]:
+        """The score of each candidate, 0 to 10, in the order of the request."""
+        entry, now = self._judge.entry(args.pod), self._clock()
+        if not self._judge.is_aligned(entry.shape):
+            self._decisions.note(Call("prioritize", args.pod, args.packed_names, len(args.names), now))
+            return [MAX_SCORE] * len(args.names)
+        self._cluster.expire(now)
+        candidates = Candidates.of(args.names, self._cluster.snapshot().classes_of(args.names))
+        judgements = await self._judge.answer_all(entry, candidates.distinct)
+        self._decisions.note(
+            Call("prioritize", args.pod, args.packed_names, len(args.names), now, candidates.classes, judgements)
+        )
+        return score_nodes(candidates, judgements)

@@ -3,21 +3,20 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 from starlette.testclient import TestClient
 
-from extender.api.barrier import Barrier
-from extender.api.locks import NodeLocks, SharedBudget
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
-from extender.scheduling.bind import BindOutcome, Bound, Unbound
+from extender.scheduling.barrier import Barrier
+from extender.scheduling.binder import BindOutcome, GatedBinder, NotBound, PodBound, Unelected
 from extender.scheduling.judge import Treatment
+from extender.scheduling.locks import NodeLocks, SharedBudget
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample
@@ -26,7 +25,7 @@ FULL = [Workload(name="w", resources={"cpu": 14, "memory": "1Gi"})]
 
 
 class Answers:
-    """`Binds` that says what the test wants to hear."""
+    """`BindingApi` that says what the test wants to hear."""
 
     def __init__(self, outcome: BindOutcome) -> None:
         self.outcome = outcome
@@ -35,6 +34,10 @@ class Answers:
     async def bind(self, _namespace: str, _name: str, _uid: str, _node_name: str) -> BindOutcome:
         self.calls += 1
         return self.outcome
+
+
+def unelected(api: Answers) -> GatedBinder:
+    return GatedBinder(api, Unelected(), seconds=1.0)
 
 
 def _client(service: Service) -> TestClient:
@@ -57,7 +60,7 @@ def test_filter_answers_in_time_and_goes_on_where_it_stopped(clock: Clock, late:
         clock.now += 1
         return work(*args)
 
-    service = replace(make_service(Settings(filter_seconds=0.5, late_nodes=late), clock), offload=slow)
+    service = make_service(Settings(filter_seconds=0.5, late_nodes=late), clock, offload=slow)
     with _client(service) as client:
         _report(client)
         args = args_of(pod_of(name="p"), "node-a", "node-b")
@@ -69,14 +72,15 @@ def test_filter_answers_in_time_and_goes_on_where_it_stopped(clock: Clock, late:
 
 def test_an_api_server_that_refuses_leaves_the_room_free(clock: Clock) -> None:
     service = make_service(Settings(), clock)
-    service.link.binder = refusing = Answers(Unbound("forbidden"))
+    refusing = Answers(NotBound("forbidden"))
+    service.link.binder = unelected(refusing)
     with _client(service) as client:
         _report(client)
         client.post("/scheduler/filter", json=args_of(pod_of(16, name="p"), "node-a"))
         assert "forbidden" in _bind(client, "p")
         assert service.cluster.pods_in_flight == 0
 
-        service.link.binder = Answers(Bound())
+        service.link.binder = unelected(Answers(PodBound()))
         assert _bind(client, "p") == ""
     assert refusing.calls == 1
     assert service.cluster.pods_in_flight == 1
@@ -92,8 +96,9 @@ def test_a_node_that_changes_during_the_last_look_is_not_bound_to(clock: Clock, 
                 service.cluster.see_pod("node-a", pod_from_json(pod_of(cpus, name=name)), clock(), started=False)
         return work(*args)
 
-    service = replace(make_service(Settings(), clock), offload=meanwhile)
-    service.link.binder = binder = Answers(Bound())
+    service = make_service(Settings(), clock, offload=meanwhile)
+    binder = Answers(PodBound())
+    service.link.binder = unelected(binder)
     with _client(service) as client:
         _report(client)
         pod = pod_of(14, name="p")
@@ -116,7 +121,7 @@ def test_a_node_whose_kubelet_restarts_takes_no_pod_for_a_bounded_time(
 ) -> None:
     """Filter offers other nodes, if there are any; a pod that nothing aligns does not wait."""
     service = make_service(Settings(), clock)
-    service.link.binder = Answers(Bound())
+    service.link.binder = unelected(Answers(PodBound()))
     document = report_of(sample())
     document["podresources"] = {"available": listens, "since": document["observed_at"] - 1}
     with _client(service) as client:
@@ -140,7 +145,7 @@ def test_a_node_whose_kubelet_restarts_takes_no_pod_for_a_bounded_time(
 
 def test_a_pod_that_nothing_aligns_is_bound_whatever_is_known(clock: Clock) -> None:
     service = make_service(Settings(unknown_nodes=Treatment.REFUSE), clock)
-    service.link.binder = Answers(Bound())
+    service.link.binder = unelected(Answers(PodBound()))
     pod = pod_of(name="p")
     pod["status"]["qosClass"] = "Burstable"
     pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
@@ -151,7 +156,7 @@ def test_a_pod_that_nothing_aligns_is_bound_whatever_is_known(clock: Clock) -> N
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"PodName": "p"}', b'{"PodName": 1}', b"\xff"])
 def test_a_bind_that_is_not_understood_is_an_error(service: Service, body: bytes) -> None:
-    service.link.binder = Answers(Bound())
+    service.link.binder = unelected(Answers(PodBound()))
     with _client(service) as client:
         reply = client.post("/scheduler/bind", content=body)
 
@@ -161,7 +166,7 @@ def test_a_bind_that_is_not_understood_is_an_error(service: Service, body: bytes
 
 def test_a_node_that_keeps_disagreeing_is_shown_and_then_only_ranks(clock: Clock) -> None:
     service = make_service(Settings(distrust_after=2), clock)
-    service.link.binder = Answers(Bound())
+    service.link.binder = unelected(Answers(PodBound()))
     with _client(service) as client:
         _report(client, workloads=FULL)
         assert client.post("/scheduler/filter", json=args_of(pod_of(17), "node-a")).json()["NodeNames"] == []

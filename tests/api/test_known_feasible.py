@@ -8,16 +8,15 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.api.scheduling import FILTER, scheduling_endpoints
-from extender.api.service import Service
+from extender.api.scheduler import FILTER, scheduler_endpoints
 from extender.app import make_service
 from extender.cluster.node import Observation
 from extender.cluster.snapshot import ClusterSnapshot
 from extender.cluster.store import UnknownNodeError, Watching
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
-from extender.scheduling.cache import MAX_SURE_SHAPES, NOBODY
-from extender.scheduling.filter import PASSED
+from extender.scheduling.cache import MAX_KNOWN_FEASIBLE, NOBODY
+from extender.scheduling.feasibility import PASSED
 from extender.scheduling.judge import Judgement, PodShape
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
@@ -44,9 +43,11 @@ class World:
     def __init__(self) -> None:
         self.clock = Clock()
         self.meanwhile: list[Event] = []
-        service = make_service(Settings(warm_up_seconds=60, filter_seconds=MUCH_TIME), self.clock)
-        self.service: Service = replace(service, offload=self._elsewhere)
-        self.filter = scheduling_endpoints(self.service)[FILTER]
+        settings = Settings(warm_up_seconds=60, filter_seconds=MUCH_TIME)
+        self.service = make_service(settings, self.clock, offload=self._elsewhere)
+        self.filter = scheduler_endpoints(
+            self.service.scheduling, self.service.metrics, max_bytes=1 << 20, max_binding_bytes=0, clock=self.clock
+        )[FILTER]
         self.sequence = self.calls = 0
         self.foretold: dict[str, dict[str, Judgement]] = {}
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -159,7 +160,6 @@ def test_filter_answers_as_if_every_node_were_judged_anew(
 def test_what_one_call_learns_is_not_news_where_another_call_has_come_further() -> None:
     """While the first call replays, its node fills up, and a second call of the same shape sees that."""
     clock = Clock()
-    service = make_service(Settings(), clock)
     document, names = args_of(pod_of(14), "n0"), ["n0"]
     overtaken: list[Any] = []
     twelve = [pod_from_json(pod_of(12, name=name)) for name in ("a", "b")]
@@ -172,8 +172,10 @@ def test_what_one_call_learns_is_not_news_where_another_call_has_come_further() 
             overtaken[0] = await asked(filter_, document)
         return work(*args)
 
-    service = replace(service, offload=elsewhere)
-    filter_ = scheduling_endpoints(service)[FILTER]
+    service = make_service(Settings(), clock, offload=elsewhere)
+    filter_ = scheduler_endpoints(
+        service.scheduling, service.metrics, max_bytes=1 << 20, max_binding_bytes=0, clock=clock
+    )[FILTER]
     service.cluster.observe(_report("n0", 0, 1), clock())
 
     first, third = ask(filter_, document), ask(filter_, document)
@@ -186,7 +188,7 @@ def test_names_of_more_shapes_than_are_kept_answer_all_the_same() -> None:
     world = World()
     world.befall("report", "n0", 1)
     for _ in range(2):
-        for cpus in range(1, MAX_SURE_SHAPES + 3):
+        for cpus in range(1, MAX_KNOWN_FEASIBLE + 3):
             world.ask(["n0"], cpus)
     world.check_the_past()
 

@@ -1,7 +1,6 @@
 """POST /scheduler/preempt: what comes in, what goes out, and what is told where it cannot be answered."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -9,12 +8,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from extender.api.service import Service
-from extender.app import make_app
+from extender.app import make_app, make_service
+from extender.config.settings import Settings
 from extender.kube.changes import Batch, Seen
 from extender.kube.pdbs import decode_budget
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
 from extender.samples.nodes import Workload
+from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample
 
 NODE = sample(workloads=[Workload(name="w", copies=4, resources={"cpu": 7, "memory": "1Gi"})])
@@ -64,7 +65,7 @@ def _client(service: Service) -> TestClient:
 
 @pytest.fixture
 def client(service: Service) -> Iterator[TestClient]:
-    service = replace(service, running=_watched(*map(_record, range(4))))
+    service.running.use(_watched(*map(_record, range(4))))
     with _client(service) as client:
         assert client.put(f"/v1/nodes/{NODE.name}/report", json=report_of(NODE)).status_code == 200
         yield client
@@ -207,10 +208,10 @@ def test_a_body_over_the_limit(client: TestClient) -> None:
     assert client.post(PATH, content=body).status_code == 413
 
 
-def test_there_is_an_end_to_searching(service: Service) -> None:
+def test_there_is_an_end_to_searching(clock: Clock) -> None:
     """A request that has no time at all drops every node that it could not look at."""
-    settings = service.settings.model_copy(update={"preempt_seconds": -1.0})
-    with _client(replace(service, settings=settings)) as client:
+    settings = Settings(question_workers=0).model_copy(update={"preempt_seconds": -1.0})
+    with _client(make_service(settings, clock)) as client:
         assert client.put(f"/v1/nodes/{NODE.name}/report", json=report_of(NODE)).status_code == 200
 
         assert _ask(client, _args({NODE.name: _meta(UIDS[0])})) == {}

@@ -9,10 +9,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from extender.api.service import Service
-from extender.app import make_app
+from extender.app import make_app, make_service
 from extender.cluster.node_class import NodeClass
 from extender.replay.budget import Budget
 from extender.scheduling.judge import Judgement, PodShape
+from tests.api.conftest import Clock
 from tests.faults.hostile_nodes import many_numa_nodes, uneven_numa_nodes
 from tests.reports import args_of, pod_of, report_of, sample
 
@@ -51,14 +52,15 @@ def test_a_replay_that_is_too_long(client: TestClient, caplog: pytest.LogCapture
     assert "numa_extender_unjudged_total" in client.get("/metrics").text
 
 
-def test_a_defect_fails_nobody_else(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_defect_fails_nobody_else(service: Service, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     real = service.judge
 
     def judge(shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         bad = node_class.kubelet is not None and len(node_class.kubelet.machine.numa_ids) == 3
         return real(shape, replace(node_class, kubelet="no kubelet") if bad else node_class, budget)  # type: ignore[arg-type]
 
-    with TestClient(make_app(replace(service, judge=judge)), client=("127.0.0.1", 1)) as client:
+    broken = make_service(service.settings, clock, judge=judge)
+    with TestClient(make_app(broken), client=("127.0.0.1", 1)) as client:
         put(client, report_of(sample("good")))
         put(client, many_numa_nodes("bad", 3))
         reply = filtered(client, 2, "good", "bad")

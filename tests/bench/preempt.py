@@ -15,12 +15,12 @@ from rich.table import Table
 from extender.cluster.node_class import ClassTable
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.cache import judge_all
 from extender.scheduling.judge import Doubts, PodShape, make_judge
 from extender.scheduling.preemption.plan import MAX_TRIALS, Plan, Preemptor, Site, Trials, plan_preemption
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 from extender.scheduling.ranking.strategies import STRATEGIES, least_numa, make_strategy
 from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.replays import judge_all
 from extender.wire.pods import pod_from_json
 from extender.wire.preemption import Proposal
 from tests.reports import pod_of, sample

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from extender.scheduling.bind import BindOutcome, Bound, Unbound, Unsure
+from extender.scheduling.binder import BindFailure, BindOutcome, MaybeBound, NotBound, PodBound
 from tests.drill.timeline import Timeline
 
 Json = dict[str, Any]
@@ -91,13 +91,13 @@ class Api:
         """Carry a binding out, if the precondition holds."""
         pod = self.pods.get(uid)
         if pod is None:
-            return Unbound("there is no such pod", "not_found")
+            return NotBound("there is no such pod", BindFailure.NOT_FOUND)
         bound_to = pod["spec"].get("nodeName")
         if bound_to:
-            return Bound() if bound_to == node else Unbound(f"the pod is on node {bound_to}", "conflict")
+            return PodBound() if bound_to == node else NotBound(f"the pod is on node {bound_to}", BindFailure.CONFLICT)
         self.decided_at.setdefault(uid, self.timeline.now)
         self.write("MODIFIED", {**pod, "spec": {**pod["spec"], "nodeName": node}})
-        return Bound()
+        return PodBound()
 
     def set_up(self, up: bool) -> None:  # noqa: FBT001
         self.up = up
@@ -113,7 +113,7 @@ class Api:
 
 
 class Binds:
-    """`extender.scheduling.bind.Binds` over the simulated network: slow, and sometimes the reply is lost."""
+    """`extender.scheduling.binder.BindingApi` over the simulated network: slow, and sometimes the reply is lost."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -123,15 +123,15 @@ class Binds:
         api.decided_at[uid] = timeline.now
         await timeline.sleep(timeline.between(0.002, 0.04))
         if not api.up:
-            return Unbound("connection refused")
+            return NotBound("connection refused")
         if timeline.chance(0.002):  # the call is stuck somewhere: it arrives late, or never
             if timeline.chance(0.5):
                 timeline.after(timeline.between(0.1, 3.0), lambda: self._arrive(uid, node_name))
-            return Unsure("no reply in time")
+            return MaybeBound("no reply in time")
         outcome = api.bind(uid, node_name)
         await timeline.sleep(timeline.between(0.001, 0.01))
         if not api.up or timeline.chance(0.003):
-            return Unsure("the reply was lost")
+            return MaybeBound("the reply was lost")
         return outcome
 
     def _arrive(self, uid: str, node_name: str) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from extender.api.service import Service
@@ -17,6 +16,7 @@ from extender.kube.nodes import NodeObject, decode_node
 from extender.kube.nominated import NominatedFeed, NominatedPod, decode_nominated
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
+from extender.scheduling.binder import GatedBinder, Unelected
 from extender.scheduling.judge import Treatment
 from tests.drill.api import Api, Binds, Event, Watcher
 
@@ -55,15 +55,10 @@ class SimExtender:
             loopback_scopes=EVERYTHING,
         )
         self.running, self.surroundings = WatchedPods(), WatchedSurroundings()
-        service = replace(
-            make_service(settings, self.timeline.clock),
-            offload=_inline,
-            sleep=self.timeline.sleep,
-            running=self.running,
-            surroundings=self.surroundings,
-            finished_requests=self.surroundings.finished,
-        )
-        service.link.binder = Binds(self.api)
+        service = make_service(settings, self.timeline.clock, offload=_inline, sleep=self.timeline.sleep)
+        service.running.use(self.running)
+        service.surroundings.use(self.surroundings)
+        service.link.binder = GatedBinder(Binds(self.api), Unelected(), seconds=settings.binding_seconds)
         service.link.trouble = "not listed yet"
         self.service = service
         self.app = make_app(service)
@@ -189,5 +184,5 @@ class SimExtender:
         if service is self.service:
             service.cluster.expire(self.timeline.now)
             if not self.api.up:
-                service.link.failed_at = self.timeline.now
+                service.link.note_failure(self.timeline.now)
             self.timeline.after(1.0, lambda: self._tick(service))

@@ -16,7 +16,7 @@ from extender.kube.access import ClientConfigError, TokenFile, discover, from_ku
 from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.client import KubeClient, path_of
 from extender.kube.errors import ApiError, NoReplyError, api_error
-from extender.runtime.api_server import Bindings, connected
+from extender.runtime.api_server import KubeBindings, connected
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.scripted import reply, scripted
 from tests.kube.test_leases import Clock
@@ -257,12 +257,12 @@ def test_bindings_that_fail_in_an_outage_are_one_warning(
     caplog.set_level(logging.INFO, "extender.runtime.api_server")
     server.pods.create(pod("a"))
     uid = (server.pods.get("a") or {})["metadata"]["uid"]
-    bindings = Bindings(AsyncBinder(Binder(client, timeout_seconds=0.2)), time.monotonic)
+    bindings = KubeBindings(AsyncBinder(Binder(client, timeout_seconds=0.2)), time.monotonic)
     server.faults.fail(1000, 503)
     outcomes = [asyncio.run(bindings.bind("default", "a", uid, "node-a")) for _ in range(5)]
     server.faults.clear()
     outcomes.append(asyncio.run(bindings.bind("default", "a", uid, "node-a")))
 
-    assert [type(outcome).__name__ for outcome in outcomes] == ["Unsure"] * 5 + ["Bound"]
+    assert [type(outcome).__name__ for outcome in outcomes] == ["MaybeBound"] * 5 + ["PodBound"]
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "not bound pod=default/a node=node-a" in caplog.records[0].getMessage()

@@ -12,10 +12,10 @@ from extender.replay.branches import admit_in_all
 from extender.replay.budget import Budget
 from extender.replay.pod import PodRequest, resolve
 from extender.replay.verdict import Admitted, Certainty, is_given_up
-from extender.scheduling.cache import judge_all
 from extender.scheduling.judge import Doubts, PodShape, Treatment, Trouble, make_judge
 from extender.scheduling.ranking.strategies import least_numa
 from extender.scheduling.reasons import Refusal
+from extender.scheduling.replays import judge_all
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
 from tests.faults.hostile_nodes import NIC, bare

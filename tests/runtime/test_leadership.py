@@ -1,7 +1,9 @@
 """Leading and standing by, in one process; tests/faults kills leaders."""
 
 import asyncio
+import inspect
 from collections.abc import Iterator
+from typing import get_type_hints
 
 import pytest
 from pydantic import ValidationError
@@ -12,19 +14,31 @@ from extender.config.settings import Settings
 from extender.kube.access import plain
 from extender.kube.client import KubeClient
 from extender.kube.leases import JITTER, Elector
-from extender.runtime.leadership import LeaderBinds, lease_settings
-from extender.scheduling.bind import BindOutcome, Bound, Unbound
+from extender.runtime import api_server
+from extender.runtime.leadership import Elected, lease_settings
+from extender.scheduling.api_link import ApiServerLink
+from extender.scheduling.binder import BindFailure, BindOutcome, GatedBinder, Leadership, NotBound, PodBound
+from extender.wire.binding import ExtenderBindingArgs
+from extender.wire.pods import pod_from_json
+from extender.wire.scheduler import SchedulerArgs
 from tests.fakes.apiserver import FakeApiServer
+from tests.reports import pod_of
 
 LEASE = Settings(lease="on", lease_seconds=15)
 
 
 @pytest.fixture
-def client() -> Iterator[KubeClient]:
-    with FakeApiServer() as server:
-        connected = KubeClient(plain(server.url))
-        yield connected
-        connected.close()
+def server() -> Iterator[FakeApiServer]:
+    with FakeApiServer() as running:
+        running.nodes.create({"metadata": {"name": "node-a"}})
+        yield running
+
+
+@pytest.fixture
+def client(server: FakeApiServer) -> Iterator[KubeClient]:
+    connected = KubeClient(plain(server.url))
+    yield connected
+    connected.close()
 
 
 class Counting:
@@ -39,7 +53,7 @@ class Counting:
         self.most = max(self.most, self.at_once)
         await asyncio.sleep(self.seconds)
         self.at_once -= 1
-        return Bound()
+        return PodBound()
 
 
 def test_only_the_leader_binds(client: KubeClient) -> None:
@@ -48,19 +62,51 @@ def test_only_the_leader_binds(client: KubeClient) -> None:
     second.step()
     binds = Counting()
 
-    assert asyncio.run(LeaderBinds(binds, first, 3.0).bind("n", "p", "u", "node")) == Bound()
-    refused = asyncio.run(LeaderBinds(binds, second, 3.0).bind("n", "p", "u", "node"))
-    assert isinstance(refused, Unbound)
-    assert refused.kind == "standby"
+    assert asyncio.run(GatedBinder(binds, Elected(first), seconds=3.0).bind("n", "p", "u", "node")) == PodBound()
+    refused = asyncio.run(GatedBinder(binds, Elected(second), seconds=3.0).bind("n", "p", "u", "node"))
+    assert isinstance(refused, NotBound)
+    assert refused.failure is BindFailure.STANDBY
     assert first.holder in refused.reason
     assert binds.calls == 1
+
+
+def test_there_is_no_binder_without_a_leadership() -> None:
+    """In whatever order the parts are put together, no type and no constructor leads around the lease."""
+    assert get_type_hints(ApiServerLink)["binder"] == GatedBinder | None, "what bind sends through"
+    assert getattr(GatedBinder, "__final__", False)
+    with pytest.raises(TypeError, match="leadership"):
+        GatedBinder(Counting(), seconds=3.0)  # type: ignore[call-arg]
+    leads = inspect.signature(api_server._binding).parameters["leads"]
+    assert (leads.annotation, leads.default) == (Leadership, inspect.Parameter.empty)
+
+
+def test_a_connected_standby_sends_no_binding(server: FakeApiServer, client: KubeClient) -> None:
+    """All parts as the app puts them together, while another process holds the lease."""
+    leader = Elector(client, lease_settings(LEASE))
+    leader.step()
+
+    async def story() -> BindOutcome:
+        service = make_service(LEASE.model_copy(update={"kubernetes": "on"}))
+        async with api_server.connected(service, plain(server.url)), asyncio.timeout(20):
+            while service.link.trouble:  # noqa: ASYNC110 - it knows no events
+                await asyncio.sleep(0.01)
+            pod = pod_from_json(server.pods.create(pod_of(name="p")))
+            await service.scheduling.filter.filter(SchedulerArgs(pod=pod, names=["node-a"], nodes=None))
+            args = ExtenderBindingArgs(PodName="p", PodNamespace="default", PodUID=pod.uid, Node="node-a")
+            return await service.scheduling.bind.bind(args)
+
+    refused = asyncio.run(story())
+    assert isinstance(refused, NotBound)
+    assert refused.failure is BindFailure.STANDBY
+    assert leader.holder in refused.reason
+    assert (server.pods.get("p") or {})["spec"].get("nodeName") is None
 
 
 def test_a_call_that_had_to_wait_is_not_sent_by_a_former_leader(client: KubeClient) -> None:
     elector = Elector(client, lease_settings(LEASE))
     elector.step()
     binds = Counting(0.1)
-    leader = LeaderBinds(binds, elector, 3.0, at_once=2)
+    leader = GatedBinder(binds, Elected(elector), seconds=3.0, at_once=2)
 
     async def storm() -> list[BindOutcome]:
         calls = [asyncio.ensure_future(leader.bind("n", f"p{i}", "u", "node")) for i in range(6)]
@@ -69,8 +115,8 @@ def test_a_call_that_had_to_wait_is_not_sent_by_a_former_leader(client: KubeClie
         return await asyncio.gather(*calls)
 
     outcomes = asyncio.run(storm())
-    assert outcomes[:2] == [Bound(), Bound()]
-    assert all(isinstance(outcome, Unbound) for outcome in outcomes[2:])
+    assert outcomes[:2] == [PodBound(), PodBound()]
+    assert all(isinstance(outcome, NotBound) for outcome in outcomes[2:])
     assert (binds.calls, binds.most) == (2, 2)
 
 
@@ -83,14 +129,14 @@ def test_nothing_is_sent_that_could_outlast_the_leadership(client: KubeClient) -
     elector = Elector(client, lease_settings(LEASE), clock=lambda: seconds[0])
     elector.step()
     binds = Counting()
-    leader = LeaderBinds(binds, elector, 3.0)
+    leader = GatedBinder(binds, Elected(elector), seconds=3.0)
 
     seconds[0] = 6.9
-    assert asyncio.run(leader.bind("n", "p", "u", "node")) == Bound()
+    assert asyncio.run(leader.bind("n", "p", "u", "node")) == PodBound()
     seconds[0] = 7.1  # it leads until 10.0
     assert elector.leads
     refused = asyncio.run(leader.bind("n", "p", "u", "node"))
-    assert isinstance(refused, Unbound)
+    assert isinstance(refused, NotBound)
     assert "the lease is not renewed" in refused.reason
     assert binds.calls == 1
 

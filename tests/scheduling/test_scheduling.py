@@ -19,14 +19,15 @@ from extender.replay.pod import PodRequest
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty, Provider
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.cache import FIRST_STEPS, LOOP_STEPS, VerdictMemo, judge_all, judge_quickly
+from extender.scheduling.cache import JudgementCache
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.filter import filter_nodes
+from extender.scheduling.feasibility import filter_nodes
 from extender.scheduling.judge import INDIFFERENT, Doubts, Judgement, PodShape, Treatment, Trouble, make_judge
-from extender.scheduling.prioritize import prioritize_nodes
 from extender.scheduling.ranking.strategies import least_numa
 from extender.scheduling.reasons import Refusal
 from extender.scheduling.records.unjudged import Troubles
+from extender.scheduling.replays import FIRST_STEPS, LOOP_STEPS, judge_all, judge_quickly
+from extender.scheduling.scoring import score_nodes
 from extender.wire.pods import pod_from_json
 from extender.wire.workloads import workload_from_json
 from tests.cluster.reading import classes_at
@@ -139,7 +140,7 @@ def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
 
     filtered = filter_nodes(Candidates.of(names, classes), judgements)
 
-    assert filtered.passed == ["a", "nobody", "b"]
+    assert filtered.feasible == ["a", "nobody", "b"]
     assert filtered.refused == dict.fromkeys("dc", Refusal.ALIGNMENT_NOW.text)
 
 
@@ -156,7 +157,7 @@ def test_scores_use_the_whole_range_and_rank_what_is_sure_and_aligned_first() ->
     shape = _shape(cpu=8)
     judgements = judge_all(make_judge(least_numa, Doubts()), shape, set(classes)).judgements
 
-    scores = prioritize_nodes(Candidates.of([str(i) for i in range(7)], classes), judgements)
+    scores = score_nodes(Candidates.of([str(i) for i in range(7)], classes), judgements)
 
     assert scores == [10, 0, 0, 5, 0, 0, 10]
     assert {type(score) for score in scores} == {int}
@@ -167,7 +168,7 @@ def test_scores_between_best_and_worst_are_proportional() -> None:
     classes = {i: replace(UNKNOWN, id=i) for i in merits}
     judgements = {i: Judgement(None, Certainty.EXACT, merit) for i, merit in merits.items()}
 
-    scores = prioritize_nodes(Candidates.of(list("abcde"), list(classes.values())), judgements)
+    scores = score_nodes(Candidates.of(list("abcde"), list(classes.values())), judgements)
 
     assert scores == [10, 8, 0, 6, 6]
 
@@ -175,7 +176,7 @@ def test_scores_between_best_and_worst_are_proportional() -> None:
 def test_equal_nodes_all_get_the_best_score() -> None:
     judgements = judge_all(make_judge(least_numa, Doubts()), _shape(), [_class(EMPTY)]).judgements
 
-    assert prioritize_nodes(Candidates.of(["a", "b"], [_class(EMPTY)] * 2), judgements) == [10, 10]
+    assert score_nodes(Candidates.of(["a", "b"], [_class(EMPTY)] * 2), judgements) == [10, 10]
 
 
 def test_spanning_more_and_farther_numa_nodes_costs_more() -> None:
@@ -192,24 +193,24 @@ def test_spanning_more_and_farther_numa_nodes_costs_more() -> None:
 
 
 def test_a_pod_shape_is_judged_once_for_each_class() -> None:
-    memo = VerdictMemo(1000)
-    shape = memo.shape(pod_from_json(pod_of(name="first")))
+    cache = JudgementCache(1000)
+    shape = cache.entry(pod_from_json(pod_of(name="first")))
     classes = [_class(EMPTY), _class(FULL)]
     assert shape.missing(classes) == classes
-    memo.store(shape, judge_all(make_judge(least_numa, Doubts()), shape.shape, classes).judgements)
+    cache.store(shape, judge_all(make_judge(least_numa, Doubts()), shape.shape, classes).judgements)
 
-    again = memo.shape(pod_from_json(pod_of(name="second")))
+    again = cache.entry(pod_from_json(pod_of(name="second")))
 
     assert again is shape
     assert again.missing([*classes, UNKNOWN]) == [UNKNOWN]
 
 
 def test_the_next_replica_is_not_taken_for_the_one_that_the_node_holds() -> None:
-    memo, held = VerdictMemo(1000), FULL.pods[0]["metadata"]["uid"]
+    cache, held = JudgementCache(1000), FULL.pods[0]["metadata"]["uid"]
     first = pod_of(cpu=14)
     first["metadata"]["uid"] = held
-    memo.shape(pod_from_json(first))
-    second = memo.shape(pod_from_json(pod_of(cpu=14)))
+    cache.entry(pod_from_json(first))
+    second = cache.entry(pod_from_json(pod_of(cpu=14)))
 
     judgements = judge_all(make_judge(least_numa, Doubts()), second.shape, [_class(FULL)]).judgements
 
@@ -217,37 +218,37 @@ def test_the_next_replica_is_not_taken_for_the_one_that_the_node_holds() -> None
 
 
 def test_the_shapes_asked_for_longest_ago_are_forgotten_first() -> None:
-    memo = VerdictMemo(6)
-    shapes = [memo.shape(pod_from_json(pod_of(cpu=cpus))) for cpus in (1, 2, 3)]
-    memo.shape(shapes[0].shape.pod)
-    memo.store(shapes[2], dict.fromkeys(range(4), INDIFFERENT))
+    cache = JudgementCache(6)
+    shapes = [cache.entry(pod_from_json(pod_of(cpu=cpus))) for cpus in (1, 2, 3)]
+    cache.entry(shapes[0].shape.pod)
+    cache.store(shapes[2], dict.fromkeys(range(4), INDIFFERENT))
 
-    assert memo.shape(shapes[2].shape.pod) is shapes[2]
-    assert len(memo) <= 6
-    assert memo.shape(shapes[0].shape.pod) is shapes[0]
-    assert memo.shape(shapes[1].shape.pod) is not shapes[1]
+    assert cache.entry(shapes[2].shape.pod) is shapes[2]
+    assert len(cache) <= 6
+    assert cache.entry(shapes[0].shape.pod) is shapes[0]
+    assert cache.entry(shapes[1].shape.pod) is not shapes[1]
 
 
 def test_memory_stays_bounded_whatever_is_stored() -> None:
-    memo = VerdictMemo(10)
+    cache = JudgementCache(10)
     for cpus in range(1, 50):
-        shape = memo.shape(pod_from_json(pod_of(cpu=cpus)))
-        memo.store(shape, dict.fromkeys(range(cpus), INDIFFERENT))
+        shape = cache.entry(pod_from_json(pod_of(cpu=cpus)))
+        cache.store(shape, dict.fromkeys(range(cpus), INDIFFERENT))
 
-        assert len(memo) <= 10
+        assert len(cache) <= 10
         assert len(shape.judgements) == cpus
 
 
 def test_what_was_forgotten_while_it_was_computed_still_answers() -> None:
-    memo = VerdictMemo(3)
-    first = memo.shape(pod_from_json(pod_of(cpu=1)))
+    cache = JudgementCache(3)
+    first = cache.entry(pod_from_json(pod_of(cpu=1)))
     for cpus in (2, 3, 4):
-        memo.shape(pod_from_json(pod_of(cpu=cpus)))
+        cache.entry(pod_from_json(pod_of(cpu=cpus)))
 
-    memo.store(first, {1: INDIFFERENT})
+    cache.store(first, {1: INDIFFERENT})
 
     assert first.judgements == {1: INDIFFERENT}
-    assert len(memo) == 3
+    assert len(cache) == 3
 
 
 def test_what_if_names_the_devices_of_the_node_itself() -> None:

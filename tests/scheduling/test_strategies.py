@@ -17,13 +17,13 @@ from extender.replay.startup import initial_state, start
 from extender.replay.state import Device, DeviceState
 from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.cache import judge_all
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import Doubts, PodShape, make_judge
-from extender.scheduling.prioritize import prioritize_nodes
 from extender.scheduling.ranking.outcome import Landing, Room, rooms_of
 from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
 from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.replays import judge_all
+from extender.scheduling.scoring import score_nodes
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import kubelet_config_from_json
 from tests.reports import pod_of, sample
@@ -87,7 +87,7 @@ def test_the_example_has_the_merits_and_scores_of_the_docs(name: str) -> None:
     shape = PodShape(pod_from_json(pod_of(8, "4Gi")))
 
     judgements = judge_all(make_judge(make_strategy(name, ALIKE), Doubts()), shape, classes).judgements
-    scores = prioritize_nodes(Candidates.of(list(NODES), classes), judgements)
+    scores = score_nodes(Candidates.of(list(NODES), classes), judgements)
 
     assert [judgements[each.id].merit for each in classes] == [
         int(merit.replace("\N{MINUS SIGN}", "-")) for merit, _ in written

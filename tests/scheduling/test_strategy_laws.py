@@ -15,14 +15,14 @@ from extender.replay.pod import PodRequest, resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
-from extender.scheduling.cache import judge_all
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import Doubts, PodShape, make_judge
-from extender.scheduling.prioritize import prioritize_nodes
 from extender.scheduling.ranking.allocation import FULL
 from extender.scheduling.ranking.outcome import Landing, rooms_of
 from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
 from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.replays import judge_all
+from extender.scheduling.scoring import score_nodes
 from extender.wire.scenarios import scenario_from_json
 from tests.replay.strategies import scenarios
 
@@ -145,7 +145,7 @@ def test_scores_are_ints_that_use_the_whole_range_in_the_order_of_merits(name: s
         assert step.pod is not None
         judgements = judge_all(judge, PodShape(step.pod), set(classes)).judgements
 
-        scores = prioritize_nodes(Candidates.of([str(i) for i in range(len(classes))], classes), judgements)
+        scores = score_nodes(Candidates.of([str(i) for i in range(len(classes))], classes), judgements)
 
         assert all(type(score) is int and 0 <= score <= 10 for score in scores)
         merits = {c: judgements[c.id].merit for c in classes if judgements[c.id].refusal is None}

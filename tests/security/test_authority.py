@@ -25,7 +25,6 @@ from extender.kube.client import KubeClient
 from extender.kube.reviews import MAX_TOKENS_OF_A_POD
 from extender.observability.metrics import Metrics
 from extender.runtime.api_server import connected
-from extender.runtime.leadership import on_duty
 from extender.runtime.server import ACCEPTED_SECONDS, make_authority
 from tests.fakes.apiserver import FakeApiServer
 from tests.security.running import EXPORTER, token_status, until
@@ -262,7 +261,7 @@ def test_the_watch_of_pods_ends_the_token_of_a_deleted_pod(server: FakeApiServer
     async def story() -> None:
         settings = Settings(kubernetes="on", port=0)
         service, access = make_service(settings), plain(server.url)
-        async with connected(service, access), on_duty(service, access):
+        async with connected(service, access):
             await asyncio.to_thread(until, lambda: service.pods.node_of(uid) == "node-c")
             await service.authority.admit("bound", AccessScope.REPORT)
             assert service.authority.known("bound", AccessScope.REPORT) is not None

@@ -12,7 +12,6 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.serving import serving
 from extender.identity import EVERYTHING
-from extender.questions.node_context import NodeContext
 from extender.samples.nodes import SampleNode, sample_cluster
 from tests.reports import report_of, sample
 
@@ -32,11 +31,8 @@ def demo_cluster() -> Iterator[str]:
 
 @contextmanager
 def large_cluster(size: int) -> Iterator[str]:
-    """The same nodes again and again under other names, *size* in all; they are not reported one by one.
-
-    Each node has the label of a pool, but those like `plain-a` have none.
-    """
-    service = replace(_service(), surroundings=_labelled)
+    """The same nodes again and again under other names, *size* in all; they are not reported one by one."""
+    service = _service()
     with serving(service) as url:
         report(url, *map(report_of, sample_cluster()))
         shapes = [record.observation for record in service.cluster]
@@ -76,11 +72,6 @@ def _bare(node: SampleNode) -> Mapping[str, Any]:
     cpus = {"capacity": 16, "allocatable": 15, "free": 7}
     zone = {"name": "node-0", "type": "Node", "numa": [0], "costs": {"node-0": 10}, "resources": {"cpu": cpus}}
     return {**report_of(node), "kubelet_version": None, "zones": [zone]}
-
-
-def _labelled(name: str) -> NodeContext:
-    pool = name.split("-")[1 if name.startswith("rack") else 0]
-    return NodeContext(labels={"karpenter.sh/nodepool": pool} if pool != "plain" else {})
 
 
 def _service() -> Service:

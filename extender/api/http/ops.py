@@ -63,7 +63,7 @@ def ops_router(service: Service) -> APIRouter:
         service.metrics.assumed.set(service.cluster.pods_in_flight)
         service.metrics.distrusted.set(service.cluster.distrusted_count)
         service.metrics.classes.set(service.cluster.class_count)
-        service.metrics.remembered.set(len(service.memo))
+        service.metrics.remembered.set(len(service.judgements))
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)
 
     return router

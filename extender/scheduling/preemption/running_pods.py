@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +37,19 @@ class RunningPods(Protocol):
         """All pods bound to the node that are not finished; None where nobody watches, or does not know all yet."""
 
 
-class Unwatched:
-    """`RunningPods` where pods are not watched: nothing is known of any node."""
+class LateRunningPods:
+    """`RunningPods` that knows nothing until it gets one to `use`."""
 
-    def on_node(self, _node_name: str) -> NodePods | None:
-        """None."""
-        return None
+    def __init__(self) -> None:
+        self._source: RunningPods | None = None
 
+    def use(self, source: RunningPods) -> None:
+        """Answer from *source* from now on."""
+        self._source = source
 
-UNWATCHED: Final = Unwatched()
+    def on_node(self, node_name: str) -> NodePods | None:
+        """See `RunningPods`."""
+        return None if self._source is None else self._source.on_node(node_name)
 
 
 def importance(pod: RunningPod) -> tuple[float, float]:

@@ -1,16 +1,15 @@
 """Why the last scheduling calls answered as they did: a bounded memory of what was judged.
 
 Laws of this file
-- Noting a call costs little: the picture that it was answered from, the judgements that the answer was made of, and the
-  names packed into one piece (5,000 separate texts kept alive slow the calls after it). What people read is rendered
-  when they ask.
+- Noting a call costs little: it keeps the snapshot and the judgements that the answer was made of, and the names packed
+  into one piece (5,000 separate strings kept alive slow the calls after it). What people read is rendered on request.
 - Bounded by calls and by candidates held over all calls; the oldest calls go first.
 - Judgements are by class id, classes are immutable and hold the state of that moment: the past is replayed as it was.
 """
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
@@ -18,24 +17,24 @@ from extender.cluster.snapshot import ClusterSnapshot
 from extender.replay.pod import Pod
 from extender.scheduling.cache import Judgements
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.filter import AVOIDED
+from extender.scheduling.feasibility import AVOIDED
 from extender.scheduling.judge import Judgement
-from extender.scheduling.prioritize import MAX_SCORE, prioritize_nodes
+from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.scheduler import unpack_names
 
 MAX_CALLS: Final = 5000
 MAX_NAMES: Final = 400_000
 """Candidates held over all calls: 80 calls about 5,000 nodes each, with names of 30 characters about 16 MB, and 24 MB
-of pictures if a node has changed between any two of them."""
+of snapshots if a node has changed between any two of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call about `count` nodes.
 
-    `seen`: the picture of that moment, or the classes of the candidates in the order asked; None: the pod asks for
-    nothing that any node aligns, and all of them passed. `avoided`: candidates of which `filter.AVOIDED` was said in
-    place of their judgement.
+    `seen`: the snapshot of that moment, or the classes of the candidates in the order of the request; None: the pod
+    requests nothing that any node aligns, and all of them passed. `avoided`: candidates that got
+    `feasibility.AVOIDED` in place of the judgement of their class.
     """
 
     verb: str
@@ -43,8 +42,8 @@ class Call:
     packed_names: memoryview
     count: int
     at: float
-    seen: ClusterSnapshot | Sequence[NodeClass] | None
-    judgements: Judgements
+    seen: ClusterSnapshot | Sequence[NodeClass] | None = None
+    judgements: Judgements = field(default_factory=dict)
     avoided: Collection[str] = ()
 
     @property
@@ -84,7 +83,7 @@ class Call:
         if classes is None:
             return [(name, MAX_SCORE) for name in names]
         candidates = Candidates.of(names, classes)
-        return list(zip(names, prioritize_nodes(candidates, self.judgements), strict=True))
+        return list(zip(names, score_nodes(candidates, self.judgements), strict=True))
 
     def class_of(self, name: str) -> NodeClass | None:
         """The class that a candidate was of; None if it was none, or nothing was judged."""
@@ -92,12 +91,12 @@ class Call:
         return None if classes is None else dict(zip(self.names, classes, strict=True)).get(name)
 
 
-def kept_of(picture: ClusterSnapshot, names: Sequence[str]) -> ClusterSnapshot | Sequence[NodeClass]:
-    """What a call about *names* keeps of the picture that answered it: all of it, or their classes if that is less.
+def kept_of(snapshot: ClusterSnapshot, names: Sequence[str]) -> ClusterSnapshot | Sequence[NodeClass]:
+    """What the record of a call about *names* keeps of its snapshot: all of it, or their classes if that is less.
 
-    Calls between two changes of the cluster share one picture; a picture costs four times as much a node as a list.
+    Calls between two changes of the cluster share one snapshot. A snapshot costs four times as much a node as a list.
     """
-    return picture if len(picture) <= 2 * len(names) else picture.classes_of(names)
+    return snapshot if len(snapshot) <= 2 * len(names) else snapshot.classes_of(names)
 
 
 class DecisionLog:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from extender.replay.pod import Pod
-from extender.scheduling.filter import Filtered
+from extender.scheduling.feasibility import Filtered
 from extender.scheduling.reasons import NEVER_TEXTS
 
 
@@ -35,7 +35,7 @@ class WaitingPods:
         if not pod.uid:
             return
         self._pods.pop(pod.uid, None)
-        if filtered.passed or NEVER_TEXTS.issuperset(filtered.refused.values()):
+        if filtered.feasible or NEVER_TEXTS.issuperset(filtered.refused.values()):
             return
         self._pods[pod.uid] = (now, pod)
         if len(self._pods) > self._max:

@@ -1,13 +1,16 @@
-"""What bindings that are under way at the same time share: a lock for each node, and an amount of work."""
+"""What concurrent bind calls share: a lock for each node, a budget of work, and places to wait in."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
+MAX_WAITING: Final = 16
+"""Bind calls that wait for a node to change: a quarter of the places for scheduler calls."""
+
 
 class NodeLocks:
-    """Locks by node name, made when needed and dropped with their last user. Waiters are served in order."""
+    """Locks by node name, created on first use and removed with their last user. Waiters are served in order."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
@@ -35,39 +38,38 @@ class NodeLocks:
                 self._locks[name] = (lock, users - 1)
 
 
-MAX_WAITING: Final = 16
-"""Bind calls that wait for a node at a time: a quarter of the places for scheduler calls."""
+class WaitingPlaces:
+    """A bounded number of places to wait in."""
+
+    def __init__(self, places: int = MAX_WAITING) -> None:
+        self._free = places
+
+    @contextmanager
+    def take(self) -> Iterator[bool]:
+        """Take a place; False if all are taken."""
+        if not self._free:
+            yield False
+            return
+        self._free -= 1
+        try:
+            yield True
+        finally:
+            self._free += 1
 
 
 class SharedBudget:
-    """An amount that is shared by all who are at work at the same time; nobody gets less than *least*.
-
-    And `MAX_WAITING` places to wait in.
-    """
+    """An amount of work, shared by all calls under way; no call gets less than *least*."""
 
     def __init__(self, total: int, least: int) -> None:
         self._total: Final = total
         self._least: Final = least
-        self._at_work = 0
-        self._waiting = 0
-
-    @contextmanager
-    def waiting(self) -> Iterator[bool]:
-        """Take a place to wait in; False: there is none."""
-        if self._waiting >= MAX_WAITING:
-            yield False
-            return
-        self._waiting += 1
-        try:
-            yield True
-        finally:
-            self._waiting -= 1
+        self._under_way = 0
 
     @contextmanager
     def share(self) -> Iterator[int]:
-        """What one gets who begins now."""
-        self._at_work += 1
+        """The share of a call that begins now."""
+        self._under_way += 1
         try:
-            yield max(self._least, self._total // self._at_work)
+            yield max(self._least, self._total // self._under_way)
         finally:
-            self._at_work -= 1
+            self._under_way -= 1

@@ -1,0 +1,33 @@
+"""The counts of the scheduler's verbs, in the families of `Metrics`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from extender.observability.metrics import Metrics
+from extender.replay.verdict import Certainty
+from extender.scheduling.judge import Trouble
+
+
+class SchedulerMetrics:
+    """`JudgeMetrics`, `FilterMetrics` and `PreemptMetrics` of `extender.scheduling`."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics: Final = metrics
+
+    def replayed(self, count: int) -> None:
+        """See `JudgeMetrics`."""
+        self._metrics.judgements.labels("replayed").inc(count)
+
+    def not_judged(self, trouble: Trouble) -> None:
+        """See `JudgeMetrics`."""
+        self._metrics.unjudged.labels(trouble.value).inc()
+
+    def filtered(self, counts: Mapping[tuple[str, Certainty], int]) -> None:
+        """See `FilterMetrics`."""
+        for (result, certainty), count in counts.items():
+            self._metrics.candidate_series[result, certainty.value].inc(count)
+
+    def preempted(self, results: Mapping[str, int]) -> None:
+        """See `PreemptMetrics`."""
+        for result, count in results.items():
+            self._metrics.preemptions.labels(result).inc(count)

@@ -1,0 +1,146 @@
+"""Writing bindings to the API server, and who may.
+
+Rules of this file
+- Every binding is sent through a `GatedBinder`, which cannot be made without a `Leadership`. So no binding is sent
+  outside of the lease, in whatever order the parts of the service are put together.
+- Leadership is checked immediately before a binding is sent, and must last for as long as the binding may take.
+- At most `AT_ONCE` bindings are under way. A call that waits has not been checked yet, so it cannot be sent by a former
+  leader.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol, final
+
+AT_ONCE: Final = 16
+"""As many as `kube.binder.AsyncBinder` has threads: a call that is let through is sent at once."""
+RETRY: Final = "the scheduler will try again"
+
+
+class BindFailure(StrEnum):
+    """Why a pod was not bound. The values are the labels of `numa_extender_binds_total`."""
+
+    FAILED = "failed"
+    """The API server did not do it, and its answer does not settle that it will not."""
+    CONFLICT = "conflict"
+    """The pod is on another node, is another pod (UID), or is being deleted."""
+    NOT_FOUND = "not_found"
+    """There is no such pod."""
+    STANDBY = "standby"
+    """Another extender leads; nothing was sent."""
+    NO_ACCESS = "no_access"
+    """This extender has no access to the API server."""
+    BUSY = "busy"
+    """Other pods are being bound to the node."""
+    UNKNOWN_POD = "unknown_pod"
+    """No filter call has described the pod."""
+    UNKNOWN_NODE = "unknown_node"
+    """The API server has no such node."""
+    REFUSED = "refused"
+    """The kubelet would refuse the pod."""
+    UNSETTLED = "unsettled"
+    """Pods that come to or leave the node decide."""
+    TOTALS = "totals"
+    """The kubelet may still count pods that have ended."""
+    PROMISED = "promised"
+    """The room is held for a nominated pod."""
+    STARTING = "starting"
+    """The node's kubelet is stopped or starting."""
+
+
+BY_ADMISSION_CHECK: Final = frozenset(
+    {
+        BindFailure.REFUSED,
+        BindFailure.UNSETTLED,
+        BindFailure.TOTALS,
+        BindFailure.PROMISED,
+        BindFailure.STARTING,
+    }
+)
+"""The failures that this service decided, before anything was sent."""
+SETTLING: Final = frozenset({BindFailure.CONFLICT, BindFailure.NOT_FOUND})
+"""The failures that also settle an earlier binding of the pod to the node: it did not, and will not, succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodBound:
+    """The pod is on the node of the request."""
+
+    @property
+    def label(self) -> str:
+        """For metrics."""
+        return "bound"
+
+
+@dataclass(frozen=True, slots=True)
+class NotBound:
+    """The pod is not on the node, and will not be through this call."""
+
+    reason: str
+    failure: BindFailure = BindFailure.FAILED
+
+    @property
+    def label(self) -> str:
+        """For metrics."""
+        return self.failure.value
+
+
+@dataclass(frozen=True, slots=True)
+class MaybeBound:
+    """It is not known whether the pod is on the node, or will be."""
+
+    reason: str
+
+    @property
+    def label(self) -> str:
+        """For metrics."""
+        return "unsure"
+
+
+BindOutcome = PodBound | NotBound | MaybeBound
+
+
+class BindingApi(Protocol):
+    """Writes bindings to the API server."""
+
+    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> BindOutcome:
+        """Bind the pod, in bounded time. Raises nothing."""
+
+
+class Leadership(Protocol):
+    """Whether this process may write."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it may write now."""
+
+    def obstacle(self, seconds: float) -> str | None:
+        """Why a write that takes up to *seconds* must not start now; None if it may."""
+
+
+class Unelected:
+    """The leadership of a service that runs alone (`lease: off`): it may always write."""
+
+    leads: Final = True
+
+    def obstacle(self, _seconds: float) -> str | None:
+        """None."""
+        return None
+
+
+@final
+class GatedBinder:
+    """Sends bindings through *api* while *leadership* allows it. *seconds*: the longest that one binding takes."""
+
+    def __init__(self, api: BindingApi, leadership: Leadership, *, seconds: float, at_once: int = AT_ONCE) -> None:
+        self._api, self._leadership, self._seconds = api, leadership, seconds
+        self._places = asyncio.Semaphore(at_once)
+
+    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> BindOutcome:
+        """As `BindingApi.bind`; `BindFailure.STANDBY` if nothing was sent because another extender leads."""
+        async with self._places:
+            obstacle = self._leadership.obstacle(self._seconds)
+            if obstacle is not None:
+                return NotBound(f"{obstacle}; {RETRY}", BindFailure.STANDBY)
+            return await self._api.bind(namespace, name, uid, node_name)

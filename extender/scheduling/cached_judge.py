@@ -1,0 +1,227 @@
+"""The judgements of a pod on nodes: from the cache, and by replay where the cache has none.
+
+Rules of this file
+- This is the only place that finds missing judgements, replays them and stores them.
+- Replays run off the event loop. Only `MAX_AT_ONCE` classes with at most `LOOP_STEPS` steps are replayed on it: for one
+  or two classes a thread costs more than the replay.
+- A class that could not be judged counts as unknown. It is logged and counted once, with all that reproduces it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, Protocol, TypeVar
+
+from extender.cluster.node_class import NodeClass
+from extender.cluster.snapshot import ClusterSnapshot
+from extender.cluster.store import NodeStore
+from extender.replay.pod import Pod
+from extender.replay.rules import NEWEST_MINOR, Rules
+from extender.replay.verdict import Certainty
+from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
+from extender.scheduling.candidates import Candidates
+from extender.scheduling.judge import INDIFFERENT, BoundedJudge, Judgement, PodShape, Trouble
+from extender.scheduling.reasons import Refusal
+from extender.scheduling.records.unjudged import Troubles
+from extender.scheduling.replays import judge_all, judge_quickly
+
+LOG: Final = logging.getLogger(__name__)
+T = TypeVar("T")
+NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
+"""The rules assumed for kubelets that have not reported."""
+MAX_AT_ONCE: Final = 2
+"""Nodes that changed since the last call of a shape and are judged before the other candidates."""
+NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
+"""Of classes that were not judged in time, where the settings pass them."""
+TOO_LATE: Final = Judgement(Refusal.LATE, Certainty.UNKNOWN)
+"""Of classes whose own replay takes too long: only their nodes are left out."""
+CHANGING: Final = Judgement(Refusal.UNSETTLED, Certainty.UNKNOWN)
+"""Of a node that changes faster than it can be judged."""
+_MAX_ATTEMPTS: Final = 5
+"""How often a node is judged that changes while it is judged."""
+_MAX_NAMES: Final = 5
+_MAX_SHAPE: Final = 1_500
+"""Characters of a pod shape in a log entry."""
+
+
+class NotReadyError(Exception):
+    """The request cannot be answered now; the message says why."""
+
+
+class Offload(Protocol):
+    """Runs long work off the event loop."""
+
+    def __call__(self, work: Callable[..., T], /, *args: Any) -> Awaitable[T]:
+        """Run `work(*args)` elsewhere."""
+
+
+class JudgeMetrics(Protocol):
+    """Counts replays."""
+
+    def replayed(self, count: int) -> None:
+        """This many classes were judged by replay."""
+
+    def not_judged(self, trouble: Trouble) -> None:
+        """A class could not be judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswers:
+    """What is known of the nodes of one request.
+
+    `known`: for each name, in order, whether `KnownFeasible` has it; empty if it has all. `rest`: the other candidates;
+    `judgements` has those of their classes.
+    """
+
+    snapshot: ClusterSnapshot
+    known: Sequence[bool]
+    rest: Candidates
+    judgements: Judgements
+
+
+class CachedJudge:
+    """Judges pods on nodes of *cluster* with *judge*.
+
+    *late_pass*: whether nodes that were not judged in time pass. *clock*: seconds of the clock of all deadlines.
+    """
+
+    def __init__(
+        self,
+        judge: BoundedJudge,
+        cache: JudgementCache,
+        cluster: NodeStore,
+        unjudged: Troubles,
+        *,
+        metrics: JudgeMetrics,
+        clock: Callable[[], float],
+        offload: Offload,
+        late_pass: bool = False,
+    ) -> None:
+        self.judge: Final = judge
+        self._cache, self._cluster, self._unjudged = cache, cluster, unjudged
+        self._metrics, self._clock, self._offload, self._late_pass = metrics, clock, offload, late_pass
+
+    def entry(self, pod: Pod) -> ShapeJudgements:
+        """The cache entry of the pod's shape."""
+        return self._cache.entry(pod)
+
+    def is_aligned(self, shape: PodShape) -> bool:
+        """Whether a manager of any known kubelet, or of the newest one, has something to align for the pod."""
+        return shape.is_aligned_anywhere((NEWEST_RULES, *self._cluster.rules))
+
+    async def answer(
+        self, entry: ShapeJudgements, classes: Collection[NodeClass], deadline: float | None = None
+    ) -> frozenset[int]:
+        """Judge those of *classes* that have no judgement yet. `entry.judgements` then has those judged in time.
+
+        Returns the ids of the classes whose own replay took too long. Other classes without a judgement had no turn.
+        """
+        missing = entry.missing(classes)
+        if not missing:
+            return frozenset()
+
+        def out_of_time() -> bool:
+            return deadline is not None and self._clock() > deadline
+
+        judged = await self._offload(judge_all, self.judge, entry.shape, missing, out_of_time, self._unjudged.is_heavy)
+        self._store(entry, missing, judged.judgements)
+        for each in missing:
+            if each.id in judged.heavy:
+                self._report(entry.shape.pod, each, Trouble.TIME, "")
+        return judged.heavy
+
+    def answer_at_once(self, entry: ShapeJudgements, classes: Collection[NodeClass]) -> bool:
+        """As `answer`, on the event loop, for replays that are short; whether all of *classes* are judged."""
+        missing = entry.missing(classes)
+        self._store(entry, missing, judge_quickly(self.judge, entry.shape, missing))
+        return not entry.missing(missing)
+
+    async def answer_all(
+        self, entry: ShapeJudgements, classes: frozenset[NodeClass], deadline: float | None = None
+    ) -> Judgements:
+        """A judgement for each of *classes*; `NOT_JUDGED` or `TOO_LATE` for those that were not judged in time.
+
+        Raises:
+            NotReadyError: classes had no turn before *deadline*, and the settings do not pass their nodes.
+        """
+        slow = await self.answer(entry, classes, deadline)
+        left = [each.id for each in entry.missing(classes)]
+        if not left:
+            return entry.judgements
+        if self._late_pass:
+            return {**entry.judgements, **dict.fromkeys(left, NOT_JUDGED)}
+        if not slow.issuperset(left):
+            raise NotReadyError(f"out of time with {len(left)} of {len(classes)} kinds of nodes to judge")
+        return {**entry.judgements, **dict.fromkeys(left, TOO_LATE)}
+
+    async def answer_nodes(
+        self, entry: ShapeJudgements, names: Sequence[str], now: float, deadline: float | None = None
+    ) -> NodeAnswers:
+        """What is known of the nodes *names*. Nodes that are known to be feasible cost one set operation in all.
+
+        Raises:
+            NotReadyError: see `answer_all`.
+        """
+        self._cluster.expire(now)
+        snapshot = self._cluster.snapshot()
+        known = self._cache.known_feasible(entry)
+        lost = known.advance(snapshot.generation, self._cluster.changed_since(known.generation))
+        if 0 < len(lost) <= MAX_AT_ONCE:
+            changed = Candidates.of(lost, snapshot.classes_of(lost))
+            if self.answer_at_once(entry, changed.distinct):
+                known.record(changed, entry.judgements, snapshot)
+        split = known.split(names)
+        rest = Candidates.of(split.others, snapshot.classes_of(split.others))
+        judgements = await self.answer_all(entry, rest.distinct, deadline)
+        if split.others:
+            known.record(rest, judgements, snapshot)
+        return NodeAnswers(snapshot, split.known, rest, judgements)
+
+    async def answer_node(self, pod: Pod, node_name: str, seconds: float) -> Judgement:
+        """The judgement of one node in the state that it has when this returns. *seconds*: for each attempt."""
+        entry = self.entry(pod)
+        if not self.is_aligned(entry.shape):
+            return INDIFFERENT
+        for _ in range(_MAX_ATTEMPTS):
+            node_class = self._class_of(node_name)
+            judgement = entry.judgements.get(node_class.id)
+            if judgement is not None:
+                return judgement
+            await self.answer(entry, (node_class,), self._clock() + seconds)
+        node_class = self._class_of(node_name)
+        self.answer_at_once(entry, (node_class,))
+        return entry.judgements.get(node_class.id, CHANGING)
+
+    def _class_of(self, node_name: str) -> NodeClass:
+        self._cluster.expire(self._clock())
+        (node_class,) = self._cluster.classes_of((node_name,))
+        return node_class
+
+    def _store(self, entry: ShapeJudgements, classes: Iterable[NodeClass], judgements: Mapping[int, Judgement]) -> None:
+        """Store and count judgements. Those with trouble are reported, and stored without the details."""
+        self._metrics.replayed(len(judgements))
+        settled = dict(judgements)
+        for each in classes:
+            judgement = judgements.get(each.id)
+            if judgement is not None and judgement.trouble is not None:
+                settled[each.id] = judgement._replace(detail="")
+                self._report(entry.shape.pod, each, judgement.trouble, judgement.detail)
+        self._cache.store(entry, settled)
+
+    def _report(self, pod: Pod, node_class: NodeClass, trouble: Trouble, detail: str) -> None:
+        self._metrics.not_judged(trouble)
+        if not self._unjudged.note(node_class.id, trouble, pod):
+            return
+        names = islice((record.name for record in self._cluster if record.node_class is node_class), _MAX_NAMES)
+        LOG.log(
+            logging.ERROR if trouble is Trouble.DEFECT else logging.WARNING,
+            "class of nodes not judged trouble=%s class=%d nodes=%s pod=%s/%s shape=%s%s",
+            trouble.value,
+            node_class.id,
+            ",".join(names),
+            pod.namespace,
+            pod.name,
+            repr(pod.shape)[:_MAX_SHAPE],
+            f"\n{detail}" if detail else "",
+        )

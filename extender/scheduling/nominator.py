@@ -1,0 +1,118 @@
+"""Nodes that kube-scheduler has nominated pods to (`status.nominatedNodeName`), as filter, bind and preempt see them.
+
+What kube-scheduler does after each answer decides what filter answers (`docs/preemption.md`). A nominated node that
+only waits for pods to leave is feasible, and the bind call waits. If filter refused it, kube-scheduler would preempt
+pods on other nodes as soon as it saw no terminating victim on this one.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from extender.cluster.nominations import Nomination
+from extender.cluster.pods import KnownPods
+from extender.cluster.store import NodeStore
+from extender.replay.pod import Pod
+from extender.scheduling.cached_judge import Offload
+from extender.scheduling.feasibility import Filtered, with_feasible, without
+from extender.scheduling.judge import BoundedJudge, PodShape
+from extender.scheduling.preemption.nominated import PromisedNode, breaks_promise, waits_for_leavers
+from extender.scheduling.reasons import NEVER_TEXTS, Refusal
+
+MAX_NOMINATIONS: Final = 8
+"""Nominated pods of one node whose room one call protects."""
+MAX_NODES: Final = 64
+"""Nodes with nominated pods that one filter call checks; bind checks the node that is chosen."""
+
+
+class Nominator:
+    """Protects the room of nominated pods. Reads on the event loop, replays elsewhere."""
+
+    def __init__(
+        self,
+        cluster: NodeStore,
+        pods: KnownPods,
+        judge: BoundedJudge,
+        *,
+        clock: Callable[[], float],
+        offload: Offload,
+    ) -> None:
+        self._cluster, self._pods, self._judge = cluster, pods, judge
+        self._clock, self._offload = clock, offload
+
+    def note(self, pod: Pod, priority: int, node_name: str) -> None:
+        """A request describes an unbound pod with this nominated node; "" if it has none."""
+        if self._pods.node_of(pod.uid) is None:
+            self._pods.nominations.note(pod, priority, node_name, self._clock())
+
+    def node_of(self, uid: str) -> str | None:
+        """The nominated node of a pod; None if it has none."""
+        nomination = self._pods.nominations.of(uid, self._clock())
+        return None if nomination is None else nomination.node_name
+
+    async def only_waits_for_leaving_pods(self, pod: Pod, node_name: str) -> bool:
+        """Whether the pod is nominated to the node, and is certain to be admitted once leaving pods are gone."""
+        now = self._clock()
+        nomination = self._pods.nominations.of(pod.uid, now)
+        if nomination is None or nomination.node_name != node_name:
+            return False
+        node = self._node(node_name, [nomination], now)
+        return node is not None and await self._offload(waits_for_leavers, self._judge, PodShape(pod), node)
+
+    async def adjust(self, pod: Pod, priority: int, filtered: Filtered) -> Filtered:
+        """The result of filter with the pod's own node made feasible, and without nodes whose room others hold.
+
+        Its own node is the one where its binding is in doubt, because its room is reserved there already, or the one
+        that it is nominated to, if that only waits for pods to leave.
+        """
+        nominations, in_doubt = self._pods.nominations, self._pods.unsure_node(pod.uid)
+        if in_doubt is not None and in_doubt in filtered.refused:
+            return with_feasible(filtered, in_doubt)
+        if not len(nominations):
+            return filtered
+        now = self._clock()
+        nomination = nominations.of(pod.uid, now)
+        if nomination is not None:
+            name = nomination.node_name
+            text = filtered.refused.get(name)
+            if text is not None and text not in NEVER_TEXTS and await self.only_waits_for_leaving_pods(pod, name):
+                return with_feasible(filtered, name)
+        nominated = sorted(nominations.by_node(now).keys() & set(filtered.feasible))[:MAX_NODES]
+        held = await self._held_by_others(pod, priority, nominated)
+        return without(filtered, held, Refusal.PROMISED) if held else filtered
+
+    async def is_held_by_others(self, pod: Pod, priority: int, node_name: str) -> bool:
+        """Whether the pod would take room on the node that other pods are nominated to."""
+        return bool(await self._held_by_others(pod, priority, [node_name]))
+
+    async def _held_by_others(self, pod: Pod, priority: int, names: Iterable[str]) -> frozenset[str]:
+        now, shape = self._clock(), PodShape(pod)
+        checks: dict[str, tuple[list[PodShape], PromisedNode]] = {}
+        for name in names:
+            before = self.before(pod.uid, priority, name)
+            node = self._node(name, before, now) if before else None
+            if node is not None:
+                checks[name] = [PodShape(each.pod) for each in before], node
+
+        def held() -> frozenset[str]:
+            return frozenset(name for name, check in checks.items() if breaks_promise(self._judge, shape, *check))
+
+        return await self._offload(held) if checks else frozenset()
+
+    def before(self, uid: str, priority: int, node_name: str) -> Sequence[Nomination]:
+        """The nominations to the node that the pod must leave room for, the most important first."""
+        now = self._clock()
+        own = self._pods.nominations.of(uid, now)
+        since = own.since if own is not None and own.node_name == node_name else now + 1.0
+        there: Iterable[Nomination] = self._pods.nominations.by_node(now).get(node_name, ())
+        before = [each for each in there if each.precedes(uid, priority, since)]
+        return sorted(before, key=lambda each: (-each.priority, each.since))[:MAX_NOMINATIONS]
+
+    def _node(self, node_name: str, nominations: Sequence[Nomination], now: float) -> PromisedNode | None:
+        record = self._cluster.get(node_name)
+        if record is None or not record.states:
+            return None
+        leaving = set(self._cluster.may_be_gone(node_name, now))
+        for each in nominations:
+            leaving |= self._pods.nominations.victims(each.pod.uid, node_name, now)
+        held = {uid for state in record.states for uid in state.pod_uids}
+        return PromisedNode(node_class=record.node_class, states=record.states, leaving=leaving & held)

@@ -1,0 +1,115 @@
+"""The preempt verb: on which nodes evicting pods makes room that the kubelet would really give.
+
+Rules of this file
+- No pod is evicted here. The pod's nomination and the proposed victims are recorded.
+- While the pod's nominated node only waits for pods to leave, the result is empty: kube-scheduler then evicts no pod
+  and keeps the nomination.
+- The event loop takes one snapshot of nodes and pods; the search runs elsewhere.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from extender.cluster.node_class import NodeClass
+from extender.cluster.pods import KnownPods
+from extender.cluster.store import NodeStore
+from extender.scheduling.cached_judge import CachedJudge, Offload
+from extender.scheduling.judge import INDIFFERENT, Judge, Judgement, PodShape
+from extender.scheduling.nominator import Nominator
+from extender.scheduling.preemption.plan import Plan, Preemptor, Site, Trials, Veto, plan_preemption
+from extender.scheduling.preemption.running_pods import RunningPods
+from extender.wire.preemption import PreemptionArgs
+
+LOG: Final = logging.getLogger(__name__)
+
+
+class PreemptMetrics(Protocol):
+    """Counts the answers of preempt."""
+
+    def preempted(self, results: Mapping[str, int]) -> None:
+        """How many candidates got each result: `kept`, `extended`, or the value of a `Veto`."""
+
+
+class Preempt:
+    """The verb. *seconds*: for one call; *clock*: seconds of a monotonic clock."""
+
+    def __init__(
+        self,
+        seconds: float,
+        cluster: NodeStore,
+        pods: KnownPods,
+        running: RunningPods,
+        judge: CachedJudge,
+        nominator: Nominator,
+        *,
+        metrics: PreemptMetrics,
+        clock: Callable[[], float],
+        offload: Offload,
+    ) -> None:
+        self._seconds, self._cluster, self._pods, self._running = seconds, cluster, pods, running
+        self._judge, self._nominator, self._metrics = judge, nominator, metrics
+        self._clock, self._offload = clock, offload
+
+    async def preempt(self, args: PreemptionArgs) -> Mapping[str, Plan]:
+        """The plan for each node on which evicting its victims makes room; other candidates are left out."""
+        started = self._clock()
+        self._nominator.note(args.pod, args.priority, args.nominated_node)
+        nominated = self._nominator.node_of(args.pod.uid)
+        if nominated is not None and await self._nominator.only_waits_for_leaving_pods(args.pod, nominated):
+            self._report(args, dict.fromkeys(args.proposals, Veto.NOMINATED))
+            return {}
+        preemptor = Preemptor(shape=PodShape(args.pod), priority=args.priority, may_preempt=args.may_preempt)
+        trials = Trials(
+            self._judge_of(preemptor.shape),
+            preemptor.shape,
+            out_of_time=lambda: self._clock() - started > self._seconds,
+        )
+        answers = await self._offload(
+            plan_preemption, preemptor, args.proposals, self._candidates(args, started), trials
+        )
+        self._report(args, answers)
+        plans = {name: answer for name, answer in answers.items() if isinstance(answer, Plan)}
+        victims = {name: plan.victims for name, plan in plans.items()}
+        self._pods.nominations.propose(args.pod.uid, victims, self._clock())
+        return plans
+
+    def _judge_of(self, shape: PodShape) -> Judge:
+        """The judge of filter. A pod that no kubelet aligns passes on every node, as in filter."""
+        return self._judge.judge if self._judge.is_aligned(shape) else _indifferent
+
+    def _candidates(self, args: PreemptionArgs, now: float) -> dict[str, Site]:
+        """What is known of each candidate and its pods, at one moment."""
+        self._cluster.expire(now)
+        candidates = {}
+        for name in args.proposals:
+            record, pods = self._cluster.get(name), self._running.on_node(name)
+            if record is None:
+                candidates[name] = Site(pods=pods)
+                continue
+            before = self._nominator.before(args.pod.uid, args.priority, name)
+            candidates[name] = Site(
+                node_class=record.node_class,
+                states=record.states,
+                pods=pods,
+                promised=tuple(PodShape(each.pod) for each in before),
+            )
+        return candidates
+
+    def _report(self, args: PreemptionArgs, answers: Mapping[str, Plan | Veto]) -> None:
+        """Count the answers, and log the vetoes."""
+        self._metrics.preempted(Counter(map(_result, answers.values())))
+        vetoes = Counter(answer.value for answer in answers.values() if isinstance(answer, Veto))
+        if vetoes:
+            LOG.info("preemption vetoed pod=%s/%s nodes=%s", args.pod.namespace, args.pod.name, dict(vetoes))
+
+
+def _indifferent(_shape: PodShape, _node_class: NodeClass) -> Judgement:
+    return INDIFFERENT
+
+
+def _result(answer: Plan | Veto) -> str:
+    if isinstance(answer, Veto):
+        return answer.value
+    return "extended" if answer.added else "kept"

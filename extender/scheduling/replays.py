@@ -1,0 +1,72 @@
+"""Replays of node classes that have no judgement yet.
+
+Rules of this file
+- Every class gets `FIRST_STEPS` first. Classes that need more come last, so that they delay no other class.
+- `judge_all` can run in any thread; `judge_quickly` is short enough for the event loop.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from extender.cluster.node_class import NodeClass
+from extender.replay.budget import MAX_STEPS, Budget
+from extender.scheduling.judge import BoundedJudge, Judgement, PodShape, Trouble
+
+FIRST_STEPS: Final = 100_000
+"""Steps of a replay before all other classes had their turn: tens of milliseconds."""
+LOOP_STEPS: Final = 5_000
+"""Steps of all replays of one call on the event loop: some milliseconds. Nearly every replay takes fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`judgements` by class id. `heavy`: classes that needed more than `FIRST_STEPS` and were not judged in time."""
+
+    judgements: dict[int, Judgement]
+    heavy: frozenset[int]
+
+
+def judge_all(
+    judge: BoundedJudge,
+    shape: PodShape,
+    classes: Iterable[NodeClass],
+    out_of_time: Callable[[], bool] = lambda: False,
+    known_heavy: Callable[[int], bool] = lambda _class_id: False,
+) -> Judged:
+    """Judge each class, or as many as there is time for; the work of a first call, fit for another thread.
+
+    Every class gets `FIRST_STEPS` at first. Those that need more come after all the others, with `MAX_STEPS`; but not
+    those of which *known_heavy* says that they were given up before, for this pod or another one.
+    """
+    judged: dict[int, Judgement] = {}
+    heavy: dict[int, NodeClass] = {}
+    for each in classes:
+        if out_of_time():
+            break
+        judgement = judge(shape, each, Budget(FIRST_STEPS, out_of_time))
+        if judgement.trouble is Trouble.STEPS and not known_heavy(each.id):
+            heavy[each.id] = each
+        elif judgement.trouble is not Trouble.TIME:
+            judged[each.id] = judgement
+    for each in heavy.values():
+        if out_of_time():
+            break
+        judgement = judge(shape, each, Budget(MAX_STEPS, out_of_time))
+        if judgement.trouble is not Trouble.TIME:
+            judged[each.id] = judgement
+    return Judged(judged, frozenset(heavy.keys() - judged.keys()))
+
+
+def judge_quickly(judge: BoundedJudge, shape: PodShape, classes: Iterable[NodeClass]) -> dict[int, Judgement]:
+    """The judgements that take no more than `LOOP_STEPS` steps in all; fit for the event loop."""
+    judged: dict[int, Judgement] = {}
+    steps: float = LOOP_STEPS
+    for each in classes:
+        budget = Budget(steps)
+        judgement = judge(shape, each, budget)
+        if judgement.trouble is Trouble.STEPS:
+            break
+        judged[each.id] = judgement
+        steps -= budget.used
+    return judged

@@ -1,0 +1,108 @@
+"""Room on a node that is reserved for one pod while its binding is decided and sent.
+
+The steps are those of kube-scheduler's Reserve plugins: reserve, then one exit of commit, roll back, and in doubt.
+
+Rules of this file
+- The room is reserved before the binding is sent, and given back only if the pod is certain not to be on the node.
+- Every reservation ends in exactly one exit. A call that ends without one (it was cancelled, or failed) rolls back if
+  the binding was not sent, and leaves the pod in doubt if it was.
+- An earlier binding of the pod to the node can be in doubt already. Its room is then in place, and stays until an
+  answer of the API server settles both.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from types import TracebackType
+from typing import Final, Self
+
+from extender.cluster.pods import KnownPods
+from extender.cluster.store import NodeStore
+from extender.replay.pod import Pod
+from extender.scheduling.binder import SETTLING, BindOutcome, MaybeBound, PodBound
+
+
+class Stage(Enum):
+    """How far a reservation is."""
+
+    NEW = "new"
+    RESERVED = "reserved"
+    SENT = "sent"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    IN_DOUBT = "in doubt"
+
+
+class Reservation:
+    """The reservation of *node_name* for *pod*. As a context it ends with the call; see the file's rules.
+
+    `is_repeat`: an earlier binding of the pod to the node is in doubt. `is_safe`: after `reserve`, whether every pod in
+    flight to the node is still certain to be admitted.
+    """
+
+    def __init__(
+        self, cluster: NodeStore, pods: KnownPods, pod: Pod, node_name: str, clock: Callable[[], float]
+    ) -> None:
+        self._cluster, self._pods, self._clock = cluster, pods, clock
+        self.pod: Final = pod
+        self.node_name: Final = node_name
+        self.is_repeat: Final = cluster.ledger(node_name).find(pod.uid) is not None
+        self.is_safe = True
+        self.stage = Stage.NEW
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self.stage is Stage.RESERVED:
+            self.roll_back()
+        elif self.stage is Stage.SENT:
+            self.leave_in_doubt()
+
+    def reserve(self) -> None:
+        """Reserve the room, unless it is a repeat and the room is in place."""
+        self._move(Stage.RESERVED, Stage.NEW)
+        if not self.is_repeat:
+            self.is_safe = self._cluster.assume(self.node_name, self.pod, self._clock())
+
+    def send(self) -> None:
+        """The binding is about to be sent: from here on its outcome can be unknown."""
+        self._move(Stage.SENT, Stage.RESERVED)
+
+    def settle(self, outcome: BindOutcome) -> None:
+        """Take the exit that belongs to the outcome of the binding."""
+        if isinstance(outcome, PodBound):
+            self.commit()
+        elif isinstance(outcome, MaybeBound) or (self.is_repeat and outcome.failure not in SETTLING):
+            self.leave_in_doubt()
+        else:
+            self.roll_back(settles=True)
+
+    def commit(self) -> None:
+        """The pod is on the node. A binding to another node that was in doubt gives its room back."""
+        self._move(Stage.COMMITTED, Stage.SENT)
+        elsewhere = self._pods.unsure_node(self.pod.uid)
+        self._pods.bound(self.pod.uid, self.node_name)
+        if elsewhere is not None and elsewhere != self.node_name:
+            self._cluster.forget(elsewhere, self.pod.uid, self._clock())
+
+    def roll_back(self, *, settles: bool = False) -> None:
+        """The pod is certain not to be on the node through this call: give the room back.
+
+        *settles*: through no earlier call either.
+        """
+        self._move(Stage.ROLLED_BACK, Stage.RESERVED, Stage.SENT)
+        if settles or not self.is_repeat:
+            self._cluster.forget(self.node_name, self.pod.uid, self._clock())
+
+    def leave_in_doubt(self) -> None:
+        """It is not known whether the pod is on the node: the room stays until the watch or a timeout decides."""
+        self._move(Stage.IN_DOUBT, Stage.SENT)
+        self._pods.unsure(self.pod.uid, self.node_name)
+        self._cluster.doubt(self.node_name, self.pod.uid, self._clock())
+
+    def _move(self, stage: Stage, *allowed: Stage) -> None:
+        if self.stage not in allowed:
+            raise RuntimeError(f"a reservation that is {self.stage.value} cannot become {stage.value}")
+        self.stage = stage

@@ -1,0 +1,49 @@
+"""Scores of the candidates, as ints from 0 to 10.
+
+Rules of this file
+- Scores are ints: kube-scheduler silently drops a whole reply that holds one float.
+- The merits of one request are stretched over the whole range: best 10, worst 0, all equal 10.
+- Uncertain nodes score lower. A stale node gets half of its score. A node of which only counts are known gets half of
+  the score of a node without merit. An unknown or refused node gets 0.
+- A node that admits the pod without aligning it gets 0 if another node aligns it.
+"""
+
+from typing import Final
+
+from extender.replay.verdict import Certainty
+from extender.scheduling.cache import Judgements
+from extender.scheduling.candidates import Candidates
+from extender.scheduling.judge import Judgement
+
+MAX_SCORE: Final = 10
+
+
+def score_nodes(candidates: Candidates, judgements: Judgements) -> list[int]:
+    """The score of each candidate, in order."""
+    by_class = {node_class: judgements[node_class.id] for node_class in candidates.distinct}
+    kinds = set(by_class.values())
+    merits = [j.merit for j in kinds if j.merit is not None and j.refusal is None]
+    spread = (min(merits), max(merits)) if merits else None
+    score_of = {judgement: _score(judgement, spread) for judgement in kinds}
+    scores = {node_class: score_of[judgement] for node_class, judgement in by_class.items()}
+    return list(map(scores.__getitem__, candidates.classes))
+
+
+def _score(judgement: Judgement, spread: tuple[int, int] | None) -> int:
+    """*spread*: the worst and the best merit of the request; None where no node has any."""
+    if judgement.refusal is not None or judgement.certainty is Certainty.UNKNOWN:
+        return 0
+    if spread is None:
+        score = MAX_SCORE
+    elif judgement.merit is None:
+        score = 0
+    else:
+        score = _stretch(judgement.merit, *spread)
+    return score // 2 if judgement.certainty in (Certainty.STALE, Certainty.DEGRADED) else score
+
+
+def _stretch(merit: int, worst: int, best: int) -> int:
+    """Position of *merit* between worst (0) and best (10), rounded half up; 10 if all are equal."""
+    if best == worst:
+        return MAX_SCORE
+    return (2 * MAX_SCORE * (merit - worst) + best - worst) // (2 * (best - worst))

@@ -1,0 +1,181 @@
+"""The bind verb as a value: real parts, and an API server that answers what the test says."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from extender.api.service import Service
+from extender.app import make_service
+from extender.cluster.node import Observation
+from extender.config.settings import Settings
+from extender.scheduling.binder import (
+    BindFailure,
+    BindOutcome,
+    GatedBinder,
+    MaybeBound,
+    NotBound,
+    PodBound,
+    Unelected,
+)
+from extender.wire.binding import ExtenderBindingArgs
+from extender.wire.pods import pod_from_json
+from extender.wire.scheduler import SchedulerArgs
+from tests.api.conftest import Clock
+from tests.reports import pod_of, sample
+
+
+class Api:
+    """A `BindingApi`. *outcome* None: it does not answer."""
+
+    def __init__(self, outcome: BindOutcome | None) -> None:
+        self.outcome = outcome
+        self.called = asyncio.Event()
+
+    async def bind(self, _namespace: str, _name: str, _uid: str, _node_name: str) -> BindOutcome:
+        self.called.set()
+        if self.outcome is None:
+            await asyncio.Event().wait()
+        assert self.outcome is not None
+        return self.outcome
+
+
+class World:
+    """One empty node with 2 NUMA nodes of 16 CPUs."""
+
+    def __init__(self, outcome: BindOutcome | None = PodBound(), **parts: Any) -> None:  # noqa: B008 - immutable
+        self.clock, self.api = Clock(), Api(outcome)
+        self.service: Service = make_service(Settings(), self.clock, **parts)
+        self.service.link.binder = GatedBinder(self.api, Unelected(), seconds=1.0)
+        node = sample("node-a")
+        observation = Observation(
+            node_name="node-a",
+            boot_id="b",
+            sequence=1,
+            digest="",
+            observed_at=0.0,
+            kubelet=node.kubelet,
+            state=node.state,
+        )
+        self.service.cluster.observe(observation, self.clock())
+
+    async def describe(self, name: str, cpus: int = 2) -> None:
+        """A filter call."""
+        args = SchedulerArgs(pod=pod_from_json(pod_of(cpus, name=name)), names=["node-a"], nodes=None)
+        assert (await self.service.scheduling.filter.filter(args)).feasible == ["node-a"]
+
+    async def bind(self, name: str, node_name: str = "node-a") -> BindOutcome:
+        return await self.service.scheduling.bind.bind(
+            ExtenderBindingArgs(PodName=name, PodNamespace="default", PodUID=f"uid-{name}", Node=node_name)
+        )
+
+    @property
+    def in_flight(self) -> int:
+        return self.service.cluster.pods_in_flight
+
+
+def failure_of(outcome: BindOutcome) -> BindFailure:
+    assert isinstance(outcome, NotBound)
+    return outcome.failure
+
+
+def test_without_a_binder_nothing_is_bound() -> None:
+    world = World()
+    world.service.link.binder = None
+
+    assert failure_of(asyncio.run(world.bind("p"))) is BindFailure.NO_ACCESS
+
+
+def test_a_pod_is_bound_once_and_repeats_get_the_same_answer() -> None:
+    world = World()
+
+    async def story() -> None:
+        assert failure_of(await world.bind("p")) is BindFailure.UNKNOWN_POD
+        await world.describe("p")
+        assert await world.bind("p") == PodBound()
+        world.api.outcome = NotBound("not called again")
+        assert await world.bind("p") == PodBound()
+        assert failure_of(await world.bind("p", "node-b")) is BindFailure.CONFLICT
+
+    asyncio.run(story())
+    assert world.in_flight == 1
+
+
+def test_what_filter_saw_may_be_over() -> None:
+    world = World()
+
+    async def story() -> None:
+        for name in ("a", "b", "c"):
+            await world.describe(name, 14)
+        assert [await world.bind(name) for name in ("a", "b")] == [PodBound(), PodBound()]
+        assert failure_of(await world.bind("c")) is BindFailure.REFUSED
+
+    asyncio.run(story())
+    assert world.in_flight == 2
+
+
+@pytest.mark.parametrize(
+    ("outcome", "in_flight", "is_outage"),
+    [
+        (MaybeBound("no reply"), 1, True),
+        (NotBound("connection refused"), 0, True),
+        (NotBound("no such pod", BindFailure.NOT_FOUND), 0, False),
+        (NotBound("another one leads", BindFailure.STANDBY), 0, False),
+    ],
+)
+def test_room_is_held_as_long_as_the_pod_may_be_bound(
+    outcome: BindOutcome,
+    in_flight: int,
+    is_outage: bool,  # noqa: FBT001
+) -> None:
+    world = World(outcome)
+
+    async def story() -> BindOutcome:
+        await world.describe("p")
+        return await world.bind("p")
+
+    assert asyncio.run(story()) == outcome
+    assert world.in_flight == in_flight
+    assert world.service.link.may_miss_exits(world.clock()) is is_outage
+
+
+def test_a_call_that_is_cancelled_after_sending_leaves_the_pod_in_doubt() -> None:
+    world = World(None)
+
+    async def story() -> None:
+        await world.describe("p")
+        call = asyncio.ensure_future(world.bind("p"))
+        await world.api.called.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(story())
+    assert world.in_flight == 1
+    assert world.service.pods.unsure_node("uid-p") == "node-a"
+    assert world.service.link.may_miss_exits(world.clock())
+
+
+def test_a_call_that_fails_before_sending_gives_the_room_back() -> None:
+    """The check for sudden exits fails, with the room reserved."""
+
+    async def offload(work: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
+        if world.in_flight:
+            raise ZeroDivisionError
+        return work(*args)
+
+    world = World(offload=offload)
+    pod = pod_of(14, name="p")
+    amounts = {"cpu": "500m", "memory": "64Mi"}
+    pod["spec"]["containers"].append({"name": "helper", "resources": {"requests": amounts, "limits": amounts}})
+
+    async def story() -> None:
+        args = SchedulerArgs(pod=pod_from_json(pod), names=["node-a"], nodes=None)
+        await world.service.scheduling.filter.filter(args)
+        await world.bind("p")
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(story())
+    assert world.in_flight == 0
+    assert not world.api.called.is_set()
