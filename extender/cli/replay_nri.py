@@ -17,7 +17,7 @@ from extender.wire.errors import WireError
 from extender.wire.nri_machines import machine_from_json, read_machines
 from extender.wire.nri_scenarios import NRIScenario, scenario_from_json
 
-_COLUMNS: Final = ("scenarios", "creations", "refusals", "open", "differ")
+_COLUMNS: Final = ("scenarios", "creations", "refusals", "vary", "open", "differ")
 
 
 def replay_nri(files: tuple[str, ...], machines: str, *, is_check: bool) -> int:
@@ -87,7 +87,7 @@ def _check(files: tuple[str, ...], machines: _Machines) -> int:
 
 
 def _table(agreements: Mapping[str, NRIAgreement]) -> Table:
-    """What was compared, a row for each theme; `open` counts steps after one where the real answers vary."""
+    """What was compared, a row for each theme; for the columns see `NRIAgreement`."""
     table = Table(title="Agreement with the recorded NRI topology-aware policy")
     for column in ("theme", *_COLUMNS):
         table.add_column(column, justify="left" if column == "theme" else "right")

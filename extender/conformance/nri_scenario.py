@@ -1,10 +1,10 @@
 """Runs scenarios of the NRI topology-aware policy, and compares the answers with recorded ones."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from extender.conformance.agreement import Difference
 from extender.replay.budget import BudgetError
@@ -22,12 +22,13 @@ from extender.replay.nri.events import (
     set_up,
     start,
     stop,
-    synchronize,
 )
 from extender.replay.nri.machine import DRAM, HBM, PMEM, Machine
 from extender.replay.nri.objects import QoS
+from extender.replay.nri.orders import MAX_RESULTS
 from extender.replay.nri.pinning import Pins
-from extender.replay.nri.reconfigure import reconfigure
+from extender.replay.nri.reconfigure import reconfigurations
+from extender.replay.nri.restarts import restart
 from extender.replay.nri.verdict import Refusal
 from extender.replay.sets import format_list
 from extender.replay.verdict import Certainty
@@ -39,6 +40,9 @@ COMPARED: Final = ("ec", "g", "cpus", "mems", "sh", "upd", "un", "z", "gs")
 MAX_CPUS_WITH_ZONES: Final = 64
 """Answers for larger machines have no zones (`z`), as in the recordings, unless the scenario starts with `z0`."""
 
+Answer: TypeAlias = dict[str, object]
+_Expected: TypeAlias = Sequence[Mapping[str, Any]]
+
 _TYPE_NAMES: Final = ((DRAM, "DRAM"), (PMEM, "PMEM"), (HBM, "HBM"))
 
 
@@ -48,85 +52,145 @@ def _discovered(machine: Machine) -> CPUTopology:
 
 
 @dataclass(slots=True)
-class _Run:
-    """One scenario under way."""
+class _Branch:
+    """One of the courses that a scenario under way may have taken."""
 
     node: Node
     zones: dict[int, tuple[int, int, int, int]]
     with_zones: bool
 
-    def step(self, step: NriStep) -> dict[str, object]:
-        """The answer to *step*."""
-        before = self.node
-        answer = self._answer(step)
-        if answer.get("ec") == Refusal.PANIC.value:
-            return answer
-        if self.node is not before and self.with_zones:
-            now = self.node.books.zones()
-            changed = {str(i): _zone(z) for i, z in now.items() if z != self.zones.get(i)}
+    def follow(self, step: NriStep, expected: _Expected) -> tuple[list[tuple[Answer, "_Branch"]], bool]:
+        """The possible answers to *step* with what follows each, and whether these are all.
+
+        *expected*: recorded answers; of a restart only the courses that they allow are followed.
+        """
+        complete = True
+        match step.o:
+            case "restart":
+                found = restart(self.node, partial(_is_expected, self.node.books, expected))
+                answers = [(_all_grants(node, outcome, ""), node) for node, outcome in found.states]
+                complete = found.complete
+            case "cfg":
+                possible = reconfigurations(self.node, config_from_json(step.cfg, "cfg"))
+                answers = [
+                    (_all_grants(node, outcome, "" if accepted else "config"), node)
+                    for node, outcome, accepted in possible.states
+                ]
+                complete = possible.complete
+            case _:
+                answers = [self._answer(step)]
+        return [self._after(answer, node) for answer, node in answers], complete
+
+    def _after(self, answer: Answer, node: Node) -> tuple[Answer, "_Branch"]:
+        zones = self.zones
+        if answer.get("ec") != Refusal.PANIC.value and node is not self.node and self.with_zones:
+            zones = node.books.zones()
+            changed = {str(i): _zone(z) for i, z in zones.items() if z != self.zones.get(i)}
             if changed:
                 answer["z"] = changed
-            self.zones = now
-        return answer
+        return answer, _Branch(node, zones, self.with_zones)
 
-    def _answer(self, step: NriStep) -> dict[str, object]:
+    def _answer(self, step: NriStep) -> tuple[Answer, Node]:
         match step.o:
             case "pod":
-                self.node = run_pod(self.node, pod_of(step))
-                return {}
+                return {}, run_pod(self.node, pod_of(step))
             case "rmpod":
-                self.node = remove_pod(self.node, step.id)
-                return {}
+                return {}, remove_pod(self.node, step.id)
             case "new":
                 return self._create(step)
-            case "cfg":
-                self.node, outcome, accepted = reconfigure(self.node, config_from_json(step.cfg, "cfg"))
-                return self._all_grants(outcome, "" if accepted else "config")
-            case "restart":
-                self.node, outcome = synchronize(self.node)
-                answer = self._all_grants(outcome, "")
-                if len(self.node.books.grants) > 1:
-                    answer["certainty"] = Certainty.POSSIBLE.value  # the plugin's own order is random
-                return answer
             case _:
                 return self._existing(step)
 
-    def _create(self, step: NriStep) -> dict[str, object]:
+    def _create(self, step: NriStep) -> tuple[Answer, Node]:
         books = self.node.books
         pod = books.pods.get(step.p)
         total = books.setup.topology.machine.memory_total_bytes
         new = container_of(step, QoS.UNKNOWN if pod is None else pod.qos, total)
-        self.node, outcome = create(self.node, new)
-        return _answer(self.node.books, outcome)
+        node, outcome = create(self.node, new)
+        return _answer(node.books, outcome), node
 
-    def _existing(self, step: NriStep) -> dict[str, object]:
+    def _existing(self, step: NriStep) -> tuple[Answer, Node]:
         """A step for a container that exists; one whose creation failed is not known to the runtime."""
-        if step.id in self.node.failed:
-            return {"ec": Refusal.NO_CONTAINER.value}
+        node = self.node
+        if step.id in node.failed:
+            return {"ec": Refusal.NO_CONTAINER.value}, node
         if step.o == "upd":
-            self.node, outcome = resize(self.node, step.id, runtime_resources(step.r))
-            return _answer(self.node.books, outcome)
-        answer: dict[str, object] = {}
+            node, outcome = resize(node, step.id, runtime_resources(step.r))
+            return _answer(node.books, outcome), node
+        answer: Answer = {}
         if step.o in ("stop", "del"):
-            self.node, outcome = stop(self.node, step.id)
-            answer = _answer(self.node.books, outcome)
+            node, outcome = stop(node, step.id)
+            answer = _answer(node.books, outcome)
         if step.o in ("rm", "del"):
-            self.node = remove(self.node, step.id)
-        return answer
+            node = remove(node, step.id)
+        return answer, node
 
-    def _all_grants(self, outcome: Outcome, fault: str) -> dict[str, object]:
-        books = self.node.books
-        answer = _sent(outcome)
-        if fault:
-            answer["ec"] = outcome.refusal.value if outcome.refusal else fault
-        grants = {
-            id_: _grant(books, books.grants[id_]) if id_ in books.grants else None
-            for id_ in sorted(books.containers)
-            if id_ not in self.node.stopped
-        }
-        if grants:
-            answer["gs"] = grants
-        return answer
+
+def _all_grants(node: Node, outcome: Outcome, fault: str) -> Answer:
+    books = node.books
+    answer = _sent(outcome)
+    if fault:
+        answer["ec"] = outcome.refusal.value if outcome.refusal else fault
+    grants = {
+        id_: _grant(books, books.grants[id_]) if id_ in books.grants else None
+        for id_ in sorted(books.containers)
+        if id_ not in node.stopped
+    }
+    if grants:
+        answer["gs"] = grants
+    return answer
+
+
+def _is_expected(books: Books, expected: _Expected, container: str, grant: Grant | None) -> bool:
+    """Whether a grant made in the course of a restart can be one of the recorded ones; its memory may still widen."""
+    for answer in expected:
+        recorded = answer.get("gs", {}).get(container)
+        if grant is None or recorded is None:
+            if grant is recorded is None:
+                return True
+            continue
+        replayed = _grant(books, grant)
+        if all(replayed.get(name) == recorded.get(name) for name in ("pool", "type", "part", "ex", "mt", "msz")):
+            return True
+    return not expected
+
+
+@dataclass(slots=True)
+class _Run:
+    """One scenario under way. `complete`: whether the branches are all that there can be."""
+
+    branches: list[_Branch]
+    complete: bool = True
+
+    def step(self, step: NriStep, expected: _Expected = ()) -> list[tuple[Answer, _Branch]]:
+        """The possible answers to *step*, each with the branch that it belongs to; the plugin died in some of them.
+
+        Without *expected* at most `MAX_RESULTS` branches are followed.
+        """
+        result: list[tuple[Answer, _Branch]] = []
+        for branch in self.branches:
+            answers: list[tuple[Answer, _Branch]] = []
+            for wanted in [(entry,) for entry in expected] if step.o == "restart" and expected else [expected]:
+                found, complete = branch.follow(step, wanted)
+                self.complete &= complete
+                answers += found
+            result += answers
+        if len(result) > MAX_RESULTS and not expected:
+            self.complete = False
+            del result[MAX_RESULTS:]
+        self.branches = [branch for answer, branch in result if answer.get("ec") != Refusal.PANIC.value]
+        return result
+
+    def possible(self, step: NriStep) -> Answer:
+        """What is known of the answer to *step*: the answer, or those that are possible."""
+        distinct: list[Answer] = []
+        for answer, _ in self.step(step):
+            if answer not in distinct:
+                distinct.append(answer)
+        if len(distinct) == 1 and self.complete:
+            return distinct[0]
+        possible: Answer = {"varies": True, "any": distinct, "certainty": Certainty.POSSIBLE.value}
+        return possible if self.complete else {**possible, "complete": False}
 
 
 def creations(scenario: NRIScenario, machine: Machine) -> Iterator[Callable[[], tuple[Node, Outcome]]]:
@@ -135,37 +199,47 @@ def creations(scenario: NRIScenario, machine: Machine) -> Iterator[Callable[[], 
         setup = set_up(_discovered(machine), scenario.config)
     except PolicyStartError:
         return
-    node = start(setup)
-    under_way = _Run(node, {}, with_zones=False)
+    under_way = _Run([_Branch(start(setup), {}, with_zones=False)])
     for step in scenario.steps:
-        if step.o == "new" and step.p in under_way.node.books.pods:
-            pod = under_way.node.books.pods[step.p]
-            yield partial(create, under_way.node, container_of(step, pod.qos, machine.memory_total_bytes))
+        if len(under_way.branches) != 1:
+            return
+        node = under_way.branches[0].node
+        if step.o == "new" and step.p in node.books.pods:
+            yield partial(create, node, container_of(step, node.books.pods[step.p].qos, machine.memory_total_bytes))
         under_way.step(step)
 
 
-def run(scenario: NRIScenario, machine: Machine) -> list[dict[str, object]] | str:
-    """The answers to the steps of *scenario*; a text where the policy does not start. Ends where the plugin dies."""
-    try:
-        setup = set_up(_discovered(machine), scenario.config)
-    except PolicyStartError as error:
-        return str(error)
-    node = start(setup)
-    with_zones = "z0" in scenario.recorded or machine.online.bit_count() <= MAX_CPUS_WITH_ZONES
-    under_way = _Run(node, node.books.zones(), with_zones)
-    answers = []
+def run(scenario: NRIScenario, machine: Machine) -> list[Answer] | str:
+    """The answers to the steps of *scenario*; a text where the policy does not start. Ends where the plugin dies.
+
+    After a restart or a new configuration several answers can be possible: then `any` lists them, and `certainty` is
+    `possible`. `complete` is False where there may be more of them.
+    """
+    under_way = _begin(scenario, machine)
+    if isinstance(under_way, str):
+        return under_way
+    answers: list[Answer] = []
     for step in scenario.steps:
         try:
-            answer = under_way.step(step)
+            answers.append(under_way.possible(step))
         except BudgetError as error:
-            answer = {"ec": "budget", "err": str(error)}
-        answers.append(answer)
-        if answer.get("ec") in (Refusal.PANIC.value, "budget"):
+            answers.append({"ec": "budget", "err": str(error)})
+            break
+        if not under_way.branches:
             break
     return answers
 
 
-def _answer(books: Books, outcome: Outcome) -> dict[str, object]:
+def _begin(scenario: NRIScenario, machine: Machine) -> _Run | str:
+    try:
+        node = start(set_up(_discovered(machine), scenario.config))
+    except PolicyStartError as error:
+        return str(error)
+    with_zones = "z0" in scenario.recorded or machine.online.bit_count() <= MAX_CPUS_WITH_ZONES
+    return _Run([_Branch(node, node.books.zones(), with_zones)])
+
+
+def _answer(books: Books, outcome: Outcome) -> Answer:
     if outcome.refusal is not None:
         return {"ec": outcome.refusal.value, "err": outcome.reason}
     answer: dict[str, object] = {}
@@ -224,7 +298,11 @@ def _zone(zone: tuple[int, int, int, int]) -> list[object]:
 
 @dataclass(slots=True)
 class NRIAgreement:
-    """What was compared of a theme. `open`: steps from the first one on where the real policy's answers vary."""
+    """What was compared of a theme.
+
+    `counts`: of scenarios, creations, refusals, answers that `vary` from run to run of the real policy, steps that are
+    `open` because the replay did not follow all that is possible, and scenarios that `differ`.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -232,33 +310,53 @@ class NRIAgreement:
 def check(scenario: NRIScenario, machine: Machine, agreement: NRIAgreement) -> list[Difference]:
     """The differences of the first step that has any, counted in *agreement*.
 
-    A scenario is compared up to the step where the recorded answers vary from run to run.
+    Where the real policy answered differently from run to run, each of its answers must be one of those that are
+    possible here, after the same course of events.
     """
     counts = agreement.counts
     counts["scenarios"] += 1
-    answers = run(scenario, machine)
-    refused_start = isinstance(answers, str)
-    if refused_start != ("start" in scenario.recorded):
+    under_way = _begin(scenario, machine)
+    if isinstance(under_way, str) != ("start" in scenario.recorded):
         counts["differ"] += 1
-        return [
-            Difference(
-                scenario=scenario.id, step=None, path="start", recorded=scenario.recorded.get("start"), replayed=answers
-            )
-        ]
-    if isinstance(answers, str):
+        replayed = under_way if isinstance(under_way, str) else None
+        recorded = scenario.recorded.get("start")
+        return [Difference(scenario=scenario.id, step=None, path="start", recorded=recorded, replayed=replayed)]
+    if isinstance(under_way, str):
         return []
     for number, (step, recorded) in enumerate(zip(scenario.steps, scenario.recorded.get("r", ()), strict=False)):
-        if recorded.get("varies"):
-            counts["open"] += len(scenario.steps) - number
-            return []
-        replayed = answers[number] if number < len(answers) else {}
         if step.o == "new":
             counts["creations"] += 1
             counts["refusals"] += "ec" in recorded
-        differences = _compare(scenario, number, recorded, replayed)
+        counts["vary"] += bool(recorded.get("varies"))
+        differences = _check_step(scenario, number, under_way, recorded)
+        if differences and not under_way.complete:
+            counts["open"] += len(scenario.steps) - number
+            return []
         if differences:
             counts["differ"] += 1
             return differences
+    return []
+
+
+def _check_step(scenario: NRIScenario, number: int, under_way: _Run, recorded: Mapping[str, Any]) -> list[Difference]:
+    """The differences of one step; *under_way* goes on with the branches that the recording allows."""
+    expected: _Expected = recorded["any"] if recorded.get("varies") else [recorded]
+    if not under_way.branches:
+        return _compare(scenario, number, expected[0], {})
+    try:
+        possible = under_way.step(scenario.steps[number], expected)
+    except BudgetError as error:
+        possible = [({"ec": "budget", "err": str(error)}, branch) for branch in under_way.branches]
+    agreeing = set[int]()
+    for entry in expected:
+        found = {i for i, (answer, _) in enumerate(possible) if not _compare(scenario, number, entry, answer)}
+        if not found:
+            return _compare(scenario, number, entry, possible[0][0] if possible else {})
+        agreeing |= found
+    under_way.branches = [
+        branch for i, (answer, branch) in enumerate(possible)
+        if i in agreeing and answer.get("ec") != Refusal.PANIC.value
+    ]  # fmt: skip
     return []
 
 

@@ -3,8 +3,8 @@
 A `Node` is a value: every event makes a new one. What the policy would answer is an `Outcome`.
 
 Mirrors: `pkg/resmgr/nri.go` (RunPodSandbox, CreateContainer, UpdateContainer, StopContainer, RemoveContainer,
-RemovePodSandbox, Synchronize) and `policy/topology-aware-policy.go` (Setup, AllocateResources, UpdateResources,
-ReleaseResources, Sync). A new configuration is in `reconfigure`.
+RemovePodSandbox) and `policy/topology-aware-policy.go` (Setup, AllocateResources, UpdateResources, ReleaseResources). A
+restart of the plugin is in `restarts`, a new configuration in `reconfigure`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from extender.replay.nri.cpu_taking import CPUTopology
 from extender.replay.nri.estimates import estimate, resized
 from extender.replay.nri.hints import container_hints
 from extender.replay.nri.machine import PMEM
-from extender.replay.nri.objects import Container, ContainerDevice, Pod, QoS, RuntimeResources
+from extender.replay.nri.objects import Container, ContainerDevice, Pod, RuntimeResources
 from extender.replay.nri.pinning import Pins, Updates, apply_grant, update_shared, widen_memory
 from extender.replay.nri.placing import place, release
 from extender.replay.nri.pools import build_pools
@@ -128,7 +128,7 @@ def create(node: Node, new: NewContainer, budget: Budget | None = None) -> tuple
         _release(books, updates, stale)
         stopped |= {stale}
     try:
-        grant = _allocate(books, updates, container)
+        grant = allocate(books, updates, container)
     except RefusalError as error:
         failed = node.failed | {container.id}
         del books.containers[container.id]
@@ -156,7 +156,8 @@ def _container(books: Books, pod: Pod, new: NewContainer) -> Container:
     )
 
 
-def _allocate(books: Books, updates: Updates, container: Container, old_pool: str = "") -> Grant:
+def allocate(books: Books, updates: Updates, container: Container, old_pool: str = "") -> Grant:
+    """Place *container* and pin it; raises RefusalError."""
     moves = place(books, container, old_pool)
     widen_memory(books, updates, moves)
     grant = books.grants[container.id]
@@ -191,7 +192,7 @@ def resize(
         old = _release(books, updates, container_id)
         old_pool = "" if old is None else books.setup.tree.pools[old.pool].name
         try:
-            _allocate(books, updates, container, old_pool)
+            allocate(books, updates, container, old_pool)
         except RefusalError as error:
             return replace(node, books=books, updates=updates), Outcome(error.refusal, error.reason)
     else:
@@ -222,29 +223,3 @@ def remove(node: Node, container_id: str) -> Node:
     else:
         books.containers.pop(container_id, None)
     return Node(books, updates, node.running, node.failed, node.stopped - {container_id})
-
-
-def synchronize(node: Node, order: Sequence[str] | None = None) -> tuple[Node, Outcome]:
-    """A restart of the plugin: every running container is placed anew, in *order* of ids.
-
-    The plugin's own order is random, so this is one of the answers that it may give. Without *order* containers come in
-    the order of their creation.
-    """
-    setup = node.books.setup
-    books = Books(setup, Budget(MAX_STEPS))
-    books.adopt(node.books)
-    for id_ in books.uncached:
-        books.containers.pop(id_, None)
-    books.uncached = set()
-    updates = node.updates.copy()
-    ids = [i for i in (order or books.containers) if i in books.containers and i not in node.stopped]
-    for id_ in ids:
-        if books.qos(books.containers[id_]) is QoS.UNKNOWN:
-            continue
-        try:
-            _allocate(books, updates, books.containers[id_])
-        except RefusalError:
-            continue
-    sent = updates.send_all()
-    running = {books.containers[i].full_name: i for i in ids}
-    return Node(books, updates, running, node.failed, node.stopped), Outcome(updates=sent)

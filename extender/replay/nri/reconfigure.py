@@ -5,7 +5,9 @@ reinstateGrants), `policy/resources.go` (Reserve, grant.Clone), `pkg/resmgr/cach
 `pkg/resmgr/resource-manager.go` (reconfigure).
 """
 
-from dataclasses import replace
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Final
 
 from extender.replay.budget import MAX_STEPS, Budget
@@ -13,9 +15,11 @@ from extender.replay.nri.books import Books, Grant, Setup
 from extender.replay.nri.config import PolicyConfig, PolicyStartError
 from extender.replay.nri.events import Node, Outcome, set_up
 from extender.replay.nri.objects import Container, QoS
+from extender.replay.nri.orders import Results, explore
 from extender.replay.nri.pinning import Updates, apply_grant, update_shared, widen_memory
 from extender.replay.nri.placing import place, release
 from extender.replay.nri.requests import CPUType
+from extender.replay.nri.restarts import state_key
 from extender.replay.nri.scoring import MEMORY_PRIORITY
 from extender.replay.nri.verdict import Refusal, RefusalError
 
@@ -30,52 +34,158 @@ class _ReconfigureError(Exception):
         self.refusal: Final = refusal
 
 
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """Grants carried over so far.
+
+    `refusal`: of the first container that found no place. `is_over`: not all could be carried over, so that all were
+    placed anew. `is_rejected`: some found no place even so. `has_moved`: memory of some was widened.
+    """
+
+    books: Books
+    updates: Updates
+    refusal: Refusal | None = None
+    is_over: bool = False
+    is_rejected: bool = False
+    has_moved: bool = False
+
+
 def reconfigure(node: Node, config: PolicyConfig) -> tuple[Node, Outcome, bool]:
     """Apply *config*: the node, what is sent, and whether it was accepted. Else the old configuration applies again.
 
-    Either way reserved grants lose what they had booked: the plugin copies only shared portions.
+    Either way reserved grants lose what they had booked: the plugin copies only shared portions. Of several answers
+    that `reconfigurations` knows this is the first.
     """
-    updates = node.updates.copy()
-    accepted, refusal = True, None
+    return reconfigurations(node, config).states[0]
+
+
+def reconfigurations(node: Node, config: PolicyConfig) -> Results[tuple[Node, Outcome, bool]]:
+    """Every answer that the plugin may give to *config*: it carries grants over in a random order.
+
+    Where the old configuration cannot be restored either, the plugin goes on with books that are half done. What is in
+    them is not replayed, so the answers are not complete then.
+    """
+    results: list[tuple[Node, Outcome, bool]] = []
+    rejections = dict[Hashable, tuple[Updates, Refusal | None]]()
+    complete = True
     try:
-        books = _apply(node.books, updates, set_up(node.books.setup.topology, config))
-    except (_ReconfigureError, PolicyStartError) as error:
-        accepted, refusal = False, error.refusal if isinstance(error, _ReconfigureError) else None
-        try:
-            books = _apply(node.books, updates, node.books.setup)
-        except _ReconfigureError:
-            books = node.books
-    sent = updates.send_all() if accepted or books is not node.books else {}
-    return replace(node, books=books, updates=updates), Outcome(refusal, updates=sent), accepted
+        applied = _apply(node.books, node.updates, set_up(node.books.setup.topology, config))
+    except (_ReconfigureError, PolicyStartError):
+        rejections[None] = (node.updates, None)
+    else:
+        complete = applied.complete
+        for course in applied.states:
+            if course.is_rejected:
+                key = (frozenset(course.updates.pending.items()), course.refusal)
+                rejections.setdefault(key, (course.updates, course.refusal))
+            else:
+                results.append((*_sent(node, course, None), True))
+    for updates, refusal in rejections.values():
+        restored, is_all = _restore(node, updates, refusal)
+        results += restored
+        complete &= is_all
+    return Results(tuple(results), complete)
 
 
-def _apply(old: Books, updates: Updates, setup: Setup) -> Books:
-    grants = []
+def _restore(node: Node, updates: Updates, refusal: Refusal | None) -> tuple[list[tuple[Node, Outcome, bool]], bool]:
+    """The old configuration once more, after *refusal*; and whether these are all answers."""
+    try:
+        applied = _apply(node.books, updates, node.books.setup)
+    except _ReconfigureError:
+        return [(replace(node, updates=updates), Outcome(refusal), False)], True
+    results = []
+    complete = applied.complete
+    for course in applied.states:
+        if course.is_rejected:
+            results.append((replace(node, updates=course.updates), Outcome(refusal), False))
+            complete = False
+        else:
+            results.append((*_sent(node, course, refusal), False))
+    return results, complete
+
+
+def _sent(node: Node, course: _Course, refusal: Refusal | None) -> tuple[Node, Outcome]:
+    updates = course.updates.copy()
+    sent = updates.send_all()
+    return replace(node, books=course.books, updates=updates), Outcome(refusal, updates=sent)
+
+
+def _apply(old: Books, updates: Updates, setup: Setup) -> Results[_Course]:
+    """The grants of *old* under *setup*, carried over in every order.
+
+    Raises:
+        _ReconfigureError: a pool is no longer there.
+    """
+    grants = {}
     for grant in old.grants.values():
         pool = setup.tree.by_name(old.setup.tree.pools[grant.pool].name)
         if pool is None:
             raise _ReconfigureError
-        grants.append(replace(grant, pool=pool.id, portion=grant.shared_portion))
+        grants[grant.container] = replace(grant, pool=pool.id, portion=grant.shared_portion)
     books = Books(setup, Budget(MAX_STEPS))
     books.adopt(old)
     books.memory = old.memory.copy(books.budget)
-    for grant in grants:
-        books.memory.release(grant.container)
-    if all(_reinstate(books, updates, grant) for grant in grants):
-        update_shared(books, updates, None)
+    for id_ in grants:
+        books.memory.release(id_)
+
+    def carry_over(course: _Course, id_: str) -> _Course:
+        books, updates = course.books.copy(Budget(MAX_STEPS)), course.updates.copy()
+        has_moved = _reinstate(books, updates, grants[id_])
+        if has_moved is None:
+            return _placed_again(books, updates, list(grants.values()))
+        return _Course(books, updates, has_moved=has_moved or course.has_moved)
+
+    def key(course: _Course) -> Hashable:
+        return (state_key(course.books, course.updates), course.is_over, course.is_rejected, course.refusal)
+
+    begin = _Course(books, updates)
+    usual = reduce(lambda course, id_: course if course.is_over else carry_over(course, id_), grants, begin)
+    if _is_same_in_any_order(usual):
+        found = Results((usual,), complete=True)
     else:
+        found = explore(begin, list(grants), carry_over, key, is_over=lambda course: course.is_over)
+    return Results(tuple(_settled(course) for course in found.states), found.complete)
+
+
+def _is_same_in_any_order(course: _Course) -> bool:
+    """Whether all were carried over and none stood in the way of another.
+
+    Booking only lowers what is free. So nothing can fail in another order if every pool with a grant has at least
+    nothing left at the end; and no memory moves in another order if none moved in this one.
+    """
+    if course.is_over or course.has_moved:
+        return False
+    available = course.books.allocatable_now()
+    return all(available[grant.pool] >= 0 for grant in course.books.grants.values())
+
+
+def _settled(course: _Course) -> _Course:
+    if course.is_over:
+        return course
+    updates = course.updates.copy()
+    update_shared(course.books, updates, None)
+    return replace(course, updates=updates)
+
+
+def _placed_again(books: Books, updates: Updates, grants: list[Grant]) -> _Course:
+    try:
         _place_again(books, updates, grants)
-    return books
+    except _ReconfigureError as error:
+        return _Course(books, updates, error.refusal, is_over=True, is_rejected=True)
+    return _Course(books, updates, is_over=True)
 
 
-def _reinstate(books: Books, updates: Updates, grant: Grant) -> bool:
-    """Book *grant* as it was; whether that is possible (`cache.go` reinstateGrants)."""
+def _reinstate(books: Books, updates: Updates, grant: Grant) -> bool | None:
+    """Book *grant* as it was (`cache.go` reinstateGrants).
+
+    Whether memory moved for it; None where it cannot be booked.
+    """
     container = books.containers[grant.container]
     priority = MEMORY_PRIORITY.get(books.qos(container), 0)
     types = books.setup.topology.machine.types_of(grant.memory_nodes)
     offer = books.memory.offer(grant.container, grant.memory_bytes, priority, grant.memory_nodes, types)
     if offer is None or not _can_reserve(books, grant):
-        return False
+        return None
     pool = books.setup.tree.pools[grant.pool]
     books.take_exclusive(grant.exclusive)
     books.book_portion(pool, grant.cpu_type, grant.portion)
@@ -86,7 +196,7 @@ def _reinstate(books: Books, updates: Updates, grant: Grant) -> bool:
     widen_memory(books, updates, moves)
     books.grants[grant.container] = replace(grant, memory_nodes=offer.zone)
     apply_grant(books, updates, books.grants[grant.container])
-    return True
+    return bool(moves) or offer.zone != grant.memory_nodes
 
 
 def _can_reserve(books: Books, grant: Grant) -> bool:

@@ -1,8 +1,10 @@
 """The replay answers what the real policy answered, in a sample of every theme."""
 
+from typing import Any
+
 import pytest
 
-from extender.conformance.nri_scenario import NRIAgreement, check
+from extender.conformance.nri_scenario import NRIAgreement, check, run
 from extender.replay.nri.config import LEVELS
 from extender.replay.nri.cpu_taking import discover
 from extender.replay.nri.events import set_up
@@ -46,6 +48,43 @@ def test_a_changed_recording_is_noticed(name: str, value: object) -> None:
     differences = check(scenario_from_json(document), machine(document["m"]), NRIAgreement())
 
     assert [(d.step, d.path, d.recorded) for d in differences] == [(number, name, value)]
+
+
+def restarted() -> dict[str, Any]:
+    """A recorded scenario in which the real policy placed running containers differently from run to run."""
+    for document in sample("restart", 68):
+        several = [answer["any"] for answer in document["r"] if "any" in answer]
+        if several and len(several[0][0]["gs"]) <= 4:
+            return document
+    raise AssertionError("no such scenario is recorded")
+
+
+def test_a_restart_has_the_recorded_answers_among_the_possible_ones() -> None:
+    document = restarted()
+    scenario = scenario_from_json(document)
+    answers = run(scenario, machine(document["m"]))
+    number = next(i for i, step in enumerate(document["steps"]) if step["o"] == "restart")
+
+    answer = answers[number]
+
+    assert isinstance(answer, dict)
+    assert answer["certainty"] == "possible"
+    assert "complete" not in answer
+    for recorded in document["r"][number]["any"]:
+        assert recorded["gs"] in [possible["gs"] for possible in answer["any"]]  # type: ignore[attr-defined]
+
+
+def test_a_restart_that_cannot_be_is_noticed() -> None:
+    document = restarted()
+    number = next(i for i, answer in enumerate(document["r"]) if answer.get("varies"))
+    grants = document["r"][number]["any"][0]["gs"]
+    name = next(id_ for id_, grant in grants.items() if grant)
+    grants[name]["part"] += 1
+
+    differences = check(scenario_from_json(document), machine(document["m"]), NRIAgreement())
+
+    assert [d.step for d in differences] == [number] * len(differences)
+    assert "gs" in {d.path for d in differences}
 
 
 @pytest.mark.parametrize("theme", ["pools", "start"])

@@ -1,0 +1,75 @@
+"""A restart of the plugin: every running container is placed anew, in a random order.
+
+Mirrors: `pkg/resmgr/nri.go` (Synchronize, syncWithNRI) and `policy/topology-aware-policy.go` (Sync).
+"""
+
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from extender.replay.budget import MAX_STEPS, Budget
+from extender.replay.nri.books import Books, Grant
+from extender.replay.nri.events import Node, Outcome, allocate
+from extender.replay.nri.objects import QoS
+from extender.replay.nri.orders import Results, explore
+from extender.replay.nri.pinning import Updates
+from extender.replay.nri.verdict import RefusalError
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    books: Books
+    updates: Updates
+
+
+def restart(
+    node: Node, keep: Callable[[str, Grant | None], bool] = lambda _id, _grant: True, budget: Budget | None = None
+) -> Results[tuple[Node, Outcome]]:
+    """All that a restart of the plugin can make of *node*; the first result is that of the order of creation.
+
+    A container that finds no place is left without a grant, and nobody is told. *keep*: whether orders that give a
+    container this grant (None: none) are of interest.
+
+    Raises:
+        BudgetError: one placement takes more steps than *budget* has.
+    """
+    books = Books(node.books.setup, budget or Budget(MAX_STEPS))
+    books.adopt(node.books)
+    for id_ in books.uncached:
+        books.containers.pop(id_, None)
+    books.uncached = set()
+    running = [id_ for id_ in books.containers if id_ not in node.stopped]
+    placed = [id_ for id_ in running if books.qos(books.containers[id_]) is not QoS.UNKNOWN]
+
+    def place(state: _State, id_: str) -> _State | None:
+        after = _State(state.books.copy(budget or Budget(MAX_STEPS)), state.updates.copy())
+        grant = None
+        with suppress(RefusalError):
+            grant = allocate(after.books, after.updates, after.books.containers[id_])
+        return after if keep(id_, grant) else None
+
+    found = explore(_State(books, node.updates), placed, place, lambda state: state_key(state.books, state.updates))
+    names = {books.containers[id_].full_name: id_ for id_ in running}
+    return Results(tuple(_finish(node, state, names) for state in found.states), found.complete)
+
+
+def _finish(node: Node, state: _State, names: dict[str, str]) -> tuple[Node, Outcome]:
+    updates = state.updates.copy()
+    sent = updates.send_all()
+    return Node(state.books, updates, names, node.failed, node.stopped), Outcome(updates=sent)
+
+
+def state_key(books: Books, updates: Updates) -> Hashable:
+    """Equal for states that answer every event alike.
+
+    Of two requests for memory of the same size and priority the younger one moves first, so their order counts.
+    """
+    alike: dict[tuple[int, int], list[tuple[int, str]]] = {}
+    for request in books.memory.requests.values():
+        alike.setdefault((request.size_bytes, request.priority), []).append((request.age, request.id))
+    return (
+        frozenset(books.grants.items()),
+        frozenset(books.memory.zones.items()),
+        frozenset(tuple(id_ for _, id_ in sorted(group)) for group in alike.values()),
+        frozenset(updates.pending.items()),
+    )
