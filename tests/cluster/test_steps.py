@@ -1,14 +1,14 @@
 """Following late and step by step is the same as following at once and from the beginning; and it is less work."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from random import Random
 from typing import Any
 
 import orjson
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from extender.cluster.in_flight import Settled, Timeouts
 from extender.cluster.ledger import EMPTY as NOTHING
@@ -22,8 +22,9 @@ from extender.replay.pod import Pod, resolve
 from extender.replay.verdict import Rejected
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
+from tests.cluster.machine import StoryMachine
 from tests.cluster.reading import classes_at
-from tests.cluster.test_truth import EMPTY, FRAGILE, STRICT, Play
+from tests.cluster.story import EMPTY, FRAGILE, STRICT, Story
 from tests.faults.hostile_nodes import uneven_numa_nodes
 from tests.reports import pod_of
 
@@ -56,31 +57,33 @@ class Both:
         return result
 
 
-@dataclass
-class Twins(Play):
-    """A story that is told to two clusters."""
+class TwinStory(Story):
+    """A story that two stores hear. Its timeouts are short, so bound pods may be refused."""
 
-    watching: Watching = Watching.LIVE
+    cluster: Both  # type: ignore[assignment] # it answers to the same calls
 
-    def begin(self) -> None:
-        self.both = Both()
-        self.cluster = self.both  # type: ignore[assignment] # it answers to the same calls
-        self.truth = self.node.state
-        self.both.set_watching(self.watching, 0)
-        self.report(self.truth)
+    def _kubelet_hears(self, kind: str, pod: Pod) -> None:
+        if kind == "bind":
+            outcome = admit(self.node.kubelet, self.truth, resolve(pod, self.node.kubelet.rules))
+            if isinstance(outcome.verdict, Rejected):
+                self.cluster.see_refusal("n", pod.uid, outcome.verdict.reason, self.now)
+                return
+        super()._kubelet_hears(kind, pod)
 
     def compare(self) -> None:
+        """Both stores say the same."""
         seen = [
             ({state.key for state in each.states}, each.complete)
-            for cluster in (self.both.late, self.both.eager)
-            for each in classes_at(cluster, ["n"], self.now)
+            for store in (self.cluster.late, self.cluster.eager)
+            for each in classes_at(store, ["n"], self.now)
         ]
         assert seen[0] == seen[1]
-        told, told_at_once = ([(s.pod.uid, s.fate, s.verdicts) for s in settled] for settled in self.both.settled)
-        assert told == told_at_once
+        late, eager = ([(s.pod.uid, s.fate, s.verdicts) for s in settled] for settled in self.cluster.settled)
+        assert late == eager
 
     def compare_from_scratch(self) -> None:
-        record, ledger = self.both.eager.get("n"), self.both.eager.ledger("n")
+        """What the store says follows from the report and the ledger alone."""
+        record, ledger = self.cluster.eager.get("n"), self.cluster.eager.ledger("n")
         assert record is not None
         observation: Observation = record.observation
         assert observation.kubelet is not None
@@ -89,50 +92,66 @@ class Twins(Play):
         assert {state.key for state in fresh.states} == {state.key for state in record.states}
         assert fresh.complete == record.node_class.complete
 
-    def step(self, number: int) -> None:
-        super().step(number)
-        self.both.expire(self.now)
 
-    def _kubelet_hears(self, kind: str, pod: Pod) -> None:
-        """Here times are as short as they are arbitrary: pods may be refused."""
-        if kind == "bind":
-            outcome = admit(self.node.kubelet, self.truth, resolve(pod, self.node.kubelet.rules))
-            if isinstance(outcome.verdict, Rejected):
-                self.cluster.see_refusal("n", pod.uid, outcome.verdict.reason, self.now)
-                return
-        super()._kubelet_hears(kind, pod)
+class TwinMachine(StoryMachine):
+    """After each step time goes on for both stores."""
 
+    story: TwinStory
+
+    @invariant()
+    def time_goes_on(self) -> None:
+        self.story.cluster.expire(self.story.now)
+
+    @precondition(lambda machine: bool(machine.story.active))
+    @rule()
     def hear_finish(self) -> None:
         """What the other stories leave out: a pod that is finished, and counts a little longer."""
-        for uid in sorted(self.active)[:1]:
-            self.cluster.see_finish("n", uid, self.now)
+        story = self.step()
+        story.cluster.see_finish("n", min(story.active), story.now)
 
 
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 2**32), strict=st.booleans())
-def test_who_looks_late_sees_the_same(seed: int, strict: bool) -> None:  # noqa: FBT001
-    random = Random(seed)
-    play = Twins(Random(seed), node=STRICT if strict else EMPTY, shapes=FRAGILE if strict else Twins.shapes)
-    play.begin()
-    for number in range(50):
-        play.step(number)
-        if number % 20 == 19:
-            play.hear_finish()
-        if random.random() < 0.15:
-            play.compare()
-    play.compare()
+class LateReaderMachine(TwinMachine):
+    """One store is read now and then, the other one after each event."""
+
+    def make_story(self) -> Story:
+        return TwinStory(cluster=Both())  # type: ignore[arg-type]
+
+    @rule()
+    def read_both(self) -> None:
+        self.story.compare()
+
+    def teardown(self) -> None:
+        self.story.compare()
 
 
-@settings(max_examples=12, deadline=None)
-@given(seed=st.integers(0, 2**32))
-def test_one_event_more_is_the_same_as_all_of_them_again(seed: int) -> None:
-    """Nobody watches: then no pod of a report is in doubt, and the ledger tells all that is followed."""
-    play = Twins(Random(seed), watching=Watching.NOT)
-    play.begin()
-    for number in range(50):
-        play.step(number)
-        classes_at(play.both.eager, ["n"], play.now)
-        play.compare_from_scratch()
+class StrictLateReaderMachine(LateReaderMachine):
+    """The same where init containers matter more."""
+
+    def make_story(self) -> Story:
+        return TwinStory(cluster=Both(), node=STRICT, shapes=FRAGILE)  # type: ignore[arg-type]
+
+
+class FromScratchMachine(TwinMachine):
+    """Nobody watches: then no pod of a report is in doubt, and the ledger has all that is followed."""
+
+    def make_story(self) -> Story:
+        return TwinStory(cluster=Both(), watching=Watching.NOT)  # type: ignore[arg-type]
+
+    @invariant()
+    def the_projection_follows_from_report_and_ledger(self) -> None:
+        classes_at(self.story.cluster.eager, ["n"], self.story.now)
+        self.story.compare_from_scratch()
+
+
+@pytest.mark.parametrize("machine", [LateReaderMachine, StrictLateReaderMachine])
+def test_who_looks_late_sees_the_same(machine: type[LateReaderMachine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(max_examples=12, stateful_step_count=50, deadline=None))
+
+
+def test_one_event_more_is_the_same_as_all_of_them_again() -> None:
+    run_state_machine_as_test(
+        FromScratchMachine, settings=settings(max_examples=12, stateful_step_count=50, deadline=None)
+    )
 
 
 def test_one_pod_more_costs_one_replay_and_a_known_one_none() -> None:
