@@ -11,9 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GENERATED = {"docs/settings.md", "docs/metrics.md"}
 PAGES = sorted(
-    {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))}
-    - GENERATED
-    - {"CHANGELOG.md"}
+    {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))} - GENERATED
 )
 MAX_COLUMNS = 120
 PRIVATE_WORDS = re.compile(
@@ -49,7 +47,11 @@ def test_a_long_line_is_found_and_a_long_link_is_not() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_use_common_words(page: str) -> None:
-    found = [(number, word) for number, line in lines_of(page) for word in PRIVATE_WORDS.findall(line)]
+    found = [
+        (number, word)
+        for number, line in lines_of(page)
+        for word in PRIVATE_WORDS.findall(re.sub(r"`[^`]*`", "", line))
+    ]
     assert found == []
 
 
