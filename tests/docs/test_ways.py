@@ -1,0 +1,60 @@
+"""docs/architecture.md: the four ways name the files that real calls enter, in that order, each file once."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import pytest
+from starlette.testclient import TestClient
+
+from extender.app import make_app, make_service
+from extender.config.settings import Settings
+from tests.contract.live import kubeconfig, until
+from tests.docs.test_architecture import section
+from tests.docs.tracing import Traced, tracing
+from tests.fakes.apiserver import FakeApiServer
+from tests.reports import args_of, pod_of, report_of, sample
+
+NODE = "node-a"
+
+
+@pytest.fixture(scope="module")
+def entered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, list[str]]]:
+    """Way -> files that its call entered. One node, an API server, questions answered in the process."""
+    files = {}
+    with FakeApiServer(bookmark_seconds=0.2) as server:
+        server.nodes.create({"metadata": {"name": NODE}})
+        config = kubeconfig(tmp_path_factory.mktemp("kube"), server.url)
+        app = Traced(make_app(make_service(Settings(port=0, question_workers=0, kubeconfig=config))))
+        with tracing(), TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
+            until(lambda: client.get("/readyz").is_success)
+            pod = server.pods.create(pod_of(4, "1Gi", name="solver-0"))
+            binding = {
+                "PodName": pod["metadata"]["name"],
+                "PodNamespace": pod["metadata"]["namespace"],
+                "PodUID": pod["metadata"]["uid"],
+                "Node": NODE,
+            }
+            for way, method, path, body in (
+                ("Report", "PUT", f"/v1/nodes/{NODE}/report", report_of(sample(NODE))),
+                ("Filter", "POST", "/scheduler/filter", args_of(pod, NODE)),
+                ("What-if", "POST", "/v1/what-if", {"pod": pod}),
+                ("Bind", "POST", "/scheduler/bind", binding),
+            ):
+                reply = client.request(method, path, json=body)
+                assert reply.is_success, reply.text
+                assert not reply.json().get("Error"), reply.text
+                files[way] = app.files
+        yield files
+
+
+def named(way: str) -> list[str]:
+    """The files of a way on the page, in order."""
+    steps = re.findall(r"^\d+\. .*(?:\n {3,4}\S.*)*", section(way), re.MULTILINE)
+    assert 3 <= len(steps) <= 10
+    return [path for step in steps for path in re.findall(r"`([\w./-]+\.py)`", step)]
+
+
+@pytest.mark.parametrize("way", ["Filter", "Bind", "Report", "What-if"])
+def test_a_way_names_the_files_that_a_call_enters_in_their_order(way: str, entered: Mapping[str, list[str]]) -> None:
+    files = named(way)
+    assert [file for file in entered[way] if file in files] == files
