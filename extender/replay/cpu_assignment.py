@@ -9,8 +9,9 @@ Laws:
 Mirrors: kubelet `cm/cpumanager/cpu_assignment.go`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.config import CPUOptions
@@ -31,15 +32,23 @@ class NotEnoughCPUsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """How to take CPUs on one machine: the policy options that matter here and two version rules."""
+    """How to take CPUs on one machine: the policy options that matter here and the version rules.
+
+    `inside_hint`, `whole_groups` and `spread_by_topology`: the rules of nearly these names (`rules.FIXES`).
+    """
 
     machine: Machine
     options: CPUOptions
     error_counts: bool
     uncore_rounds_up: bool
+    inside_hint: bool = False
+    whole_groups: bool = False
+    spread_by_topology: bool = False
 
-    def take(self, available: int, count: int, budget: Budget = UNLIMITED) -> int:
+    def take(self, available: int, count: int, budget: Budget = UNLIMITED, *, hint_nodes: int = 0) -> int:
         """*count* CPUs out of *available*, raw bits; may hold others and more on hybrid machines (see the laws).
+
+        *hint_nodes*: the number of NUMA nodes in the hint whose CPUs *available* are; 0: there is no hint.
 
         Source: takeByTopologyNUMADistributed, takeByTopologyNUMAPacked; the choice is policy_static.go takeByTopology.
 
@@ -49,7 +58,7 @@ class Assignment:
             BudgetError: the replay may not go on.
         """
         if self.options.distribute_across_numa:
-            return self._take_distributed(available, count, budget)
+            return self._take_distributed(available, count, budget, hint_nodes if self.inside_hint else 0)
         return self._take_packed(available, count, budget, uncore=self.options.prefer_align_by_uncore_cache)
 
     def _take_packed(self, available: int, count: int, budget: Budget, *, uncore: bool) -> int:
@@ -70,7 +79,7 @@ class Assignment:
             acc.take_full_cores()
             if acc.is_satisfied():
                 return acc.taken
-        acc.take_single_cpus(spread=spread)
+        acc.take_single_cpus(spread=spread, by_topology=self.spread_by_topology)
         if acc.is_satisfied():
             return acc.taken
         raise NotEnoughCPUsError("failed to allocate cpus", count, available.bit_count())
@@ -88,7 +97,7 @@ class Assignment:
         except NotEnoughCPUsError:
             return 0
 
-    def _take_distributed(self, available: int, count: int, budget: Budget) -> int:
+    def _take_distributed(self, available: int, count: int, budget: Budget, hint_nodes: int) -> int:
         group = self.machine.cpus_per_core if self.options.full_pcpus_only else 1
         if count % group:
             return self._take_packed(available, count, budget, uncore=False)
@@ -103,6 +112,8 @@ class Assignment:
             group,
             machine_cpus=self.machine.num_cpus,
             machine_numa_nodes=len(self.machine.cpu_numa_ids),
+            hint_nodes=hint_nodes,
+            whole_groups=self.whole_groups,
             budget=budget,
         )
         if plan is None:
@@ -204,14 +215,26 @@ class _Accumulator:
         cores = [self.machine.core_cpus[c] for c in self._core_order()]
         self._take_while_needed([cpus for cpus in cores if (cpus & self.free).bit_count() == full])
 
-    def take_single_cpus(self, *, spread: bool) -> None:
-        """Free CPUs one by one: core by core, or with *spread* socket by socket in ascending order."""
+    def take_single_cpus(self, *, spread: bool, by_topology: bool) -> None:
+        """Free CPUs one by one: core by core, or with *spread* socket by socket in ascending order.
+
+        *by_topology*: in a socket one CPU of each core, cores in their usual order, then the next CPU of each.
+        """
         order = self._socket_order() if spread else self._core_order()
         elements = self.machine.socket_cpus if spread else self.machine.core_cpus
-        for cpu in [cpu for i in order for cpu in iter_bits(elements[i] & self.free)]:
+        cpus = [cpu for i in order for cpu in iter_bits(elements[i] & self.free)]
+        if spread and by_topology:
+            cpus = [cpu for i in order for cpu in self._in_turn(elements[i])]
+        for cpu in cpus:
             self.claim(1 << cpu)
             if self.is_satisfied():
                 return
+
+    def _in_turn(self, socket: int) -> Iterator[int]:
+        """The free CPUs of a socket: the first of each core, then the second of each, and so on."""
+        core_cpus = self.machine.core_cpus
+        cores = [iter_bits(core_cpus[core] & self.free) for core in self._by_free(core_cpus, socket)]
+        return (cpu for turn in zip_longest(*cores) for cpu in turn if cpu is not None)
 
     def take_uncore_caches(self, *, rounds_up: bool) -> None:
         """Whole uncore caches while the request can fill one, then part of one that holds exactly the rest.

@@ -54,6 +54,8 @@ def distribute(
     *,
     machine_cpus: int,
     machine_numa_nodes: int,
+    hint_nodes: int = 0,
+    whole_groups: bool = False,
     budget: Budget = UNLIMITED,
 ) -> Distribution | None:
     """The most balanced split of *needed* CPUs, in groups of *group*, over the fewest nodes that can carry it.
@@ -64,6 +66,8 @@ def distribute(
         group: CPUs per core with full-pcpus-only, else 1.
         machine_cpus: CPUs of the machine.
         machine_numa_nodes: its NUMA nodes that have CPUs.
+        hint_nodes: use at least so many nodes; 0, or more than can be used: as few as possible.
+        whole_groups: take the remainder only from nodes that have enough of it in whole groups.
         budget: of the replay.
 
     Returns None when no combination can be balanced (the kubelet then packs).
@@ -76,8 +80,11 @@ def distribute(
     per_node = -(-groups // machine_numa_nodes)
     needed_groups = -(-needed // group)
     fewest = -(-needed_groups // per_node)
-    for k in range(fewest, min(needed_groups, len(free)) + 1):
-        search = _Search(free, needed, group, k, budget)
+    most = min(needed_groups, len(free))
+    if hint_nodes <= most:
+        fewest = max(fewest, hint_nodes)
+    for k in range(fewest, most + 1):
+        search = _Search(free, needed, group, k, budget, whole_groups=whole_groups)
         best_nodes = search.run()
         if best_nodes is not None:
             return Distribution(
@@ -92,8 +99,11 @@ def distribute(
 class _Search:
     """The walk over all combinations of one size; keeps the first with the smallest score."""
 
-    def __init__(self, free: Mapping[int, int], needed: int, group: int, k: int, budget: Budget) -> None:
+    def __init__(
+        self, free: Mapping[int, int], needed: int, group: int, k: int, budget: Budget, *, whole_groups: bool
+    ) -> None:
         self.free = free
+        self.unit = group if whole_groups else 1
         self.needed = needed
         self.group = group
         self.k = k
@@ -161,7 +171,7 @@ class _Search:
             if counts in seen:
                 return False
             seen.add(counts)
-            if sum(counts) < self.remainder:
+            if sum(count // self.unit * self.unit for count in counts) < self.remainder:
                 return False
             self.budget.spend(len(after))
             left = dict(after)

@@ -47,6 +47,11 @@ def pod_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest, budget: Budget
     count = pod.total_cpus if pod.pod_level is None else pod.pod_level.cpus
     if not kubelet.cpu_static or not count:
         return NO_PREFERENCE
+    bubble = state.pod_entries.get(pod.uid, 0)
+    if bubble and pod.pod_level is not None and kubelet.rules.pod_cpus_restored:
+        if bubble.bit_count() != count:
+            return IMPOSSIBLE
+        return generate_hints(kubelet, bubble, 0, count, budget)
     held_by = state.entries.get(pod.uid, {})
     union = 0
     for c in pod.containers:
@@ -184,7 +189,8 @@ def take(kubelet: Kubelet, pool: int, count: int, affinity: int | None, budget: 
         cpus = 0
         if affinity is not None:
             aligned = pool & _aligned_cpus(kubelet, affinity)
-            cpus = kubelet.assignment.take(aligned, min(count, aligned.bit_count()), budget)
+            wanted, nodes = min(count, aligned.bit_count()), affinity.bit_count()
+            cpus = kubelet.assignment.take(aligned, wanted, budget, hint_nodes=nodes)
         return cpus | kubelet.assignment.take(pool & ~cpus, count - cpus.bit_count(), budget)
     except NotEnoughCPUsError as error:
         raise Refusal(

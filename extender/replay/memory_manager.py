@@ -63,9 +63,12 @@ def pod_hints(
     if not kubelet.memory_static or not pod.guaranteed or not request or max(request.values()) > INT64_MAX:
         return {}
     held_by = state.entries.get(pod.uid, {})
+    restores = kubelet.rules.memory_hints_restored
+    if restores and pod.pod_level is not None and pod.uid in state.pod_entries:
+        return regenerate_hints(state.pod_entries[pod.uid], request)
     for c in pod.containers:
         if c.name in held_by:
-            return regenerate_hints(held_by[c.name], request)
+            return regenerate_hints(held_by[c.name], c.memory_bytes or {} if restores else request)
     return _per_type(calculate_hints(state, request, state.reusable_by(pod.uid), budget), request)
 
 

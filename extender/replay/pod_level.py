@@ -89,6 +89,8 @@ def take_bubble(kubelet: Kubelet, state: CPUState, pod: PodRequest, affinity: in
     total = pod.pod_level.cpus
     if not kubelet.cpu_static or not total:
         return state
+    if kubelet.rules.pod_cpus_restored and pod.uid in state.pod_entries:
+        return state
     if shortage := _cpu_shortage(pod):
         raise Refusal(Reason.EMPTY_POD_SHARED_POOL, shortage, provider=Provider.CPU, resource="cpu", wanted=total)
     cpu_manager.check_smt_alignment(kubelet, state, total)
@@ -106,7 +108,7 @@ def share_out_cpus(kubelet: Kubelet, state: CPUState, pod: PodRequest, budget: B
         Refusal: UnexpectedAdmissionError where the bubble is too small for an exclusive container.
     """
     bubble = state.pod_entries.get(pod.uid, 0)
-    if not bubble:
+    if not bubble or (kubelet.rules.pod_cpus_restored and pod.uid in state.entries):
         return state
     held: dict[str, int] = {}
     left = bubble
@@ -136,6 +138,8 @@ def allocate_memory(
     assert pod.pod_level is not None
     wanted = pod.pod_level.memory_bytes
     if not kubelet.memory_static or not wanted:
+        return state
+    if kubelet.rules.pod_memory_restored and pod.uid in state.pod_entries:
         return state
     if shortage := _memory_shortage(pod):
         raise Refusal(Reason.EMPTY_POD_SHARED_POOL, shortage, provider=Provider.MEMORY, resource="memory")

@@ -112,6 +112,20 @@ class Rules:
     dra_extended_skip: bool
     """Extended resources satisfied by DRA are skipped in device allocation (1.35, gate DRAExtendedResource)."""
 
+    # Fixes that no known minor has, and that patch releases or vendors may carry: see `FIXES`.
+    distribute_inside_hint: bool = False
+    """distribute-cpus-across-numa uses at least as many NUMA nodes as the hint has, where so many can be used."""
+    distribute_whole_groups: bool = False
+    """distribute-cpus-across-numa counts what is left of a NUMA node in whole cores, so that it never hangs."""
+    spread_by_topology: bool = False
+    """distribute-cpus-across-cores takes one CPU of each core in turn, instead of CPUs in order of their number."""
+    memory_hints_restored: bool = False
+    """In pod scope a pod that is admitted again gets hints from the memory blocks that it holds."""
+    pod_cpus_restored: bool = False
+    """A pod with pod-level resources that is admitted again keeps its CPUs instead of getting others."""
+    pod_memory_restored: bool = False
+    """A pod with pod-level resources that is admitted again keeps its memory instead of getting more."""
+
     @classmethod
     def of(cls, kubelet_version: str, gates: Mapping[str, bool], overrides: Mapping[str, bool]) -> "Rules":
         """The rules of a kubelet.
@@ -153,6 +167,19 @@ class Rules:
 
 
 SWITCHES: Final = frozenset(f.name for f in fields(Rules)) - {"minor", "newer_than_known"}
+
+FIXES: Final[Mapping[str, int]] = {
+    "distribute_inside_hint": 139456,
+    "distribute_whole_groups": 140730,
+    "spread_by_topology": 140766,
+    "memory_hints_restored": 141070,
+    "pod_cpus_restored": 141041,
+    "pod_memory_restored": 141077,
+}
+"""Switches that are off in every known minor, and the pull request of kubernetes/kubernetes that each comes from.
+
+What they do is known from these requests and not from recorded answers.
+"""
 
 
 def gate_enabled(gate: str, minor: int, gates: Mapping[str, bool]) -> bool:

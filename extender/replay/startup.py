@@ -71,6 +71,9 @@ def start(machine: Machine, config: KubeletConfig, budget: Budget | None = None)
         options=cpu_options,
         error_counts=rules.cpu_error_counts,
         uncore_rounds_up=rules.uncore_partial_rounds_up,
+        inside_hint=rules.distribute_inside_hint,
+        whole_groups=rules.distribute_whole_groups,
+        spread_by_topology=rules.spread_by_topology,
     )
     reserved = _reserved_cpus(machine, config, assignment, budget or Budget()) if cpu_static else 0
     memory_static = _memory_static(config, rules)

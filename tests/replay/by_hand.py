@@ -67,7 +67,14 @@ class Node:
     """One kubelet and what it holds at the moment."""
 
     def __init__(
-        self, topology: Json, version: str = "1.36", *, devices: Json | None = None, reserve: str = "2", **kubelet: Any
+        self,
+        topology: Json,
+        version: str = "1.36",
+        *,
+        devices: Json | None = None,
+        reserve: str = "2",
+        rules: Mapping[str, bool] | None = None,
+        **kubelet: Any,
     ) -> None:
         document: Json = {"cpuManagerPolicy": "static", "reservation": {"cpu": reserve}, **kubelet}
         document["featureGates"] = {
@@ -75,7 +82,8 @@ class Node:
             "TopologyManagerPolicyAlphaOptions": True,
             **document.get("featureGates", {}),
         }
-        self.kubelet: Kubelet = start(machine_from_json(topology), kubelet_config_from_json(version, document))
+        config = kubelet_config_from_json(version, document, rules=dict(rules or {}))
+        self.kubelet: Kubelet = start(machine_from_json(topology), config)
         self.state: ManagerState = initial_state(self.kubelet, devices_from_json(devices or {}))
         self.admitted: dict[str, PodRequest] = {}
 
