@@ -1,6 +1,6 @@
 """Routes that node exporters call."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Annotated, Final
@@ -61,7 +61,8 @@ def reports_router(service: Service) -> APIRouter:
         with _counted(service, "report"):
             body = await read_body(request, limit)
             version = cluster.version_of(name)
-            observation = await service.offload(_observe, body, name, version, known_kubelet(cluster.observation(name)))
+            known, switches = known_kubelet(cluster.observation(name)), service.settings.switches
+            observation = await service.offload(_observe, body, name, version, known, switches)
             now = service.clock()
             cluster.observe(observation, now)
             record = cluster.set_distrusted(name, now, distrusted=service.audit.is_distrusted(name))
@@ -108,9 +109,11 @@ def _counted(service: Service, kind: str) -> Iterator[None]:
         service.metrics.reports.labels(kind, outcome).inc()
 
 
-def _observe(body: bytes, name: str, version: str, known: KnownKubelet | None) -> Observation:
+def _observe(
+    body: bytes, name: str, version: str, known: KnownKubelet | None, switches: Mapping[str, bool]
+) -> Observation:
     """Read the report; may run in another thread. *version*: the kubelet's, from the Node object."""
-    report = read_report(body, lambda _name: version, known=known)
+    report = read_report(body, lambda _name: version, known=known, switches=switches)
     _check_name(report.node_name, name)
     return observation_of(report, body)
 

@@ -59,6 +59,14 @@ def node_options(command: F) -> F:
                 help="Copies, machines: a feature gate of the kubelet; the others stay as they are.",
             ),
             click.option("--kubelet-version", help="Copies, machines: another kubelet."),
+            click.option(
+                "--rule",
+                "rules",
+                multiple=True,
+                metavar="NAME=true|false",
+                help="Copies, machines: a behaviour that the kubelet's vendor or patch release changed, such as "
+                "distribute_inside_hint=true; may be given several times.",
+            ),
         )
     ):
         command = option(command)
@@ -105,6 +113,7 @@ def nodes_of(
     added: tuple[Path, ...],
     settings: tuple[str, ...],
     gates: tuple[str, ...],
+    rules: tuple[str, ...],
     kubelet_version: str | None,
 ) -> Json:
     """`nodes` and `hypothetical` of a question."""
@@ -113,6 +122,8 @@ def nodes_of(
         changes["kubelet"] = _settings(settings, gates)
     if kubelet_version:
         changes["kubelet_version"] = kubelet_version
+    if rules:
+        changes["rules"] = dict(_switch("--rule", text) for text in rules)
     if added:
         changes["add_pods"] = [read_manifest(file) for file in added]
     of_copies = {**changes, "empty": empty, "remove_pods": list(removed)}
@@ -140,14 +151,19 @@ def _settings(texts: tuple[str, ...], gates: tuple[str, ...]) -> Json:
         else:
             fields[field] = value
     for text in gates:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"--feature-gate {text}: not of the form NAME=true or NAME=false")
+        name, is_on = _switch("--feature-gate", text)
         given = fields.setdefault("featureGates", {})
         if not isinstance(given, dict):
             raise click.UsageError("--set featureGates=…: write --feature-gate NAME=true or NAME=false")
-        given[name] = _gate(f"--feature-gate {text}", value)
+        given[name] = is_on
     return fields
+
+
+def _switch(option: str, text: str) -> tuple[str, bool]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"{option} {text}: not of the form NAME=true or NAME=false")
+    return name, _gate(f"{option} {text}", value)
 
 
 def _gate(option: str, value: str) -> bool:

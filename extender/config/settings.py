@@ -6,7 +6,8 @@ unset.
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Final, Literal, Self
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from extender.config.security import SecuritySettings, is_loopback
 from extender.scheduling.judge import Doubts, Treatment
 from extender.scheduling.ranking.strategies import STRATEGIES
 from extender.scheduling.ranking.weights import Weights
+from extender.wire.switches import switches_from_text
 
 PREFIX: Final = "NUMA_EXTENDER_"
 _SERVICE_LINK: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP|SCTP)")
@@ -74,6 +76,12 @@ class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSe
         description="A node whose kubelet is newer than the newest that this version knows. `replay`: use the rules of "
         "the newest known one. `pass`: score the node by them but never refuse it, until the extender is upgraded. "
         "`refuse`: not offered to pods that need alignment.",
+    )
+    kubelet_switches: str = Field(
+        default="",
+        description="Fixes that the kubelets of this cluster carry before the minor that brings them, such as "
+        "`distribute_inside_hint,spread_by_topology`; docs/kubernetes-versions.md lists them. `NAME=false` is a fix "
+        "that they lack. The `NUMA_RULES` of a node's exporter win. Empty: kubelets behave as their minor does.",
     )
     warm_up_seconds: float = Field(
         default=0.0,
@@ -160,6 +168,17 @@ class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSe
     def _parses(cls, text: str) -> str:
         Weights.parse(text)
         return text
+
+    @field_validator("kubelet_switches")
+    @classmethod
+    def _are_switches(cls, text: str) -> str:
+        switches_from_text(text)
+        return text
+
+    @cached_property
+    def switches(self) -> Mapping[str, bool]:
+        """`kubelet_switches`, by name."""
+        return switches_from_text(self.kubelet_switches)
 
     @property
     def doubts(self) -> Doubts:

@@ -24,7 +24,7 @@ from extender.kube.fields import mapping, text
 from extender.kube.watch import Deliver, Source, Watch, WatchSettings
 from extender.wire.errors import WireError
 from extender.wire.nrt import Published, counted, published_from_json, unpack_report
-from extender.wire.reports import read_report
+from extender.wire.reports import NO_SWITCHES, read_report
 
 SOURCE: Final = Source(path="/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies")
 MISSED: Final = 3
@@ -75,13 +75,21 @@ class _Source:
 class TopologyFeed:
     """Applies batches to the cluster, on the event loop.
 
-    *max_bytes*: the largest report that is unpacked. *uid_of*: the UID of a Node, "" if there is none.
+    *max_bytes*: the largest report that is unpacked. *uid_of*: the UID of a Node, "" if there is none. *switches*: see
+    `read_report`.
     """
 
     def __init__(
-        self, cluster: NodeStore, clock: Callable[[], float], *, max_bytes: int, uid_of: Callable[[str], str]
+        self,
+        cluster: NodeStore,
+        clock: Callable[[], float],
+        *,
+        max_bytes: int,
+        uid_of: Callable[[str], str],
+        switches: Mapping[str, bool] = NO_SWITCHES,
     ) -> None:
         self._cluster, self._clock, self._max_bytes, self._uid_of = cluster, clock, max_bytes, uid_of
+        self._switches = switches
         self._sources: dict[str, _Source] = {}
         self._confirmed_at = float("-inf")
         self.trouble: dict[str, str] = {}
@@ -127,7 +135,8 @@ class TopologyFeed:
         if not published.carried:
             return self._cluster.observe_counts(counted(published, self._cluster.version_of), now)
         body = unpack_report(published, self._max_bytes)
-        report = read_report(body, self._cluster.version_of, known=known_kubelet(self._cluster.observation(name)))
+        known = known_kubelet(self._cluster.observation(name))
+        report = read_report(body, self._cluster.version_of, known=known, switches=self._switches)
         if report.node_name != name:
             raise WireError("node_name", f"the report is of {report.node_name!r}, the object of {name!r}")
         return self._cluster.observe(observation_of(report, body), now)

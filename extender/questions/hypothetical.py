@@ -32,6 +32,7 @@ from extender.wire.errors import WireError, shown
 from extender.wire.questions import HypotheticalNode
 from extender.wire.reports import read_report
 from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json
+from extender.wire.switches import check_switches
 from extender.wire.workloads import workload_from_json
 
 FindLive = Callable[[str], Subject | None]
@@ -179,15 +180,17 @@ def _known_fields(node: HypotheticalNode, path: str) -> None:
 
 
 def _changed_config(config: KubeletConfig, node: HypotheticalNode, path: str) -> KubeletConfig:
-    """The configuration with the question's version and fields in place of its own; other feature gates stay."""
+    """The configuration with the question's version and fields in place of its own; other gates and rules stay."""
     _known_fields(node, path)
+    check_switches(node.rules, f"{path}.rules")
     version = node.kubelet_version or config.kubelet_version
     said = kubelet_config_from_json(version, node.kubelet, f"{path}.kubelet")
     changes = {field: getattr(said, field) for name in node.kubelet for field in _CONFIG_FIELDS[name]}
     if "feature_gates" in changes:
         changes["feature_gates"] = {**config.feature_gates, **said.feature_gates}
     assert changes.keys() <= {each.name for each in fields(KubeletConfig)}
-    return replace(config, kubelet_version=version, **changes)
+    rules = {**config.rule_overrides, **node.rules}
+    return replace(config, kubelet_version=version, rule_overrides=rules, **changes)
 
 
 def _start(machine: Machine, config: KubeletConfig, path: str) -> Kubelet:

@@ -89,7 +89,11 @@ class ClusterWatches:
             "budgets": watch_budgets(client, self._handoff(self._take_budgets), settings),
         }
         self._topologies = TopologyFeed(
-            service.cluster, service.clock, max_bytes=service.settings.max_body_bytes, uid_of=self._feed.uid_of
+            service.cluster,
+            service.clock,
+            max_bytes=service.settings.max_body_bytes,
+            uid_of=self._feed.uid_of,
+            switches=service.settings.switches,
         )
         if service.settings.topologies == "on":
             self._watches["topologies"] = watch_topologies(client, self._handoff(self._topologies.apply), settings)

@@ -68,6 +68,14 @@ class HypotheticalNode(Question):
             examples=[{"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}],
         ),
     ] = {}
+    rules: Annotated[
+        dict[str, bool],
+        Field(
+            description="Behaviours that the kubelet has and its minor has not, or the reverse, by name: "
+            "docs/kubernetes-versions.md lists fixes that patch releases may carry. Others stay as the base's.",
+            examples=[{"distribute_inside_hint": True}],
+        ),
+    ] = {}
     devices: Annotated[
         dict[str, Any] | None,
         Field(

@@ -27,7 +27,6 @@ from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import MAX_CPUS
 from extender.replay.observed import ObservedStateError, check_observed
-from extender.replay.rules import SWITCHES
 from extender.replay.startup import initial_state, start
 from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
 from extender.replay.verdict import Provider
@@ -44,6 +43,7 @@ from extender.wire.checkpoints import (
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.large_reports import MAX_PROBLEMS, cut_down
 from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json, machine_from_json
+from extender.wire.switches import check_switches
 from extender.wire.validation import Document, load_json, parse_json, parse_object
 from node_exporter.report import (
     SCHEMA_VERSION,
@@ -66,6 +66,7 @@ FIRST_LIST_SECONDS: Final = 10.0
 though they run. The list comes within a second or two unless the API server is slow."""
 SOURCE: Final = "extender"
 """`source` of the problems found here."""
+NO_SWITCHES: Final[Mapping[str, bool]] = {}
 
 
 class _Header(Document):
@@ -125,12 +126,17 @@ class ReadReport:
 
 
 def read_report(
-    body: bytes, version_of: Callable[[str], str] = lambda _name: "", *, known: KnownKubelet | None = None
+    body: bytes,
+    version_of: Callable[[str], str] = lambda _name: "",
+    *,
+    known: KnownKubelet | None = None,
+    switches: Mapping[str, bool] = NO_SWITCHES,
 ) -> ReadReport:
     """Read and check the body of a report.
 
     *version_of* gives the kubelet version that a node's API object names, "" if it is not known: it stands in where the
     report does not tell the version. *known*: the kubelet of an earlier report; it saves work and changes nothing.
+    *switches*: rules of the replay that every node of the cluster has; the report's own `rules` win.
 
     Raises:
         WireError: not JSON, an unknown schema version, a wrong type, a quantity that does not parse, or parts that
@@ -147,6 +153,8 @@ def read_report(
     version_from_node = None if facts.kubelet_version else version_of(facts.node_name)
     if version_from_node:
         facts = replace(facts, kubelet_version=version_from_node)
+    if switches:
+        facts = replace(facts, rules={**switches, **facts.rules})
     problems = _problems(facts, version_from_node, left_out)
     kubelet: Kubelet | None = None
     kubelet_digest = ""
@@ -270,7 +278,7 @@ def _read_fixed(
     has_machine = bool(facts.machine.cpus or facts.machine.numa)
     machine = machine_from_json(document["machine"], "machine") if has_machine else None
     version = facts.kubelet_version or ""
-    _check_rules(facts.rules)
+    check_switches(facts.rules)
     config = (
         kubelet_config_from_json(version, document["kubelet"], "kubelet", rules=dict(facts.rules))
         if facts.kubelet
@@ -290,12 +298,6 @@ def _read_fixed(
     except BudgetError as error:
         problems.append(_problem("kubelet.reservation", f"the choice of the reserved CPUs: {error}", "error"))
         return None, devices
-
-
-def _check_rules(rules: Mapping[str, bool]) -> None:
-    """A switch that nobody here knows would leave the replay wrong without a word: the report is refused."""
-    for name in sorted(set(rules) - SWITCHES):
-        raise WireError(f"rules.{shown(name)[1:-1]}", f"no such rule; known are {', '.join(sorted(SWITCHES))}")
 
 
 class _Gaps:

@@ -7,6 +7,8 @@ import orjson
 from starlette.testclient import TestClient
 
 from extender.api.nodes.models import NodeDetail, NodeSummary
+from extender.app import make_app, make_service
+from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample
@@ -156,3 +158,16 @@ def test_metrics_count_what_happened(client: TestClient, clock: Clock) -> None:
     assert 'certainty="exact",result="NUMA alignment can never be possible on the node"} 1.0' in text
     assert 'numa_extender_verb_seconds_count{outcome="answered",verb="filter"} 1.0' in text
     assert 'numa_extender_nodes{certainty="stale"} 1.0' in text
+
+
+def test_a_switch_of_the_cluster_is_a_rule_of_every_node_and_the_nodes_own_rules_win(clock: Clock) -> None:
+    service = make_service(Settings(kubelet_switches="distribute_inside_hint,spread_by_topology"), clock)
+    plain, other = report_of(sample("plain")), report_of(sample("other"))
+    with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
+        assert client.put("/v1/nodes/plain/report", json=plain).is_success
+        assert client.put("/v1/nodes/other/report", json={**other, "rules": {"spread_by_topology": False}}).is_success
+
+    rules = {record.name: record.kubelet.rules for record in service.cluster if record.kubelet is not None}
+
+    assert {name: rule.distribute_inside_hint for name, rule in rules.items()} == {"plain": True, "other": True}
+    assert {name: rule.spread_by_topology for name, rule in rules.items()} == {"plain": True, "other": False}

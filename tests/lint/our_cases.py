@@ -35,6 +35,7 @@ OURS = {
     "setting-invalid": [
         case(ours(NUMA_EXTENDER_PORT="http"), ours(NUMA_EXTENDER_PORT="9600")),
         case(ours(NUMA_EXTENDER_STRATEGY="best"), deployment()),
+        case(ours(NUMA_EXTENDER_KUBELET_SWITCHES="inside"), ours(NUMA_EXTENDER_KUBELET_SWITCHES="spread_by_topology")),
         case(CONFIG_MAP.format("UNKNOWN_NODES: replay"), CONFIG_MAP.format("UNKNOWN_NODES: refuse")),
         case(ours(NUMA_EXTENDER_LOOPBACK_SCOPES="schedule"), ours(NUMA_EXTENDER_LOOPBACK_SCOPES='["schedule"]')),
         case(ours(NUMA_EXTENDER_HOST="0.0.0.0"), ours(NUMA_EXTENDER_HOST="0.0.0.0", NUMA_EXTENDER_INSECURE="true")),

@@ -165,3 +165,20 @@ def test_what_cannot_be_is_told_with_its_path(fault: str) -> None:
 
     assert error.value.field == field
     assert reason in error.value.reason
+
+
+def test_rules_of_the_replay_change_for_a_copy_and_for_a_machine() -> None:
+    """Of the base's own rules those stay that the question does not name."""
+    fix = {"distribute_inside_hint": True}
+    copy = _build(copy_of="node-a", rules=fix).kubelet
+    machine = _build(machine="epyc-nps4-64", rules=fix).kubelet
+    of_report = _build(report={**report_of(NODE), "rules": fix}, rules={"spread_by_topology": True}).kubelet
+
+    for kubelet, rules in ((copy, fix), (machine, fix), (of_report, {**fix, "spread_by_topology": True})):
+        assert kubelet is not None
+        assert dict(kubelet.config.rule_overrides) == rules
+        assert all(getattr(kubelet.rules, name) for name in rules)
+    assert NODE.kubelet.rules.distribute_inside_hint is False
+
+    with pytest.raises(WireError, match=r"hypothetical\[0\]\.rules\.distribute_well: no such rule"):
+        _build(copy_of="node-a", rules={"distribute_well": True})

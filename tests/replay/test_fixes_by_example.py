@@ -52,7 +52,7 @@ def test_a_distribution_uses_as_many_nodes_as_the_hint_has(is_on: bool, reserved
 
 
 def test_a_request_of_fewer_cpus_than_the_hint_has_nodes_is_distributed_as_before() -> None:
-    switches = ({}, {"distribute_inside_hint": True})
+    switches: tuple[dict[str, bool], ...] = ({}, {"distribute_inside_hint": True})
     nodes = [
         Node(
             M2,

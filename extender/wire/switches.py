@@ -1,0 +1,33 @@
+"""Switches of the replay's rules, as reports, questions and settings name them."""
+
+from collections.abc import Mapping
+
+from extender.replay.rules import SWITCHES
+from extender.wire.errors import WireError, shown
+
+
+def check_switches(switches: Mapping[str, bool], path: str = "rules") -> None:
+    """Refuse a switch that the replay does not know: without it the replay would be wrong in silence.
+
+    Raises:
+        WireError: names the switch and those that are known.
+    """
+    for name in sorted(set(switches) - SWITCHES):
+        raise WireError(f"{path}.{shown(name)[1:-1]}", f"no such rule; known are {', '.join(sorted(SWITCHES))}")
+
+
+def switches_from_text(text: str) -> dict[str, bool]:
+    """Switches in one line: `distribute_inside_hint,spread_by_topology=false`; empty: none.
+
+    Raises:
+        ValueError: not of this form, a switch twice, or one that the replay does not know.
+    """
+    switches: dict[str, bool] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if (equals and value not in ("true", "false")) or name in switches:
+            raise ValueError(f"{part!r}: each switch is NAME, NAME=true or NAME=false, and is named once")
+        if name not in SWITCHES:
+            raise ValueError(f"{name!r} is no switch; known are {', '.join(sorted(SWITCHES))}")
+        switches[name] = value != "false"
+    return switches
