@@ -31,6 +31,7 @@ from extender.config.settings import Settings
 from extender.observability.metrics import Metrics
 from extender.observability.scheduler_metrics import SchedulerMetrics
 from extender.runtime.api_server import connected
+from extender.runtime.audit import examining
 from extender.runtime.server import guard, make_server
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
@@ -188,7 +189,7 @@ def make_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with questions.open():
+        async with questions.open(), examining(service):
             if not service.settings.watches:
                 yield
                 return

@@ -3,7 +3,7 @@
 The verbs of kube-scheduler take none of this: `scheduling` is complete in itself.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from extender.scheduling.cached_judge import CachedJudge, Offload
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.preemption.running_pods import LateRunningPods
 from extender.scheduling.records.decisions import DecisionLog
+from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Audit
 from extender.scheduling.records.refused_pods import WaitingPods
 from extender.scheduling.records.unjudged import Troubles
@@ -86,3 +87,9 @@ class Service:
     authority: LateAuthority = field(default_factory=LateAuthority)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     slices: Slices = field(default_factory=Slices)
+
+    def behaviours(self) -> Iterator[Behaviour]:
+        """What the audit knows of the kubelets that nodes have now."""
+        return self.audit.behaviours.all(
+            lambda name: None if (node := self.cluster.get(name)) is None else node.kubelet
+        )

@@ -42,7 +42,9 @@ class Settled:
     """One pod's fate, against what the replay predicted.
 
     `verdicts`: each way that it could go; with `complete` False there were more. `state`: the reported state, for
-    ADMITTED; `reason`: the kubelet's, for REFUSED.
+    ADMITTED; `reason`: the kubelet's, for REFUSED. `predict_again`: what would have been predicted of the pod with
+    another kubelet, as the verdicts and whether they are complete; None: not known. Pure, and takes as long as
+    `projection.follow`.
     """
 
     node_name: str
@@ -53,6 +55,7 @@ class Settled:
     complete: bool = True
     state: ManagerState | None = None
     reason: str = ""
+    predict_again: Callable[[Kubelet], tuple[tuple[Verdict, ...], bool]] | None = None
 
 
 def ignore(_settled: Settled) -> None:
@@ -387,8 +390,14 @@ class InFlight:
                 complete=following.complete,
                 state=state,
                 reason=reason,
+                predict_again=None if node.question is None else partial(_predict_again, node.question, uid),
             )
         )
+
+
+def _predict_again(asked: _Question, uid: str, kubelet: Kubelet) -> tuple[tuple[Verdict, ...], bool]:
+    following = follow(kubelet, asked.state, asked.ledger, asked.now, ghosts=asked.ghosts, doubtful=asked.doubtful)
+    return following.verdicts.get(uid, ()), following.complete
 
 
 def _contradicted(node: _OnNode, observation: Observation) -> frozenset[str]:

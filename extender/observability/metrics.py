@@ -131,6 +131,11 @@ class Metrics:
             "for a reason other than NUMA; `unsettled`: not known. By topology policy and scope, kubelet, certainty.",
             ("policy", "scope", "kubelet", "certainty", "outcome"),
         )
+        self.behaviours = self._gauge(
+            "kubelet_behaviours",
+            "Nodes whose failed predictions would have come true with a rule of the replay on (`value` true) or off.",
+            ("rule", "value"),
+        )
         self.distrusted = self._gauge(
             "distrusted_nodes", "Nodes that are only scored, after too many wrong predictions."
         )

@@ -45,11 +45,16 @@ def walked_combinations(items: Sequence[int], size: int) -> Iterator[SharedArray
 
 
 def take(
-    machine: Machine, rules: OracleRules, options: TakeOptions, available: frozenset[int], need: int
+    machine: Machine,
+    rules: OracleRules,
+    options: TakeOptions,
+    available: frozenset[int],
+    need: int,
+    hint_nodes: int = 0,
 ) -> frozenset[int]:
-    """Take by the algorithm that the options ask for."""
+    """Take by the algorithm that the options ask for; *hint_nodes*: NUMA nodes of the hint, 0 without one."""
     if options.across_numa:
-        return DistributedTake(machine, rules, options, available).run(need)
+        return DistributedTake(machine, rules, options, available).run(need, hint_nodes)
     packed = PackedTake(machine, rules, available, need)
     return packed.run(spread=options.across_cores, by_uncore=options.by_uncore)
 
@@ -65,7 +70,7 @@ class DistributedTake:
         self.numas = PackedTake(machine, rules, available, 0).numas()
         self.count = {node: len(machine.cpus_of_numa[node] & available) for node in self.numas}
 
-    def run(self, need: int) -> frozenset[int]:
+    def run(self, need: int, hint_nodes: int) -> frozenset[int]:
         group = self.group
         if need % group != 0:
             return self._packed(frozenset(self.free), need)
@@ -76,7 +81,10 @@ class DistributedTake:
         groups = math.ceil(len(self.machine.cpus) / group)
         per_numa = math.ceil(groups / len(self.machine.cpu_numa_ids))
         needed_groups = math.ceil(need / group)
-        for size in range(math.ceil(needed_groups / per_numa), min(needed_groups, len(self.numas)) + 1):
+        smallest, largest = math.ceil(needed_groups / per_numa), min(needed_groups, len(self.numas))
+        if self.rules.distribute_inside_hint and smallest < hint_nodes <= largest:
+            smallest = hint_nodes
+        for size in range(smallest, largest + 1):
             winner = self._best_combination(size, need)
             if winner is not None:
                 return self._allocate(winner[0].values(), winner[1].values(), size, need)
@@ -115,6 +123,11 @@ class DistributedTake:
             for subset in walked_combinations(nodes, size):
                 givers = subset.values()
                 if sum(after[node] for node in givers) < rest:
+                    continue
+                if (
+                    self.rules.distribute_whole_groups
+                    and sum(after[n] // self.group for n in givers) * self.group < rest
+                ):
                     continue
                 left = dict(after)
                 if not self._spread_rest(left, givers, rest):

@@ -82,8 +82,8 @@ class CpuManager:
             raise NaiveKubeletError(f"{count} CPUs to reserve, but {len(reserved)} can be")
         return reserved
 
-    def take(self, available: CpuSet, need: int) -> CpuSet:
-        return take(self.machine, self.rules, self.take_options, available, need)
+    def take(self, available: CpuSet, need: int, hint_nodes: int = 0) -> CpuSet:
+        return take(self.machine, self.rules, self.take_options, available, need, hint_nodes)
 
     @property
     def available(self) -> CpuSet:
@@ -223,7 +223,7 @@ class CpuManager:
         result: CpuSet = frozenset()
         if mask is not None:
             aligned = self._aligned(pool, mask)
-            result = self.take(aligned, min(need, len(aligned)))
+            result = self.take(aligned, min(need, len(aligned)), len(mask))
         result |= self.take(pool - result, need - len(result))
         self.default -= result
         return result

@@ -114,7 +114,16 @@ class PackedTake:
         self._singles([cpu for core in self.cores() for cpu in sorted(self.machine.cpus_of_core[core] & self.free)])
 
     def spread_cpus(self) -> None:
-        self._singles([c for s in self.sockets() for c in sorted(self.machine.cpus_of_socket[s] & self.free)])
+        if not self.rules.spread_by_topology:
+            self._singles([c for s in self.sockets() for c in sorted(self.machine.cpus_of_socket[s] & self.free)])
+            return
+        order: list[int] = []
+        for socket in self.sockets():
+            cores = self._inside(self.machine.cpus_of_core, self.machine.cpus_of_socket[socket])
+            queues = [sorted(self.machine.cpus_of_core[core] & self.free) for core in cores]
+            while any(queues):
+                order += [queue.pop(0) for queue in queues if queue]
+        self._singles(order)
 
     def _walk(self, order: list[int], elements: Elements, *, full_size: int | None = None) -> None:
         """Take each wholly free element that is not more than is needed."""

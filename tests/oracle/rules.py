@@ -28,6 +28,18 @@ class OracleRules:
         return self.overrides.get(name, by_version)
 
     @property
+    def distribute_inside_hint(self) -> bool:
+        return self._is("distribute_inside_hint", by_version=False)
+
+    @property
+    def distribute_whole_groups(self) -> bool:
+        return self._is("distribute_whole_groups", by_version=False)
+
+    @property
+    def spread_by_topology(self) -> bool:
+        return self._is("spread_by_topology", by_version=False)
+
+    @property
     def sidecars(self) -> bool:
         return self._is("sidecars", self.minor >= 29)
 

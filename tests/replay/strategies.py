@@ -73,6 +73,9 @@ def kubelets(draw: st.DrawFn) -> Json:
     }
 
 
+DISTRIBUTION_FIXES = ("distribute_inside_hint", "distribute_whole_groups")
+
+
 @st.composite
 def devices(draw: st.DrawFn, machine: Json) -> Json:
     """Up to two resources; devices on one node, on several, or nowhere; a few unhealthy."""
@@ -155,6 +158,7 @@ def scenarios(draw: st.DrawFn, versions: tuple[str, ...] = VERSIONS) -> Json:
         "kubelet_version": draw(st.sampled_from(versions)),
         "machine": machine,
         "kubelet": draw(kubelets()),
+        "rules": dict.fromkeys(draw(st.sampled_from([(), (), DISTRIBUTION_FIXES, ("spread_by_topology",)])), True),
         "devices": plugged,
         "steps": steps,
     }

@@ -35,7 +35,12 @@ def _recorded_by_oracle(document: dict[str, Any]) -> dict[str, Any]:
     document = copy.deepcopy(document)
     try:
         naive = NaiveKubelet(
-            document["machine"], document["kubelet"], document["devices"], document["kubelet_version"], {}, Random(7)
+            document["machine"],
+            document["kubelet"],
+            document["devices"],
+            document["kubelet_version"],
+            document.get("rules") or {},
+            Random(7),
         )
     except NaiveKubeletError as error:
         document["kubelet_error"] = str(error)

@@ -60,6 +60,7 @@ def ops_router(service: Service) -> APIRouter:
                 service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
         _kubelets(service)
         _silence(service)
+        _behaviours(service)
         service.metrics.assumed.set(service.cluster.pods_in_flight)
         service.metrics.distrusted.set(service.cluster.distrusted_count)
         service.metrics.classes.set(service.cluster.class_count)
@@ -78,6 +79,14 @@ def _kubelets(service: Service) -> None:
     service.metrics.kubelets.clear()
     for labels, count in counts.items():
         service.metrics.kubelets.labels(*labels).set(count)
+
+
+def _behaviours(service: Service) -> None:
+    """How many kubelets behave as with each rule."""
+    counts = Counter(each.setting for each in service.behaviours())
+    service.metrics.behaviours.clear()
+    for setting, count in counts.items():
+        service.metrics.behaviours.labels(setting.rule, str(setting.value).lower()).set(count)
 
 
 def _minor_label(version: object) -> str:

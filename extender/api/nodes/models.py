@@ -158,6 +158,14 @@ class NodeDetail(NodeSummary):
     holders: Annotated[
         list[HolderView], Field(description="Containers that hold anything for themselves, by pod UID.")
     ] = []
+    behaves_as: Annotated[
+        list[str],
+        Field(
+            description="Rules of the replay that the node's kubelet has, or lacks (`NAME=false`), against what its "
+            "minor does, as far as failed predictions tell. See `GET /v1/audit`.",
+            examples=[["distribute_inside_hint"]],
+        ),
+    ] = []
     problem_list: Annotated[list[ProblemView], Field(description="Everything that is wrong, in words.")] = []
     pod_list: Annotated[
         list[Mapping[str, object]] | None, Field(description="Pods that the node's kubelet lists; null: it did not.")

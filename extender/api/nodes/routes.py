@@ -18,6 +18,7 @@ from extender.cluster.store import UnknownNodeError
 from extender.questions.free_room import free_cpus
 from extender.replay.config import TopologyPolicy
 from extender.replay.verdict import Certainty
+from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.unjudged import Note
 
 NodeName = Annotated[str, Path(description="The node's name in the cluster.", min_length=1, max_length=253)]
@@ -80,13 +81,13 @@ def nodes_router(service: Service) -> APIRouter:
         record = cluster.get(name)
         if record is None:
             raise UnknownNodeError(name)
-        note = service.troubles.of(record.node_class.id)
+        note, behaviours = service.troubles.of(record.node_class.id), service.audit.behaviours.of(name, record.kubelet)
         if is_large(record):
             return Response(
-                await asyncio.get_running_loop().run_in_executor(large, _described, record, now, note),
+                await asyncio.get_running_loop().run_in_executor(large, _described, record, now, note, behaviours),
                 media_type="application/json",
             )
-        return Response(_described(record, now, note), media_type="application/json")
+        return Response(_described(record, now, note, behaviours), media_type="application/json")
 
     return router
 
@@ -110,8 +111,8 @@ async def _page(service: Service, now: float, is_wanted: Callable[[NodeRecord], 
     return head + b",".join(page) + b'],"next":' + orjson.dumps(following) + b"}"
 
 
-def _described(record: NodeRecord, now: float, note: Note | None) -> bytes:
-    return orjson.dumps(describe(record, now, note))
+def _described(record: NodeRecord, now: float, note: Note | None, behaviours: list[Behaviour]) -> bytes:
+    return orjson.dumps(describe(record, now, note, behaviours))
 
 
 def _matches(record: NodeRecord, name: str, certainty: Certainty | None, policy: TopologyPolicy | None) -> bool:

@@ -3,7 +3,7 @@
 Rendered as plain mappings: 500 nodes a page are made for every look at the cluster.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from extender.cluster.node import NodeRecord
@@ -13,6 +13,7 @@ from extender.replay.machine import shown_numa_id
 from extender.replay.sets import format_list, iter_bits
 from extender.replay.state import Block, ManagerState
 from extender.replay.verdict import Certainty
+from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.unjudged import Note
 
 Json = dict[str, object]
@@ -128,14 +129,16 @@ def is_large(record: NodeRecord) -> bool:
     return size > SMALL_NODE
 
 
-def describe(record: NodeRecord, now: float, note: Note | None = None) -> Json:
-    """The record in full: a `NodeDetail`. *note* as of `summarize`."""
+def describe(record: NodeRecord, now: float, note: Note | None = None, behaviours: Sequence[Behaviour] = ()) -> Json:
+    """The record in full: a `NodeDetail`. *note* as of `summarize`, *behaviours* as the audit knows them."""
     state, kubelet = record.state, record.kubelet
     facts = record.observation.facts
     problems = facts.get("problems")
+    ours = [*_problems_of(note), *map(_problem_of, behaviours)]
     detail: Json = {
         **summarize(record, now, note),
-        "problem_list": [*problems, *_problems_of(note)] if isinstance(problems, list) else _problems_of(note),
+        "problem_list": [*problems, *ours] if isinstance(problems, list) else ours,
+        "behaves_as": [str(each.setting) for each in behaviours],
         "pod_list": facts.get("pods"),
         "zones": facts.get("zones", []),
     }
@@ -157,6 +160,10 @@ def _problems_of(note: Note | None) -> list[Json]:
     if note is None:
         return []
     return [{"source": "extender", "path": "replay", "reason": note.reason, "severity": "error"}]
+
+
+def _problem_of(behaviour: Behaviour) -> Json:
+    return {"source": "audit", "path": "kubelet", "reason": behaviour.sentence, "severity": "warning"}
 
 
 def pod_names(facts: Mapping[str, object]) -> dict[str, tuple[str, str]]:

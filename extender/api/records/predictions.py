@@ -1,12 +1,16 @@
 """Route that compares predictions with what the kubelets did."""
 
-from typing import Annotated
+from itertools import islice
+from typing import Annotated, Final
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from extender.api.service import Service
+from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Result
+
+MAX_SHOWN: Final = 1000
 
 
 class _View(BaseModel):
@@ -46,6 +50,23 @@ class DisagreementView(_View):
     kind: KindView
     predicted: Annotated[str, Field(description="Where the replay placed the pod: CPUs, memory and devices.")]
     reported: Annotated[str, Field(description="Where the kubelet placed it by its report, or why it refused.")]
+    agrees_with: Annotated[
+        list[str] | None,
+        Field(
+            description="Rules of the replay with each of which the prediction would have come true, such as "
+            "`distribute_inside_hint`; null: not examined."
+        ),
+    ] = None
+
+
+class BehaviourView(_View):
+    """A kubelet that behaves as with a rule that its minor does not have, or without one that it has."""
+
+    node_name: str
+    rule: Annotated[str, Field(description="As `NUMA_EXTENDER_KUBELET_SWITCHES` names it.")]
+    value: Annotated[bool, Field(description="False: it behaves as without the rule.")]
+    agreeing: Annotated[int, Field(description="Failed predictions that would have come true with it.")]
+    examined: Annotated[int, Field(description="Failed predictions of this kubelet that were examined.")]
 
 
 class NodeView(_View):
@@ -63,7 +84,21 @@ class AuditView(_View):
     counts: list[CountView]
     nodes: Annotated[list[NodeView], Field(description="Worst first.")]
     recent: Annotated[list[DisagreementView], Field(description="The last disagreements, newest first.")]
+    behaviours: Annotated[
+        list[BehaviourView], Field(description="Kubelets that carry a fix, or lack one, by node.", max_length=MAX_SHOWN)
+    ]
     pods_in_flight: Annotated[int, Field(description="Pods that are bound and not yet in a report of their node.")]
+
+
+def behaviour_view(behaviour: Behaviour) -> BehaviourView:
+    """One line of the audit about a kubelet."""
+    return BehaviourView(
+        node_name=behaviour.node_name,
+        rule=behaviour.setting.rule,
+        value=behaviour.setting.value,
+        agreeing=behaviour.agreeing,
+        examined=behaviour.examined,
+    )
 
 
 def audit_router(service: Service) -> APIRouter:
@@ -90,9 +125,11 @@ def audit_router(service: Service) -> APIRouter:
                     kind=KindView(**each.kind._asdict()),
                     predicted=each.predicted,
                     reported=each.reported,
+                    agrees_with=None if each.agrees_with is None else [str(rule) for rule in each.agrees_with],
                 )
                 for each in reversed(audit.recent)
             ],
+            behaviours=[behaviour_view(each) for each in islice(service.behaviours(), MAX_SHOWN)],
             pods_in_flight=service.cluster.pods_in_flight,
         )
 

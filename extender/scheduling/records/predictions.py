@@ -9,8 +9,8 @@ Laws of this file
 """
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -18,6 +18,7 @@ from extender.cluster.in_flight import Fate, Settled, holdings
 from extender.replay.pod import ContainerKind
 from extender.replay.state import Device
 from extender.replay.verdict import Admitted, Certainty, Reason
+from extender.scheduling.records.kubelet_rules import Behaviour, KubeletBehaviours, RuleSetting
 from extender.scheduling.records.prediction_texts import predicted_words, reported_words
 
 MAX_NODES: Final = 20_000
@@ -57,7 +58,10 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """One prediction that did not come true. `predicted` and `reported` say it in words, for people."""
+    """One prediction that did not come true. `predicted` and `reported` say it in words, for people.
+
+    `agrees_with`: rules of the replay with each of which it would have come true; None: not examined.
+    """
 
     at: float
     node_name: str
@@ -67,6 +71,7 @@ class Disagreement:
     kind: Kind
     predicted: str
     reported: str
+    agrees_with: tuple[RuleSetting, ...] | None = None
 
 
 class Audit:
@@ -80,6 +85,7 @@ class Audit:
         self._clock, self._window, self._distrust_after = clock, window, distrust_after
         self.counts: Counter[Kind] = Counter()
         self.recent: deque[Disagreement] = deque(maxlen=MAX_RECENT)
+        self.behaviours = KubeletBehaviours()
         self._nodes: OrderedDict[str, deque[Result]] = OrderedDict()
 
     def take(self, settled: Settled) -> Kind:
@@ -94,7 +100,15 @@ class Audit:
                 self._nodes.popitem(last=False)
         if kind.result in DISAGREEING:
             self.recent.append(_disagreement(settled, kind, self._clock()))
+            self.behaviours.add(settled)
         return kind
+
+    def examined(self, settled: Settled, agreeing: Sequence[RuleSetting]) -> list[Behaviour]:
+        """Take in which rules explain a disagreement; returns what is now known of its kubelet for the first time."""
+        for i, each in enumerate(self.recent):
+            if each.uid == settled.pod.uid and each.node_name == settled.node_name:
+                self.recent[i] = replace(each, agrees_with=tuple(agreeing))
+        return self.behaviours.record(settled, agreeing)
 
     def disagreements(self, node_name: str) -> int:
         """How many of the node's last results disagree."""
@@ -108,6 +122,11 @@ class Audit:
         """(name, disagreements, results) of every node with any of the first, most of it first."""
         rows = ((name, self.disagreements(name), len(results)) for name, results in self._nodes.items())
         return iter(sorted((row for row in rows if row[1]), key=lambda row: (-row[1], row[0])))
+
+
+def agrees(settled: Settled) -> bool:
+    """Whether the kubelet did as predicted."""
+    return _compare(settled) is Result.AGREED
 
 
 def _kind_of(settled: Settled) -> Kind:

@@ -1,0 +1,52 @@
+"""Examines disagreements of the audit beside everything else: which rule of the replay explains each."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from extender.api.service import Service
+from extender.scheduling.records.kubelet_rules import agreeing_rules
+from extender.scheduling.records.predictions import agrees
+
+LOG: Final = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def examining(service: Service) -> AsyncIterator[None]:
+    """While this lasts, disagreements are examined one after another, off the event loop."""
+    wake = asyncio.Event()
+    behaviours = service.audit.behaviours
+    behaviours.wake = wake.set
+    if behaviours.waiting:
+        wake.set()
+    task = asyncio.create_task(_examine(service, wake))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _examine(service: Service, wake: asyncio.Event) -> None:
+    while True:
+        await wake.wait()
+        wake.clear()
+        await examine_waiting(service)
+
+
+async def examine_waiting(service: Service) -> None:
+    """Examine every disagreement that waits. One whose examination fails counts as one that no rule explains."""
+    waiting = service.audit.behaviours.waiting
+    while waiting:
+        settled = waiting.popleft()
+        try:
+            agreeing = await service.offload(agreeing_rules, settled, agrees)
+        except Exception:
+            LOG.exception("disagreement not examined node=%s pod=%s", settled.node_name, settled.pod.uid)
+            agreeing = []
+        for behaviour in service.audit.examined(settled, agreeing):
+            LOG.warning("kubelet behaves as with %s node=%s", behaviour.setting, behaviour.node_name)
