@@ -87,6 +87,7 @@ KUBELET: Final[Mapping[str, Rule]] = {
     "kubelet-field-misspelled": Rule(_W, "A kubelet may only log an unknown field, and run without it."),
     "kubelet-value-invalid": Rule(_E, "A value of a wrong type, or no quantity."),
     "kubelet-does-not-start": Rule(_E, "The kubelet refuses to start with this configuration."),
+    "kubelet-gate": Rule(_E, "The kubelet does not start: its version lacks a feature gate, or has it locked."),
     "kubelet-newer-than-known": Rule(_I, "The rules of the newest known kubelet stand in."),
     "topology-without-static-cpu": Rule(_W, "No CPUs are aligned: the CPU manager gives no hints."),
     "static-cpu-without-topology": Rule(_I, "CPUs are exclusive, but nothing aligns them with anything."),

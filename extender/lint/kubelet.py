@@ -16,7 +16,7 @@ from extender.lint.finding import Finding, found
 from extender.lint.kubelet_traps import lint_traps
 from extender.replay.config import KubeletConfig, KubeletConfigError
 from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts
-from extender.replay.rules import NEWEST_MINOR, Rules
+from extender.replay.rules import NEWEST_MINOR, Rules, UnknownVersionError, gate_fault, parse_minor
 from extender.replay.sets import iter_bits
 from extender.replay.startup import start
 from extender.wire.errors import WireError
@@ -56,6 +56,7 @@ def lint_kubelet(document: Located, context: Context) -> Iterator[Finding]:
         field = error.field.removeprefix("kubelet.")
         yield found("kubelet-value-invalid", _place(document, field), f"{field}: {error.reason}", "mend the value")
         return
+    yield from _gates(document, config)
     yield from _start(document, config)
     yield from lint_traps(document, config)
 
@@ -71,6 +72,22 @@ def _misspelled(document: Located) -> Iterator[Finding]:
                 value,
                 f"{name!r} is no field of a kubelet; {meant} is not set",
                 f"write {meant}",
+            )
+
+
+def _gates(document: Located, config: KubeletConfig) -> Iterator[Finding]:
+    try:
+        minor = parse_minor(config.kubelet_version)
+    except UnknownVersionError:
+        return  # the start fails with that
+    for gate, is_on in sorted(config.feature_gates.items()):
+        fault = gate_fault(gate, minor, is_on=is_on)
+        if fault is not None:
+            yield found(
+                "kubelet-gate",
+                document.near("featureGates", gate),
+                f"{config.kubelet_version} says: {fault}",
+                f"remove {gate} from featureGates",
             )
 
 

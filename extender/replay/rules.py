@@ -34,18 +34,29 @@ GATE_DEFAULTS: Final[Mapping[str, tuple[tuple[int, bool], ...]]] = {
 """Gates that the replay reads: (since minor, default)."""
 
 _GATE_SINCE: Final[Mapping[str, int]] = {
+    "SidecarContainers": 28,
     "PodLevelResources": 32,
-    "PodLevelResourceManagers": 36,
-    "PodLevelResourcesFixKubeletQOSClass": 37,
     "DRAExtendedResource": 34,
+    "NodeDeclaredFeatures": 35,
+    "PodLevelResourceManagers": 36,
+    "HugepageAwareEviction": 37,
+    "KubeletAllocatedPodsEndpoint": 37,
+    "PodLevelResourcesFixDefaulting": 37,
+    "PodLevelResourcesFixKubeletQOSClass": 37,
 }
 _GATE_LOCKED_SINCE: Final[Mapping[str, int]] = {
-    "CPUManagerPolicyOptions": 33,
     "TopologyManagerPolicyOptions": 32,
     "MemoryManager": 32,
+    "CPUManagerPolicyOptions": 33,
+    "SidecarContainers": 33,
+    "DynamicResourceAllocation": 35,
     "InPlacePodVerticalScaling": 35,
     "DRAExtendedResource": 37,
+    "DisableCPUQuotaWithExclusiveCPUs": 37,
+    "NodeDeclaredFeatures": 37,
 }
+"""Gates that a kubelet has from this minor on, and gates that are on from this minor on, whatever is set."""
+_GATE_REMOVED_SINCE: Final[Mapping[str, int]] = {"SidecarContainers": 37}
 
 
 class UnknownVersionError(ValueError):
@@ -188,6 +199,19 @@ def gate_enabled(gate: str, minor: int, gates: Mapping[str, bool]) -> bool:
     if minor >= _GATE_LOCKED_SINCE.get(gate, minor + 1) or minor < _GATE_SINCE.get(gate, 0):
         return default
     return gates.get(gate, default)
+
+
+def gate_fault(gate: str, minor: int, *, is_on: bool) -> str | None:
+    """The error with which a kubelet does not start because of one entry of `featureGates`; None: it starts.
+
+    Only gates that are known here are judged. Source: component-base/featuregate/feature_gate.go, setUnsafe.
+    """
+    minor = min(minor, NEWEST_MINOR)
+    if minor < _GATE_SINCE.get(gate, 0) or minor >= _GATE_REMOVED_SINCE.get(gate, minor + 1):
+        return f"unrecognized feature gate: {gate}"
+    if minor >= _GATE_LOCKED_SINCE.get(gate, minor + 1) and not is_on:
+        return f"cannot set feature gate {gate} to false, feature is locked to true"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

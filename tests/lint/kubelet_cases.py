@@ -99,6 +99,28 @@ KUBELET = {
         ),
     ],
     "reserved-memory-unused": [case(kubelet(memoryManagerPolicy="None"), kubelet())],
+    "kubelet-gate": [
+        Case(
+            (kubelet(featureGates={"SidecarContainers": True}),),
+            (kubelet(featureGates={"PodLevelResourcesFixKubeletQOSClass": False, "DRAExtendedResource": True}),),
+            kubelet="v1.37.0",
+        ),
+        Case(
+            (kubelet(featureGates={"DRAExtendedResource": False}),),
+            (kubelet(featureGates={"DRAExtendedResource": True, "PodLevelResourceManagers": False}),),
+            kubelet="v1.38.0-alpha.2",
+        ),
+        Case(
+            (kubelet(featureGates={"PodLevelResourcesFixKubeletQOSClass": True}),),
+            (kubelet(featureGates={"DRAExtendedResource": False, "SidecarContainers": True, "OfSomebody": True}),),
+            kubelet="v1.36.2",
+        ),
+        Case(
+            (kubelet(featureGates={"MemoryManager": False}),),
+            (kubelet(featureGates={"MemoryManager": True, "SidecarContainers": False}),),
+            kubelet="v1.32.4",
+        ),
+    ],
     "memory-manager-gate": [
         Case(
             (kubelet(featureGates={"MemoryManager": False}),),
