@@ -50,7 +50,7 @@ from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.predictions import Audit
 from extender.scheduling.records.refused_pods import WaitingPods
-from extender.scheduling.records.unjudged import Troubles
+from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.scheduling import Scheduling
 from extender.workers.frames import WorkerSettings
 from extender.workers.pool import AskedQuestions, QuestionLimits
@@ -78,9 +78,9 @@ def make_service(
     pods, running, surroundings = KnownPods(settings.max_remembered_pods), LateRunningPods(), LateNodeContext()
     counts = SchedulerMetrics(metrics)
     judge = judge or make_judge(
-        make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.doubts
+        make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.uncertainty
     )
-    judgements, troubles = JudgementCache(settings.max_remembered_judgements), Troubles()
+    judgements, troubles = JudgementCache(settings.max_remembered_judgements), UnjudgedClasses()
     judging = CachedJudge(
         judge,
         judgements,
@@ -120,7 +120,7 @@ def make_service(
                 judge_seconds=settings.filter_seconds,
                 wait_seconds=settings.bind_wait_seconds,
                 defer_seconds=settings.hold_back_seconds,
-                certain_only=settings.doubts.refuses_chances,
+                certain_only=settings.uncertainty.requires_certainty,
             ),
             cluster,
             pods,
@@ -250,7 +250,7 @@ def make_questions(service: Service) -> AskedQuestions:
         WorkerSettings(
             strategy=settings.strategy,
             resource_weights=settings.resource_weights,
-            doubts=settings.doubts,
+            uncertainty=settings.uncertainty,
             log_level=settings.log_level,
             log_format=settings.log_format,
             max_bytes=settings.max_question_bytes,

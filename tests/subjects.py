@@ -6,7 +6,7 @@ from extender.cluster.node_class import ClassTable
 from extender.questions.node_context import NodeContext
 from extender.questions.subjects import Subject
 from extender.samples.nodes import SampleNode
-from extender.scheduling.judge import Doubts, Judge, make_judge
+from extender.scheduling.judge import Judge, UncertaintyPolicy, make_judge
 from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.totals import node_allocatable
@@ -16,7 +16,7 @@ CLASSES = ClassTable()
 
 def judge() -> Judge:
     """The judge of a service with the default settings."""
-    return make_judge(make_strategy("least-numa", Weights.parse("")), Doubts())
+    return make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
 
 
 def subject_of(node: SampleNode, *, requested_milli: Mapping[str, int] | None = None) -> Subject:

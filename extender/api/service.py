@@ -25,7 +25,7 @@ from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Audit
 from extender.scheduling.records.refused_pods import WaitingPods
-from extender.scheduling.records.unjudged import Troubles
+from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.scheduling import Scheduling
 
 
@@ -83,7 +83,7 @@ class Service:
     waiting: WaitingPods
     decisions: DecisionLog
     audit: Audit
-    troubles: Troubles
+    troubles: UnjudgedClasses
     authority: LateAuthority = field(default_factory=LateAuthority)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     slices: Slices = field(default_factory=Slices)

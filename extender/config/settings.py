@@ -18,7 +18,7 @@ from extender.config.cluster import ClusterSettings
 from extender.config.leadership import LeadershipSettings
 from extender.config.questions import QuestionSettings
 from extender.config.security import SecuritySettings, is_loopback
-from extender.scheduling.judge import Doubts, Treatment
+from extender.scheduling.judge import Action, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES
 from extender.scheduling.ranking.weights import Weights
 from extender.wire.switches import switches_from_text
@@ -51,28 +51,28 @@ class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSe
         description="Weight of each resource in all strategies but least-numa: `cpu=2,vendor.example/gpu=10`, "
         "0 to 100, 0 ignores it. Resources that are not named have weight 1.",
     )
-    unknown_nodes: Literal[Treatment.PASS, Treatment.REFUSE] = Field(
-        default=Treatment.PASS,
+    unknown_nodes: Literal[Action.PASS, Action.REFUSE] = Field(
+        default=Action.PASS,
         description="A node without a usable report. `pass`, with score 0: nodes are not excluded while exporters roll "
         "out, or where a node needs no alignment. Use `refuse` where every node must be known.",
     )
-    stale_nodes: Treatment = Field(
-        default=Treatment.REPLAY,
+    stale_nodes: Action = Field(
+        default=Action.REPLAY,
         description="A node without a message for `stale_after_seconds`. `replay`: use its last state, at half the "
         "score.",
     )
-    possible_nodes: Literal[Treatment.PASS, Treatment.REFUSE] = Field(
-        default=Treatment.REFUSE,
+    possible_nodes: Literal[Action.PASS, Action.REFUSE] = Field(
+        default=Action.REFUSE,
         description="A node where the kubelet's random choice of devices decides, or the order in which pods come and "
         "go. Refused, because an admission is promised only where it is certain.",
     )
-    degraded_nodes: Treatment = Field(
-        default=Treatment.REPLAY,
+    degraded_nodes: Action = Field(
+        default=Action.REPLAY,
         description="A node with counts per NUMA node only (NodeResourceTopology objects of other programs). "
         "`replay`: refused where the counts prove that its kubelet must refuse, offered at half the score elsewhere.",
     )
-    newer_kubelets: Treatment = Field(
-        default=Treatment.REPLAY,
+    newer_kubelets: Action = Field(
+        default=Action.REPLAY,
         description="A node whose kubelet is newer than the newest that this version knows. `replay`: use the rules of "
         "the newest known one. `pass`: score the node by them but never refuse it, until the extender is upgraded. "
         "`refuse`: not offered to pods that need alignment.",
@@ -181,9 +181,9 @@ class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSe
         return switches_from_text(self.kubelet_switches)
 
     @property
-    def doubts(self) -> Doubts:
+    def uncertainty(self) -> UncertaintyPolicy:
         """How uncertain nodes are treated."""
-        return Doubts(
+        return UncertaintyPolicy(
             unknown=self.unknown_nodes,
             stale=self.stale_nodes,
             possible=self.possible_nodes,

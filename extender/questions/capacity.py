@@ -23,7 +23,7 @@ from extender.replay.pod import PodRequest
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Certainty, Rejected
 from extender.scheduling.judge import Judge, PodShape
-from extender.scheduling.reasons import Refusal, refusal_of
+from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.scheduling.totals import add, format_milli, pod_requests, shortages
 from extender.wire.workloads import PodWorkload
 
@@ -70,7 +70,7 @@ class _Rest:
 
 
 ENOUGH: Final = CapacityLimit("max_copies", "counting stopped at max_copies", "more may fit")
-_NOT_KNOWN: Final = CapacityLimit("unknown", Refusal.UNKNOWN.text, "too little is known of the node")
+_NOT_KNOWN: Final = CapacityLimit("unknown", RefusalReason.UNKNOWN.text, "too little is known of the node")
 
 
 class Capacity:
@@ -125,7 +125,7 @@ class Capacity:
         if not (node_class.hidden or node_class.stale):
             return True
         judged = (self._judge(shape, node_class) for shape in self._shapes)
-        return all(j.certainty is not Certainty.UNKNOWN and j.refusal is not Refusal.STALE for j in judged)
+        return all(j.certainty is not Certainty.UNKNOWN and j.refusal is not RefusalReason.STALE for j in judged)
 
     def _by_topology(
         self, kubelet: Kubelet, states: tuple[ManagerState, ...], most: int
@@ -187,7 +187,7 @@ class Capacity:
                 return (), CapacityLimit("topology", refusal_of(verdict).text, detail, verdict.resource)
         if not complete:
             return (), CapacityLimit(
-                "topology", Refusal.CHANCE.text, "too many random choices of devices to try them all"
+                "topology", RefusalReason.CHANCE.text, "too many random choices of devices to try them all"
             )
         alignment = alignment_of_outcomes(kubelet, outcomes)
         assert alignment is not None  # no outcome is a refusal

@@ -43,7 +43,7 @@ from extender.scheduling.cached_judge import CachedJudge, Offload
 from extender.scheduling.locks import NodeLocks, SharedBudget, WaitingPlaces
 from extender.scheduling.node_totals import NodeTotals, TotalsFit
 from extender.scheduling.nominator import Nominator
-from extender.scheduling.reasons import Refusal
+from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.reservation import Reservation
 from extender.wire.binding import ExtenderBindingArgs
 
@@ -51,11 +51,11 @@ LOG: Final = logging.getLogger(__name__)
 _PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 0.4
 """How soon a waiting call checks again; the pause doubles, because each check costs replays."""
 
-UNSETTLED: Final = NotBound(f"{Refusal.UNSETTLED.text}; {RETRY}", BindFailure.UNSETTLED)
+UNSETTLED: Final = NotBound(f"{RefusalReason.UNSETTLED.text}; {RETRY}", BindFailure.UNSETTLED)
 TOTALS: Final = NotBound(
     f"pods that have ended may still count in the kubelet's totals of the node; {RETRY}", BindFailure.TOTALS
 )
-PROMISED: Final = NotBound(f"{Refusal.PROMISED.text}; {RETRY}", BindFailure.PROMISED)
+PROMISED: Final = NotBound(f"{RefusalReason.PROMISED.text}; {RETRY}", BindFailure.PROMISED)
 STARTING: Final = NotBound(f"the node's kubelet is starting and releases nothing yet; {RETRY}", BindFailure.STARTING)
 NO_ACCESS: Final = NotBound(
     "this extender has no access to the API server: leave `bindVerb` out", BindFailure.NO_ACCESS

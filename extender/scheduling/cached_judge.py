@@ -22,8 +22,8 @@ from extender.replay.verdict import Certainty
 from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import INDIFFERENT, BoundedJudge, Judgement, PodShape, Trouble
-from extender.scheduling.reasons import Refusal
-from extender.scheduling.records.unjudged import Troubles
+from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.replays import judge_all, judge_quickly
 
 LOG: Final = logging.getLogger(__name__)
@@ -34,9 +34,9 @@ MAX_AT_ONCE: Final = 2
 """Nodes that changed since the last call of a shape and are judged before the other candidates."""
 NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
 """Of classes that were not judged in time, where the settings pass them."""
-TOO_LATE: Final = Judgement(Refusal.LATE, Certainty.UNKNOWN)
+TOO_LATE: Final = Judgement(RefusalReason.LATE, Certainty.UNKNOWN)
 """Of classes whose own replay takes too long: only their nodes are left out."""
-CHANGING: Final = Judgement(Refusal.UNSETTLED, Certainty.UNKNOWN)
+CHANGING: Final = Judgement(RefusalReason.UNSETTLED, Certainty.UNKNOWN)
 """Of a node that changes faster than it can be judged."""
 _MAX_ATTEMPTS: Final = 5
 """How often a node is judged that changes while it is judged."""
@@ -91,7 +91,7 @@ class CachedJudge:
         judge: BoundedJudge,
         cache: JudgementCache,
         cluster: NodeStore,
-        unjudged: Troubles,
+        unjudged: UnjudgedClasses,
         *,
         metrics: JudgeMetrics,
         clock: Callable[[], float],

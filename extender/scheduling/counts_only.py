@@ -1,52 +1,52 @@
-"""What can be said of a node of which only counts per NUMA node are known.
+"""Refusals of nodes of which only counts per NUMA node are known.
 
-Laws of this file
-- A refusal is a proof: whatever the CPU ids, core siblings, memory groups and device sets are that the counts hide,
-  the kubelet refuses. Everything else passes.
-- What a container gets for itself was free when the pod came: containers that reuse what an init container held do not
-  break that. App containers hold what they get at the same time, so their CPUs add up.
-- Memory proves nothing: its manager answers want of room with "no preference", and publishers count blocks that span
+Rules of this file
+- A refusal is a proof: the kubelet refuses the pod whatever CPU ids, core siblings, memory groups and device sets are
+  behind the counts. Everything else passes.
+- A container gets only what was free when the pod came, or what an init container held before. App containers run at
+  the same time, so their CPUs add up.
+- Memory proves nothing. Its manager answers a shortage with "no preference", and publishers count memory that spans
   NUMA nodes in different ways.
-- Nothing is said of pods with pod-level resources: versions differ in what they make of them.
+- Pods with pod-level resources are not refused: kubelet versions treat them differently.
 
-The counts are of the moment they were published. Pods that came since can only make a proof stronger; what pods gave
-back since is missing, so a refusal is never for good.
+The counts are as old as their object. Pods that were added later make a proof stronger. Room that pods gave back later
+is not in the counts, so a refusal is never permanent.
 """
 
 from extender.replay.config import Scope, TopologyPolicy
 from extender.replay.counts import Counts
 from extender.replay.pod import PodRequest
-from extender.scheduling.reasons import Refusal
+from extender.scheduling.reasons import RefusalReason
 
 
-def refusal_by_counts(counts: Counts, request: PodRequest, *, pod_level: bool) -> Refusal | None:
-    """The proven refusal of a pod; None: not proven. *pod_level*: the pod has `spec.resources`."""
+def refusal_by_counts(counts: Counts, request: PodRequest, *, pod_level: bool) -> RefusalReason | None:
+    """Why the node is proven to refuse the pod; None if it is not. *pod_level*: the pod has `spec.resources`."""
     if pod_level or request.pod_level is not None:
         return None
     return _cpus_refused(counts, request) or _devices_refused(counts, request)
 
 
-def _cpus_refused(counts: Counts, request: PodRequest) -> Refusal | None:
+def _cpus_refused(counts: Counts, request: PodRequest) -> RefusalReason | None:
     by_node = counts.cpus_by_node()
     if by_node is None:
         return None
     largest = max((c.cpus for c in request.containers), default=0)
     together = sum(c.cpus for c in request.containers if not (c.reusable or c.sidecar))
     if max(largest, together) > sum(by_node):
-        return Refusal.CPUS_NOW
+        return RefusalReason.CPUS_NOW
     if counts.policy != TopologyPolicy.SINGLE_NUMA_NODE:
         return None
     on_one_node = max(largest, together) if counts.scope == Scope.POD else largest
-    return Refusal.ALIGNMENT_NOW if on_one_node > max(by_node) else None
+    return RefusalReason.ALIGNMENT_NOW if on_one_node > max(by_node) else None
 
 
-def _devices_refused(counts: Counts, request: PodRequest) -> Refusal | None:
-    """Devices without a NUMA node help no single-numa-node hint, so the counts by zone are all that can."""
+def _devices_refused(counts: Counts, request: PodRequest) -> RefusalReason | None:
+    """Only devices on a NUMA node can give a single-numa-node hint, so the counts of the zones decide."""
     if counts.policy != TopologyPolicy.SINGLE_NUMA_NODE or not counts.devices_current:
         return None
     for container in request.containers:
         for resource, wanted in container.devices.items():
             most = None if resource in container.dra_resources else counts.most_devices(resource)
             if most is not None and wanted > most:
-                return Refusal.ALIGNMENT_NOW
+                return RefusalReason.ALIGNMENT_NOW
     return None

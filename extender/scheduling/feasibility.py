@@ -15,12 +15,12 @@ from extender.replay.verdict import Certainty
 from extender.scheduling.cache import Judgements
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import Judgement
-from extender.scheduling.reasons import Refusal
+from extender.scheduling.reasons import RefusalReason
 
 PASSED: Final = "passed"
 """The label of feasible nodes in counts. Refused nodes are counted by the text of their reason."""
 
-AVOIDED: Final = Judgement(Refusal.UNSETTLED, Certainty.POSSIBLE)
+AVOIDED: Final = Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)
 """In place of the judgement of nodes that the bind verb would refuse at the moment."""
 
 
@@ -45,7 +45,7 @@ def avoid(filtered: Filtered, names: Collection[str]) -> Filtered:
     feasible = [name for name in filtered.feasible if name not in names]
     if not feasible or len(feasible) == len(filtered.feasible):
         return filtered
-    avoided = dict.fromkeys((name for name in filtered.feasible if name in names), Refusal.UNSETTLED.text)
+    avoided = dict.fromkeys((name for name in filtered.feasible if name in names), RefusalReason.UNSETTLED.text)
     return Filtered(feasible=feasible, refused={**filtered.refused, **avoided})
 
 
@@ -57,7 +57,7 @@ def with_feasible(filtered: Filtered, name: str) -> Filtered:
     )
 
 
-def without(filtered: Filtered, names: Collection[str], reason: Refusal) -> Filtered:
+def without(filtered: Filtered, names: Collection[str], reason: RefusalReason) -> Filtered:
     """*filtered* with the feasible nodes *names* refused for *reason*."""
     return Filtered(
         feasible=[name for name in filtered.feasible if name not in names],

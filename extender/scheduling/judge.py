@@ -1,11 +1,12 @@
-"""What a class of nodes answers to a pod, in the form that the scheduler's verbs need.
+"""Judgements: whether a class of nodes is offered for a pod, how certain that is, and how good the class is.
 
-Laws of this file
+Rules of this file
 - A judgement is computed once for each (pod shape, class of nodes) and kept in the `JudgementCache`, so it is small.
   Explanations replay again, with a trace.
-- A pod that asks for nothing any manager aligns is never held back, whatever is known of a node.
-- A replay that ends without an answer, or fails, makes its own class unknown and no other.
-- A replay that ends before all random choices were tried decides nothing where one of the others can: POSSIBLE.
+- A pod that requests nothing that a manager aligns is never refused, whatever is known of a node.
+- A replay that ends without a verdict, or fails, makes its own class unknown and no other.
+- If a replay ends before all random choices were tried, and one of the others could change the result, the result is
+  POSSIBLE.
 """
 
 import traceback
@@ -24,52 +25,51 @@ from extender.replay.pod import Pod, PodRequest, has_pod_level_resources, resolv
 from extender.replay.rules import Rules
 from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, Verdict, is_given_up
 from extender.scheduling.counts_only import refusal_by_counts
-from extender.scheduling.ranking.outcome import Landing, Strategy
-from extender.scheduling.reasons import Refusal, refusal_of
+from extender.scheduling.ranking.outcome import AdmissionOutcome, Strategy
+from extender.scheduling.reasons import RefusalReason, refusal_of
 
 
-class Treatment(StrEnum):
-    """What becomes of a node whose verdict is not certain."""
+class Action(StrEnum):
+    """What happens to a node whose verdict is not certain."""
 
     PASS = "pass"  # noqa: S105 - not a password
     """Offered to the scheduler, whatever the replay says."""
     REFUSE = "refuse"
     """Not offered, unless the pod asks for nothing that is aligned."""
     REPLAY = "replay"
-    """Judged by what was last known of it."""
+    """Judged by its last known state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubts:
-    """How uncertain nodes are treated.
+class UncertaintyPolicy:
+    """The action for each kind of uncertain node.
 
-    `unknown`: no report, or not enough in it (PASS or REFUSE). `stale`: not heard of for too long. `possible`: the
-    kubelet's random choice of devices decides, or the order of what happens on the node; REPLAY and REFUSE mean refused
-    if any way leads to a refusal.
-    `degraded`: only counts per NUMA node are known; REPLAY means refused where they prove that it must be.
-    `newer`: the kubelet is newer than the newest known; REPLAY means judged by the rules of that one, PASS ranked by
-    them and never refused.
+    `unknown`: no report, or not enough in it (PASS or REFUSE). `stale`: no message for too long. `possible`: the
+    kubelet's random choice of devices decides, or the order of events on the node; REPLAY and REFUSE both refuse the
+    node if any possible outcome is a refusal. `degraded`: only counts per NUMA node are known; REPLAY refuses the node
+    where they prove that its kubelet must refuse the pod. `newer`: the kubelet is newer than the newest known one;
+    REPLAY judges the node by the rules of the newest known one, PASS scores it by them and never refuses it.
     """
 
-    unknown: Treatment = Treatment.PASS
-    stale: Treatment = Treatment.REPLAY
-    possible: Treatment = Treatment.REFUSE
-    degraded: Treatment = Treatment.REPLAY
-    newer: Treatment = Treatment.REPLAY
+    unknown: Action = Action.PASS
+    stale: Action = Action.REPLAY
+    possible: Action = Action.REFUSE
+    degraded: Action = Action.REPLAY
+    newer: Action = Action.REPLAY
 
     @property
-    def refuses_chances(self) -> bool:
-        """Whether a node that only may admit a pod is refused."""
-        return self.possible is not Treatment.PASS
+    def requires_certainty(self) -> bool:
+        """Whether a node is refused unless it is certain to admit the pod."""
+        return self.possible is not Action.PASS
 
 
 class Trouble(StrEnum):
     """Why a class of nodes could not be judged."""
 
     STEPS = "steps"
-    """The replay takes more steps than that of any sane node. It would end at the same step each time."""
+    """The replay needs more steps than that of any real node. It would end at the same step each time."""
     TIME = "time"
-    """The caller's time was over. Says nothing about the nodes, and is not remembered."""
+    """The time of the call was over. This says nothing about the nodes, and is not cached."""
     DEFECT = "defect"
     """The replay raised an exception."""
 
@@ -80,17 +80,17 @@ TROUBLE_TEXTS: Final[Mapping[Trouble, str]] = {
     Trouble.DEFECT: "the replay of the kubelet failed; the log of the service has the details",
 }
 _MAX_DETAIL: Final = 4_000
-"""Characters of a traceback that are kept, the last ones."""
+"""Characters kept of a traceback, from its end."""
 
 
 class Judgement(NamedTuple):
-    """`refusal` None: the node is offered. `merit` None: nothing to compare nodes by (a pod that nothing aligns).
+    """`refusal` None: the nodes are feasible. `merit`: more is better; None if there is nothing to compare nodes by.
 
-    `certainty` is of the answer; UNKNOWN where none could be computed, POSSIBLE where not all that matters was tried.
-    `trouble`: why not, where a replay was tried; `detail` is then the traceback of a defect.
+    `certainty` UNKNOWN: no verdict could be computed. POSSIBLE: not everything that matters was tried. `trouble`: why a
+    replay gave no verdict; `detail` is the traceback of a defect.
     """
 
-    refusal: Refusal | None
+    refusal: RefusalReason | None
     certainty: Certainty
     merit: int | None = None
     trouble: Trouble | None = None
@@ -98,11 +98,11 @@ class Judgement(NamedTuple):
 
 
 INDIFFERENT = Judgement(None, Certainty.EXACT)
-"""The pod asks for nothing that any manager of the node aligns."""
+"""The pod requests nothing that a manager of the node aligns."""
 
 
 class PodShape:
-    """A pod, and what it asks of kubelets with each rule set. Each is resolved once."""
+    """A pod, with its request resolved once for each rule set of kubelets."""
 
     __slots__ = ("_requests", "pod")
 
@@ -111,14 +111,14 @@ class PodShape:
         self._requests: dict[Rules, PodRequest] = {}
 
     def request(self, rules: Rules) -> PodRequest:
-        """What the pod asks of the managers of a kubelet with these rules."""
+        """The pod's request to the managers of a kubelet with these rules."""
         found = self._requests.get(rules)
         if found is None:
             found = self._requests[rules] = resolve(self.pod, rules)
         return found
 
     def is_aligned_anywhere(self, rules: Iterable[Rules]) -> bool:
-        """Whether a manager of any such kubelet may have to align something for the pod."""
+        """Whether a manager of a kubelet with any of *rules* can have something to align for the pod."""
         return any(self.request(each).aligned for each in rules)
 
 
@@ -126,93 +126,95 @@ Judge = Callable[[PodShape, NodeClass], Judgement]
 
 
 class BoundedJudge(Protocol):
-    """A judge that can be given less work to do; raises nothing."""
+    """A judge whose work can be bounded. Raises nothing."""
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         """The judgement; *budget* bounds its replays, None: `budget.for_replays(MAX_OUTCOMES)`."""
 
 
-def make_judge(strategy: Strategy, doubts: Doubts) -> BoundedJudge:
-    """The judge of one service: its strategy and its treatment of doubt are fixed."""
+def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
+    """A judge with this strategy and this policy."""
 
     def judge(shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         try:
             return replayed(shape, node_class, budget)
-        except Exception:  # noqa: BLE001 - a defect that one class of nodes brings out must not fail the call for all
+        except Exception:  # noqa: BLE001 - a defect in one class of nodes must not fail the call for all of them
             detail = traceback.format_exc()[-_MAX_DETAIL:]
-            return _unknown(doubts)._replace(trouble=Trouble.DEFECT, detail=detail)
+            return _unknown(policy)._replace(trouble=Trouble.DEFECT, detail=detail)
 
     def replayed(shape: PodShape, node_class: NodeClass, budget: Budget | None) -> Judgement:
         kubelet, state = node_class.kubelet, node_class.state
         if node_class.counts is not None:
-            return _by_counts(shape, node_class.counts, doubts, stale=node_class.stale)
+            return _by_counts(shape, node_class.counts, policy, stale=node_class.stale)
         if node_class.awaited:
-            return Judgement(Refusal.AWAITED, Certainty.UNKNOWN)
+            return Judgement(RefusalReason.AWAITED, Certainty.UNKNOWN)
         if kubelet is None or state is None:
-            return _unknown(doubts)
+            return _unknown(policy)
         request = shape.request(kubelet.rules)
         if is_indifferent(kubelet, request):
             return INDIFFERENT
         if node_class.hidden and _needs(request, node_class.hidden):
-            return _unknown(doubts)
-        if (by_setting := _by_setting(kubelet, doubts, stale=node_class.stale)) is not None:
+            return _unknown(policy)
+        if (by_setting := _by_setting(kubelet, policy, stale=node_class.stale)) is not None:
             return by_setting
         budget = budget or for_replays(MAX_OUTCOMES)
         outcomes = admit_in_all(kubelet, node_class.states, request, max_replays=MAX_OUTCOMES, budget=budget)
         if is_given_up(outcomes[0].verdict):
-            return _given_up(outcomes[0].verdict, doubts)
+            return _given_up(outcomes[0].verdict, policy)
         certainty = outcomes[0].verdict.certainty if node_class.complete else Certainty.POSSIBLE
         certainty = Certainty.STALE if node_class.stale else certainty
         rejected = [o.verdict for o in outcomes if isinstance(o.verdict, Rejected)]
-        landings = [
-            Landing(kubelet=kubelet, before=state, after=o.state, admitted=o.verdict)
+        admissions = [
+            AdmissionOutcome(kubelet=kubelet, before=state, after=o.state, admitted=o.verdict)
             for o in outcomes
             if isinstance(o.verdict, Admitted)
         ]
-        is_score_only = kubelet.rules.newer_than_known and doubts.newer is Treatment.PASS
-        is_open = outcomes[0].undecided and not (rejected and landings)
+        is_score_only = kubelet.rules.newer_than_known and policy.newer is Action.PASS
+        is_open = outcomes[0].undecided and not (rejected and admissions)
         trouble = Trouble.STEPS if is_open and budget.is_used_up else None
         if (node_class.distrusted or is_score_only) and (rejected or is_open):
             return Judgement(None, certainty, trouble=trouble)
-        if not landings and not is_open:
+        if not admissions and not is_open:
             return Judgement(refusal_of(rejected[0]), certainty)
-        if (rejected or is_open or not node_class.complete) and doubts.refuses_chances:
+        if (rejected or is_open or not node_class.complete) and policy.requires_certainty:
             is_settled = node_class.complete and not node_class.others
-            return Judgement(Refusal.CHANCE if is_settled else Refusal.UNSETTLED, certainty, trouble=trouble)
-        return Judgement(None, certainty, min(map(strategy, landings), default=None), trouble)
+            return Judgement(
+                RefusalReason.CHANCE if is_settled else RefusalReason.UNSETTLED, certainty, trouble=trouble
+            )
+        return Judgement(None, certainty, min(map(strategy, admissions), default=None), trouble)
 
     return judge
 
 
-def _by_setting(kubelet: Kubelet, doubts: Doubts, *, stale: bool) -> Judgement | None:
-    """The judgement of a node that the settings do not let a replay decide; None for all others."""
-    if stale and doubts.stale is not Treatment.REPLAY:
-        return Judgement(Refusal.STALE if doubts.stale is Treatment.REFUSE else None, Certainty.STALE)
-    if kubelet.rules.newer_than_known and doubts.newer is Treatment.REFUSE:
-        return Judgement(Refusal.NEWER, Certainty.ASSUMED)
+def _by_setting(kubelet: Kubelet, policy: UncertaintyPolicy, *, stale: bool) -> Judgement | None:
+    """The judgement of a node that the policy decides without a replay; None for all others."""
+    if stale and policy.stale is not Action.REPLAY:
+        return Judgement(RefusalReason.STALE if policy.stale is Action.REFUSE else None, Certainty.STALE)
+    if kubelet.rules.newer_than_known and policy.newer is Action.REFUSE:
+        return Judgement(RefusalReason.NEWER, Certainty.ASSUMED)
     return None
 
 
-def _by_counts(shape: PodShape, counts: Counts, doubts: Doubts, *, stale: bool) -> Judgement:
+def _by_counts(shape: PodShape, counts: Counts, policy: UncertaintyPolicy, *, stale: bool) -> Judgement:
     request = shape.request(counts.rules)
     if not request.aligned:
         return INDIFFERENT
     if stale:
-        return Judgement(Refusal.STALE if doubts.stale is Treatment.REFUSE else None, Certainty.STALE)
-    if doubts.degraded is Treatment.REPLAY:
+        return Judgement(RefusalReason.STALE if policy.stale is Action.REFUSE else None, Certainty.STALE)
+    if policy.degraded is Action.REPLAY:
         refusal = refusal_by_counts(counts, request, pod_level=has_pod_level_resources(shape.pod))
     else:
-        refusal = Refusal.UNKNOWN if doubts.degraded is Treatment.REFUSE else None
+        refusal = RefusalReason.UNKNOWN if policy.degraded is Action.REFUSE else None
     return Judgement(refusal, Certainty.DEGRADED)
 
 
-def _given_up(verdict: Verdict, doubts: Doubts) -> Judgement:
+def _given_up(verdict: Verdict, policy: UncertaintyPolicy) -> Judgement:
     is_late = isinstance(verdict, Rejected) and verdict.reason is Reason.REPLAY_TIME
-    return _unknown(doubts)._replace(trouble=Trouble.TIME if is_late else Trouble.STEPS)
+    return _unknown(policy)._replace(trouble=Trouble.TIME if is_late else Trouble.STEPS)
 
 
-def _unknown(doubts: Doubts) -> Judgement:
-    return Judgement(Refusal.UNKNOWN if doubts.unknown is Treatment.REFUSE else None, Certainty.UNKNOWN)
+def _unknown(policy: UncertaintyPolicy) -> Judgement:
+    return Judgement(RefusalReason.UNKNOWN if policy.unknown is Action.REFUSE else None, Certainty.UNKNOWN)
 
 
 def _needs(request: PodRequest, managers: frozenset[Provider]) -> bool:

@@ -15,8 +15,8 @@ from extender.replay.pod import Pod
 from extender.scheduling.cached_judge import Offload
 from extender.scheduling.feasibility import Filtered, with_feasible, without
 from extender.scheduling.judge import BoundedJudge, PodShape
-from extender.scheduling.preemption.nominated import PromisedNode, breaks_promise, waits_for_leavers
-from extender.scheduling.reasons import NEVER_TEXTS, Refusal
+from extender.scheduling.preemption.nominated import NominatedNode, only_waits_for_leaving, takes_nominated_room
+from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 
 MAX_NOMINATIONS: Final = 8
 """Nominated pods of one node whose room one call protects."""
@@ -56,7 +56,7 @@ class Nominator:
         if nomination is None or nomination.node_name != node_name:
             return False
         node = self._node(node_name, [nomination], now)
-        return node is not None and await self._offload(waits_for_leavers, self._judge, PodShape(pod), node)
+        return node is not None and await self._offload(only_waits_for_leaving, self._judge, PodShape(pod), node)
 
     async def adjust(self, pod: Pod, priority: int, filtered: Filtered) -> Filtered:
         """The result of filter with the pod's own node made feasible, and without nodes whose room others hold.
@@ -78,7 +78,7 @@ class Nominator:
                 return with_feasible(filtered, name)
         nominated = sorted(nominations.by_node(now).keys() & set(filtered.feasible))[:MAX_NODES]
         held = await self._held_by_others(pod, priority, nominated)
-        return without(filtered, held, Refusal.PROMISED) if held else filtered
+        return without(filtered, held, RefusalReason.PROMISED) if held else filtered
 
     async def is_held_by_others(self, pod: Pod, priority: int, node_name: str) -> bool:
         """Whether the pod would take room on the node that other pods are nominated to."""
@@ -86,7 +86,7 @@ class Nominator:
 
     async def _held_by_others(self, pod: Pod, priority: int, names: Iterable[str]) -> frozenset[str]:
         now, shape = self._clock(), PodShape(pod)
-        checks: dict[str, tuple[list[PodShape], PromisedNode]] = {}
+        checks: dict[str, tuple[list[PodShape], NominatedNode]] = {}
         for name in names:
             before = self.before(pod.uid, priority, name)
             node = self._node(name, before, now) if before else None
@@ -94,7 +94,7 @@ class Nominator:
                 checks[name] = [PodShape(each.pod) for each in before], node
 
         def held() -> frozenset[str]:
-            return frozenset(name for name, check in checks.items() if breaks_promise(self._judge, shape, *check))
+            return frozenset(name for name, check in checks.items() if takes_nominated_room(self._judge, shape, *check))
 
         return await self._offload(held) if checks else frozenset()
 
@@ -107,7 +107,7 @@ class Nominator:
         before = [each for each in there if each.precedes(uid, priority, since)]
         return sorted(before, key=lambda each: (-each.priority, each.since))[:MAX_NOMINATIONS]
 
-    def _node(self, node_name: str, nominations: Sequence[Nomination], now: float) -> PromisedNode | None:
+    def _node(self, node_name: str, nominations: Sequence[Nomination], now: float) -> NominatedNode | None:
         record = self._cluster.get(node_name)
         if record is None or not record.states:
             return None
@@ -115,4 +115,4 @@ class Nominator:
         for each in nominations:
             leaving |= self._pods.nominations.victims(each.pod.uid, node_name, now)
         held = {uid for state in record.states for uid in state.pod_uids}
-        return PromisedNode(node_class=record.node_class, states=record.states, leaving=leaving & held)
+        return NominatedNode(node_class=record.node_class, states=record.states, leaving=leaving & held)

@@ -18,7 +18,7 @@ from extender.cluster.store import NodeStore
 from extender.scheduling.cached_judge import CachedJudge, Offload
 from extender.scheduling.judge import INDIFFERENT, Judge, Judgement, PodShape
 from extender.scheduling.nominator import Nominator
-from extender.scheduling.preemption.plan import Plan, Preemptor, Site, Trials, Veto, plan_preemption
+from extender.scheduling.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
 from extender.scheduling.preemption.running_pods import RunningPods
 from extender.wire.preemption import PreemptionArgs
 
@@ -61,13 +61,13 @@ class Preempt:
             self._report(args, dict.fromkeys(args.proposals, Veto.NOMINATED))
             return {}
         preemptor = Preemptor(shape=PodShape(args.pod), priority=args.priority, may_preempt=args.may_preempt)
-        trials = Trials(
+        budget = ReplayBudget(
             self._judge_of(preemptor.shape),
             preemptor.shape,
             out_of_time=lambda: self._clock() - started > self._seconds,
         )
         answers = await self._offload(
-            plan_preemption, preemptor, args.proposals, self._candidates(args, started), trials
+            plan_preemption, preemptor, args.proposals, self._candidates(args, started), budget
         )
         self._report(args, answers)
         plans = {name: answer for name, answer in answers.items() if isinstance(answer, Plan)}
@@ -79,21 +79,21 @@ class Preempt:
         """The judge of filter. A pod that no kubelet aligns passes on every node, as in filter."""
         return self._judge.judge if self._judge.is_aligned(shape) else _indifferent
 
-    def _candidates(self, args: PreemptionArgs, now: float) -> dict[str, Site]:
+    def _candidates(self, args: PreemptionArgs, now: float) -> dict[str, CandidateNode]:
         """What is known of each candidate and its pods, at one moment."""
         self._cluster.expire(now)
         candidates = {}
         for name in args.proposals:
             record, pods = self._cluster.get(name), self._running.on_node(name)
             if record is None:
-                candidates[name] = Site(pods=pods)
+                candidates[name] = CandidateNode(pods=pods)
                 continue
             before = self._nominator.before(args.pod.uid, args.priority, name)
-            candidates[name] = Site(
+            candidates[name] = CandidateNode(
                 node_class=record.node_class,
                 states=record.states,
                 pods=pods,
-                promised=tuple(PodShape(each.pod) for each in before),
+                nominated=tuple(PodShape(each.pod) for each in before),
             )
         return candidates
 

@@ -1,7 +1,7 @@
-"""The closed set of reasons that the scheduler sees.
+"""The closed set of reasons that kube-scheduler shows.
 
-kube-scheduler counts nodes by equal reason strings and writes them into an event and the pod's condition, so a reason
-never names a node, a pod or an amount. The explanation endpoints tell the rest.
+kube-scheduler counts nodes by equal reasons and writes the counts into an event and the pod's condition. So a reason
+never names a node, a pod or an amount; the explanation endpoints have the details.
 """
 
 from enum import Enum
@@ -10,8 +10,8 @@ from typing import Final
 from extender.replay.verdict import Provider, Reason, Rejected, When
 
 
-class Refusal(Enum):
-    """Why a node is not offered to the scheduler. `text` is what `kubectl describe pod` shows; `never` is for good."""
+class RefusalReason(Enum):
+    """Why a node is refused. `text`: what `kubectl describe pod` shows. `never`: no waiting can change it."""
 
     ALIGNMENT_NOW = ("NUMA alignment is not possible on the node now", False)
     ALIGNMENT_NEVER = ("NUMA alignment can never be possible on the node", True)
@@ -43,27 +43,27 @@ class Refusal(Enum):
     __hash__ = object.__hash__  # members are equal only to themselves; Enum's own hash is a call into Python
 
 
-NEVER_TEXTS: Final = frozenset(r.text for r in Refusal if r.never)
-"""The texts of the refusals that no waiting can change."""
+NEVER_TEXTS: Final = frozenset(r.text for r in RefusalReason if r.never)
+"""The texts of the reasons that no waiting can change."""
 
 _BY_PROVIDER: Final = {
-    Provider.TOPOLOGY: (Refusal.ALIGNMENT_NOW, Refusal.ALIGNMENT_NEVER),
-    Provider.CPU: (Refusal.CPUS_NOW, Refusal.CPUS_NEVER),
-    Provider.MEMORY: (Refusal.MEMORY_NOW, Refusal.MEMORY_NEVER),
-    Provider.DEVICE: (Refusal.DEVICES_NOW, Refusal.DEVICES_NEVER),
+    Provider.TOPOLOGY: (RefusalReason.ALIGNMENT_NOW, RefusalReason.ALIGNMENT_NEVER),
+    Provider.CPU: (RefusalReason.CPUS_NOW, RefusalReason.CPUS_NEVER),
+    Provider.MEMORY: (RefusalReason.MEMORY_NOW, RefusalReason.MEMORY_NEVER),
+    Provider.DEVICE: (RefusalReason.DEVICES_NOW, RefusalReason.DEVICES_NEVER),
 }
 _BY_REASON: Final = {
     Reason.TOPOLOGY_AFFINITY: _BY_PROVIDER[Provider.TOPOLOGY],
-    Reason.SMT_ALIGNMENT: (Refusal.CORES_NOW, Refusal.CORES_NEVER),
-    Reason.EMPTY_POD_SHARED_POOL: (Refusal.POOL_NOW, Refusal.POOL_NEVER),
-    Reason.KUBELET_PANIC: (Refusal.CRASH, Refusal.CRASH),
-    Reason.KUBELET_HANG: (Refusal.CRASH, Refusal.CRASH),
+    Reason.SMT_ALIGNMENT: (RefusalReason.CORES_NOW, RefusalReason.CORES_NEVER),
+    Reason.EMPTY_POD_SHARED_POOL: (RefusalReason.POOL_NOW, RefusalReason.POOL_NEVER),
+    Reason.KUBELET_PANIC: (RefusalReason.CRASH, RefusalReason.CRASH),
+    Reason.KUBELET_HANG: (RefusalReason.CRASH, RefusalReason.CRASH),
 }
 
 
-def refusal_of(verdict: Rejected) -> Refusal:
-    """The member of the closed set that stands for a verdict."""
+def refusal_of(verdict: Rejected) -> RefusalReason:
+    """The reason for a verdict."""
     if verdict.reason is Reason.KUBELET_PANIC and verdict.resource is not None:
-        return Refusal.PAGE_SIZE
+        return RefusalReason.PAGE_SIZE
     now, never = _BY_REASON.get(verdict.reason) or _BY_PROVIDER[verdict.provider]
     return never if verdict.when is When.NEVER else now

@@ -1,10 +1,10 @@
-"""What kube-scheduler adds up: a pod's requests, and what a node can give in all.
+"""Totals as kube-scheduler computes them: a pod's requests, and what a node can give in all.
 
-Laws
+Rules of this file
 - Amounts are thousandths of the base unit, by resource name.
-- A pod requests the peak of its life: init containers run one by one, with the sidecars started before them.
-- What a node can give, where its Node object is not at hand, follows from machine and configuration; resources that do
-  not follow (pods, ephemeral storage) are left out, and so are not checked.
+- A pod's request is its peak over time: init containers run one by one, beside the sidecars started before them.
+- Without a Node object, allocatable follows from machine and configuration. Resources that do not follow from them
+  (pods, ephemeral storage) are left out, and so are not checked.
 
 Mirrors: `component-helpers/resource` (PodRequests), kubelet `cm/node_container_manager` (allocatable).
 """
@@ -19,7 +19,7 @@ from extender.replay.state import DeviceState
 
 Milli = Mapping[str, int]
 ALIGNED: Final = "numa-extender/aligned"
-"""Says that a pod must not be bound without the extender, where kube-scheduler is set up so (`managedResources`).
+"""A resource that marks pods which must not be bound without the extender (`managedResources` of kube-scheduler).
 
 No node has it. kube-scheduler does not count it (`ignoredByScheduler`); the kubelet takes extended resources that the
 node lacks out of the pod before it admits it (`lifecycle/predicate.go` removeMissingExtendedResources).
@@ -27,7 +27,7 @@ node lacks out of the pod before it admits it (`lifecycle/predicate.go` removeMi
 
 
 def pod_requests(pod: Pod, overhead_milli: Milli) -> dict[str, int]:
-    """What the scheduler counts for the pod; zero amounts are left out, and the mark `ALIGNED`."""
+    """The pod's request as the scheduler counts it, without zero amounts and without `ALIGNED`."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for c in pod.containers:
@@ -46,7 +46,7 @@ def pod_requests(pod: Pod, overhead_milli: Milli) -> dict[str, int]:
 
 
 def node_allocatable(kubelet: Kubelet, devices: DeviceState) -> dict[str, int]:
-    """What the node's kubelet would publish as allocatable, as far as it follows from what is known here."""
+    """Allocatable as the kubelet publishes it, for the resources that follow from its machine and configuration."""
     machine, config = kubelet.machine, kubelet.config
     reserved = config.reservation_bytes
     huge: dict[str, int] = {}
@@ -64,9 +64,9 @@ def node_allocatable(kubelet: Kubelet, devices: DeviceState) -> dict[str, int]:
 
 
 def shortages(wanted: Milli, allocatable: Milli, requested: Milli) -> Iterator[tuple[str, int, int]]:
-    """(resource, wanted, left) of each resource of which too little is left.
+    """(resource, wanted, left) for each resource with too little left.
 
-    Extended resources that the node does not name do not exist there; others without a total are passed over.
+    Extended resources that the node does not name do not exist there. Other resources without a total are skipped.
     """
     for name, amount in wanted.items():
         if name in allocatable or "/" in name:
@@ -76,7 +76,7 @@ def shortages(wanted: Milli, allocatable: Milli, requested: Milli) -> Iterator[t
 
 
 def exceeds(wanted: Milli, allocatable: Milli, counted: Iterable[Milli]) -> bool:
-    """Whether a kubelet that counts these requests beside *wanted* refuses the pod as `OutOfcpu` and the like.
+    """Whether a kubelet that counts the requests *counted* beside *wanted* refuses the pod, for example as `OutOfcpu`.
 
     Extended resources that the node does not name are dropped from the request, as the kubelet does. The number of pods
     is not checked. Mirrors kubelet `lifecycle/predicate.go` and scheduler `noderesources/fit.go` (fitsRequest).

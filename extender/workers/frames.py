@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Literal
 
-from extender.scheduling.judge import Doubts
+from extender.scheduling.judge import UncertaintyPolicy
 
 HEADER: Final = struct.Struct("!IB")
 
@@ -51,7 +51,7 @@ class WorkerSettings:
 
     strategy: str
     resource_weights: str
-    doubts: Doubts
+    uncertainty: UncertaintyPolicy
     log_level: Literal["debug", "info", "warning", "error"]
     log_format: Literal["text", "json"]
     max_bytes: int

@@ -57,7 +57,7 @@ class TemplateServer:
     def __init__(self, control: socket.socket, settings: WorkerSettings) -> None:
         self._control, self._settings = control, settings
         self._judge = make_judge(
-            make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.doubts
+            make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.uncertainty
         )
         self._snapshot = Snapshot()
         self._pids: dict[int, int] = {}

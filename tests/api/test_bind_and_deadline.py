@@ -15,7 +15,7 @@ from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.binder import BindOutcome, GatedBinder, NotBound, PodBound, Unelected
-from extender.scheduling.judge import Treatment
+from extender.scheduling.judge import Action
 from extender.scheduling.locks import NodeLocks, SharedBudget
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
@@ -144,7 +144,7 @@ def test_a_node_whose_kubelet_restarts_takes_no_pod_for_a_bounded_time(
 
 
 def test_a_pod_that_nothing_aligns_is_bound_whatever_is_known(clock: Clock) -> None:
-    service = make_service(Settings(unknown_nodes=Treatment.REFUSE), clock)
+    service = make_service(Settings(unknown_nodes=Action.REFUSE), clock)
     service.link.binder = unelected(Answers(PodBound()))
     pod = pod_of(name="p")
     pod["status"]["qosClass"] = "Burstable"

@@ -18,7 +18,7 @@ from extender.questions.node_context import NodeContext
 from extender.questions.subjects import Subject
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode
-from extender.scheduling.judge import Doubts, make_judge
+from extender.scheduling.judge import UncertaintyPolicy, make_judge
 from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.totals import node_allocatable
@@ -64,7 +64,7 @@ def _subjects(states: Sequence[SampleNode], nodes: int) -> list[Subject]:
 
 def _measure(subjects: Sequence[Subject], pods: Sequence[object]) -> tuple[float, int, int]:
     """Seconds, copies, replays."""
-    judge = make_judge(make_strategy("least-numa", Weights.parse("")), Doubts())
+    judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
     started = time.process_time()
     capacity = Capacity([workload_from_json(pod) for pod in pods], judge, 1000)
     reply = orjson.dumps(capacity_document(capacity, subjects))

@@ -15,8 +15,15 @@ from rich.table import Table
 from extender.cluster.node_class import ClassTable
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import Doubts, PodShape, make_judge
-from extender.scheduling.preemption.plan import MAX_TRIALS, Plan, Preemptor, Site, Trials, plan_preemption
+from extender.scheduling.judge import PodShape, UncertaintyPolicy, make_judge
+from extender.scheduling.preemption.plan import (
+    MAX_REPLAYS,
+    CandidateNode,
+    Plan,
+    Preemptor,
+    ReplayBudget,
+    plan_preemption,
+)
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 from extender.scheduling.ranking.strategies import STRATEGIES, least_numa, make_strategy
 from extender.scheduling.ranking.weights import Weights
@@ -28,7 +35,7 @@ from tests.reports import pod_of, sample
 NODES, STATES = 100, 300
 HARDWARE = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=32, threads=2, memory_gib=256, distances=(10, 21))
 WANTED_CPUS = 48
-Case = tuple[dict[str, Site], dict[str, Proposal]]
+Case = tuple[dict[str, CandidateNode], dict[str, Proposal]]
 
 
 def run(console: Console) -> None:
@@ -37,9 +44,9 @@ def run(console: Console) -> None:
     for heading in ("case", "ms", "replays", "ms a replay", "nodes answered", "victims added"):
         table.add_column(heading, justify="left" if heading == "case" else "right")
     few, many = _sites(range(6, 9)), _sites(range(30, 60))
-    hopeless = {name: _protected(site) for name, site in many.items()}
+    hopeless = {name: _protected(node) for name, node in many.items()}
     for name, case in {
-        "kept": (few, {name: Proposal(victims=tuple(_uids(site))) for name, site in few.items()}),
+        "kept": (few, {name: Proposal(victims=tuple(_uids(node))) for name, node in few.items()}),
         "few": (few, dict.fromkeys(few, Proposal(victims=()))),
         "many": (many, dict.fromkeys(many, Proposal(victims=()))),
         "hopeless": (hopeless, dict.fromkeys(many, Proposal(victims=()))),
@@ -65,37 +72,37 @@ def _node(seed: int, pods: range) -> SampleNode:
     )
 
 
-def _sites(pods: range) -> dict[str, Site]:
+def _sites(pods: range) -> dict[str, CandidateNode]:
     table = ClassTable()
-    sites = {}
+    candidates = {}
     for seed in range(NODES):
         node = _node(seed, pods)
         config = replace(node.kubelet, policy=type(node.kubelet.policy)("single-numa-node"))
         running = {p["metadata"]["uid"]: RunningPod(uid=p["metadata"]["uid"], priority=0) for p in node.pods}
         held = table.hold(config, node.state, frozenset(), stale=False)
-        sites[node.name] = Site(node_class=held, states=(node.state,), pods=NodePods(pods=running))
-    return sites
+        candidates[node.name] = CandidateNode(node_class=held, states=(node.state,), pods=NodePods(pods=running))
+    return candidates
 
 
-def _uids(site: Site) -> list[str]:
-    return [] if site.pods is None else list(site.pods.pods)
+def _uids(node: CandidateNode) -> list[str]:
+    return [] if node.pods is None else list(node.pods.pods)
 
 
-def _protected(site: Site) -> Site:
+def _protected(node: CandidateNode) -> CandidateNode:
     """Every third pod may not go: there is no room for the preemptor between them."""
-    pods = {uid: RunningPod(uid=uid, priority=100 if i % 3 else 0) for i, uid in enumerate(_uids(site))}
-    return replace(site, pods=NodePods(pods=pods))
+    pods = {uid: RunningPod(uid=uid, priority=100 if i % 3 else 0) for i, uid in enumerate(_uids(node))}
+    return replace(node, pods=NodePods(pods=pods))
 
 
 def _measured(case: Case) -> list[str]:
-    sites, proposals = case
+    candidates, proposals = case
     shape = PodShape(pod_from_json(pod_of(WANTED_CPUS, "8Gi")))
-    trials = Trials(make_judge(least_numa, Doubts()), shape)
+    budget = ReplayBudget(make_judge(least_numa, UncertaintyPolicy()), shape)
     started = time.process_time()
-    answers = plan_preemption(Preemptor(shape=shape, priority=10), proposals, sites, trials)
+    answers = plan_preemption(Preemptor(shape=shape, priority=10), proposals, candidates, budget)
     millis = (time.process_time() - started) * 1000
     plans = [answer for answer in answers.values() if isinstance(answer, Plan)]
-    spent = MAX_TRIALS - trials.left
+    spent = MAX_REPLAYS - budget.left
     added = f"{statistics.mean(plan.added for plan in plans):.1f}" if plans else "-"
     return [f"{millis:.0f}", str(spent), f"{millis / spent:.2f}", str(len(plans)), added]
 
@@ -111,7 +118,7 @@ def _strategies() -> Table:
         node = _node(seed, range(1, 16))
         held.append(classes.hold(node.kubelet, node.state, frozenset(), stale=False))
     for name in STRATEGIES:
-        judge = make_judge(make_strategy(name, Weights({})), Doubts())
+        judge = make_judge(make_strategy(name, Weights({})), UncertaintyPolicy())
         times = []
         for cpus in range(2, 12):
             shape = PodShape(pod_from_json(pod_of(cpus, "4Gi")))

@@ -11,7 +11,7 @@ import pytest
 from extender.api.service import Service
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.reasons import Refusal
+from extender.scheduling.reasons import RefusalReason
 from tests.contract.live import Client, cluster, until
 from tests.fakes.apiserver import FakeApiServer
 from tests.oracle.kubelet import NaiveKubelet
@@ -329,7 +329,7 @@ def test_a_pod_that_was_held_back_from_a_node_is_offered_others_for_a_while(tmp_
     assert before["NodeNames"] == later["NodeNames"] == ["node-a", "node-b"]
     assert alone["NodeNames"] == ["node-a"]
     assert both["NodeNames"] == ["node-b"]
-    assert both["FailedAndUnresolvableNodes"] == {"node-a": Refusal.UNSETTLED.text}
+    assert both["FailedAndUnresolvableNodes"] == {"node-a": RefusalReason.UNSETTLED.text}
     assert decision["node"]["passed"] is False
     assert (decision["calls"][0]["passed"], decision["calls"][0]["refused"]) == (1, 1)
 

@@ -17,7 +17,7 @@ from extender.kube.nominated import NominatedFeed, NominatedPod, decode_nominate
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
 from extender.scheduling.binder import GatedBinder, Unelected
-from extender.scheduling.judge import Treatment
+from extender.scheduling.judge import Action
 from tests.drill.api import Api, Binds, Event, Watcher
 
 Json = dict[str, Any]
@@ -49,7 +49,7 @@ class SimExtender:
         settings = Settings(
             bind_seconds=3600,  # the wait for a node's lock is in real time, which must decide nothing here
             finish_seconds=self.finish_seconds,
-            unknown_nodes=Treatment.REFUSE,
+            unknown_nodes=Action.REFUSE,
             max_remembered_judgements=1_000_000,
             log_level="error",
             loopback_scopes=EVERYTHING,

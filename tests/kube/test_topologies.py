@@ -22,7 +22,7 @@ from extender.replay.verdict import Certainty
 from extender.runtime.api_server import connected, watch_settings
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import Judgement, PodShape
-from extender.scheduling.reasons import Refusal
+from extender.scheduling.reasons import RefusalReason
 from extender.wire.pods import pod_from_json
 from node_exporter.report import NodeReport
 from node_exporter.sinks import Delivery
@@ -102,12 +102,12 @@ def test_replicas_share_one_truth_through_the_api_server(server: FakeApiServer) 
             for pod in FULL.pods:
                 server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "n1"}})
             assert publish(server, report(FULL, sequence=2)) is Delivery.ACCEPTED
-            await until(lambda: all(answer(each, 14).refusal is Refusal.ALIGNMENT_NOW for each in both))
+            await until(lambda: all(answer(each, 14).refusal is RefusalReason.ALIGNMENT_NOW for each in both))
             keys = [record.state.key for each in both if (record := each.cluster.get("n1")) and record.state]
             assert keys == [FULL.state.key] * 2
 
         async with replica(server) as third:
-            await until(lambda: answer(third, 14).refusal is Refusal.ALIGNMENT_NOW)
+            await until(lambda: answer(third, 14).refusal is RefusalReason.ALIGNMENT_NOW)
 
     asyncio.run(story())
 
@@ -142,7 +142,7 @@ def test_an_object_of_another_publisher_is_degraded_until_a_report_comes(server:
         async with replica(server) as service:
             await until(lambda: answer(service, 3).certainty is Certainty.DEGRADED)
             assert answer(service, 3).refusal is None
-            assert answer(service, 4).refusal is Refusal.ALIGNMENT_NOW
+            assert answer(service, 4).refusal is RefusalReason.ALIGNMENT_NOW
             server.topologies.delete("n1")
             assert publish(server, report(EMPTY)) is Delivery.ACCEPTED
             await until(lambda: answer(service, 4) == answer(service, 3))
@@ -254,7 +254,7 @@ def test_an_older_report_changes_nothing(service: Service, feed: TopologyFeed) -
     tell(feed, ours(FULL, sequence=2))
     tell(feed, ours(EMPTY, sequence=1))
 
-    assert answer(service, 14).refusal is Refusal.ALIGNMENT_NOW
+    assert answer(service, 14).refusal is RefusalReason.ALIGNMENT_NOW
     assert "older" in feed.trouble["n1"]
 
 
@@ -266,7 +266,7 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(service: Service, feed:
     foreign["metadata"]["name"] = "n2"
     tell(feed, foreign)
 
-    assert answer(service, 14).refusal is Refusal.ALIGNMENT_NOW
+    assert answer(service, 14).refusal is RefusalReason.ALIGNMENT_NOW
     assert feed.trouble["n2"] == "node_name: the report is of 'n1', the object of 'n2'"
     assert decode_topology({"metadata": {}}) is None
 

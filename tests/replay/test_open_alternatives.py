@@ -12,9 +12,9 @@ from extender.replay.branches import admit_in_all
 from extender.replay.budget import Budget
 from extender.replay.pod import PodRequest, resolve
 from extender.replay.verdict import Admitted, Certainty, is_given_up
-from extender.scheduling.judge import Doubts, PodShape, Treatment, Trouble, make_judge
+from extender.scheduling.judge import Action, PodShape, Trouble, UncertaintyPolicy, make_judge
 from extender.scheduling.ranking.strategies import least_numa
-from extender.scheduling.reasons import Refusal
+from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import judge_all
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
@@ -105,10 +105,10 @@ def test_devices_of_the_last_container_decide_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("treatment", "refusal"),
-    [(Treatment.REFUSE, Refusal.CHANCE), (Treatment.REPLAY, Refusal.CHANCE), (Treatment.PASS, None)],
+    [(Action.REFUSE, RefusalReason.CHANCE), (Action.REPLAY, RefusalReason.CHANCE), (Action.PASS, None)],
 )
-def test_a_judgement_from_open_alternatives_is_no_yes(treatment: Treatment, refusal: Refusal | None) -> None:
-    judge = make_judge(least_numa, Doubts(possible=treatment))
+def test_a_judgement_from_open_alternatives_is_no_yes(treatment: Action, refusal: RefusalReason | None) -> None:
+    judge = make_judge(least_numa, UncertaintyPolicy(possible=treatment))
     judgement = judge(PodShape(TWO), node_class(), Budget(steps_of_the_first(TWO) + 100))
 
     assert judgement.refusal is refusal
@@ -117,7 +117,7 @@ def test_a_judgement_from_open_alternatives_is_no_yes(treatment: Treatment, refu
 
 
 def test_a_judgement_that_no_alternative_changes_is_a_yes() -> None:
-    judge = make_judge(least_numa, Doubts())
+    judge = make_judge(least_numa, UncertaintyPolicy())
     judgement = judge(PodShape(ONE), node_class(), Budget(steps_of_the_first(ONE) + 100))
     assert judgement.refusal is None
     assert judgement.trouble is None
@@ -125,14 +125,14 @@ def test_a_judgement_that_no_alternative_changes_is_a_yes() -> None:
 
 def test_too_many_alternatives_to_try_are_no_yes() -> None:
     """The number of replays is a budget as well."""
-    judge = make_judge(least_numa, Doubts())
+    judge = make_judge(least_numa, UncertaintyPolicy())
     outcome = admitted(TWO, Budget())
     answers = {type(o.verdict) for o in (outcome, *outcome.alternatives)}
     judgement = judge(PodShape(TWO), node_class(), Budget(1e9))
 
     assert not outcome.complete
     assert len(outcome.alternatives) < MAX_OUTCOMES
-    assert judgement.refusal is Refusal.CHANCE, answers
+    assert judgement.refusal is RefusalReason.CHANCE, answers
 
 
 def test_a_later_state_that_runs_out_of_steps_leaves_the_earlier_ones() -> None:
@@ -150,7 +150,7 @@ def test_a_later_state_that_runs_out_of_steps_leaves_the_earlier_ones() -> None:
 def test_such_a_class_is_judged_again_with_more_steps() -> None:
     """The first look gives each class few steps; the second one finds out."""
     steps: list[float] = []
-    judge = make_judge(least_numa, Doubts())
+    judge = make_judge(least_numa, UncertaintyPolicy())
 
     def noted(shape: PodShape, each: NodeClass, budget: Budget | None = None, /) -> Any:  # noqa: ANN401
         assert budget is not None

@@ -17,7 +17,7 @@ from extender.kube.node_annotations import ANNOTATION, NodeToucher
 from extender.runtime.requeue import Requeuer
 from extender.samples.nodes import Workload
 from extender.scheduling.feasibility import Filtered
-from extender.scheduling.reasons import Refusal
+from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.refused_pods import WaitingPods
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
@@ -25,8 +25,8 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.reports import args_of, pod_of, report_of, sample
 
 FULL = [Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})]
-NOW = Filtered(feasible=[], refused={"a": Refusal.CPUS_NOW.text})
-NEVER = Filtered(feasible=[], refused={"a": Refusal.CPUS_NEVER.text})
+NOW = Filtered(feasible=[], refused={"a": RefusalReason.CPUS_NOW.text})
+NEVER = Filtered(feasible=[], refused={"a": RefusalReason.CPUS_NEVER.text})
 
 
 @pytest.fixture

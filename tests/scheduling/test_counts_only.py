@@ -14,9 +14,9 @@ from extender.replay.sets import iter_bits, parse_list
 from extender.replay.startup import start
 from extender.replay.verdict import Certainty
 from extender.scheduling.counts_only import refusal_by_counts
-from extender.scheduling.judge import INDIFFERENT, Doubts, Judgement, PodShape, Treatment, make_judge
+from extender.scheduling.judge import INDIFFERENT, Action, Judgement, PodShape, UncertaintyPolicy, make_judge
 from extender.scheduling.ranking.strategies import least_numa
-from extender.scheduling.reasons import Refusal
+from extender.scheduling.reasons import RefusalReason
 from extender.wire.nrt import OURS, counted, published_from_json
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import Scenario, scenario_from_json
@@ -40,7 +40,7 @@ TWO = Counts(
 )
 
 
-def refused(counts: Counts, *containers: dict[str, Any], **spec: Any) -> Refusal | None:
+def refused(counts: Counts, *containers: dict[str, Any], **spec: Any) -> RefusalReason | None:
     pod = pod_of()
     template = pod["spec"]["containers"][0]
     pod["spec"]["containers"] = [
@@ -61,9 +61,9 @@ def test_what_fits_into_a_node_may_fit() -> None:
 
 
 def test_more_than_any_node_has_is_refused_by_single_numa_node() -> None:
-    assert refused(TWO, {"cpu": "7"}) is Refusal.ALIGNMENT_NOW
-    assert refused(TWO, {"cpu": "1", GPU: "3"}) is Refusal.ALIGNMENT_NOW
-    assert refused(replace(TWO, scope="pod"), {"cpu": "4"}, {"cpu": "3"}) is Refusal.ALIGNMENT_NOW
+    assert refused(TWO, {"cpu": "7"}) is RefusalReason.ALIGNMENT_NOW
+    assert refused(TWO, {"cpu": "1", GPU: "3"}) is RefusalReason.ALIGNMENT_NOW
+    assert refused(replace(TWO, scope="pod"), {"cpu": "4"}, {"cpu": "3"}) is RefusalReason.ALIGNMENT_NOW
     for policy in ("restricted", "best-effort", "none", ""):
         assert refused(replace(TWO, policy=policy), {"cpu": "7"}) is None
         assert refused(replace(TWO, policy=policy), {"cpu": "1", GPU: "3"}) is None
@@ -71,8 +71,8 @@ def test_more_than_any_node_has_is_refused_by_single_numa_node() -> None:
 
 def test_more_than_the_node_has_is_refused_under_every_policy() -> None:
     for policy in ("single-numa-node", "restricted", "best-effort", "none", ""):
-        assert refused(replace(TWO, policy=policy), {"cpu": "11"}) is Refusal.CPUS_NOW
-        assert refused(replace(TWO, policy=policy), {"cpu": "6"}, {"cpu": "5"}) is Refusal.CPUS_NOW
+        assert refused(replace(TWO, policy=policy), {"cpu": "11"}) is RefusalReason.CPUS_NOW
+        assert refused(replace(TWO, policy=policy), {"cpu": "6"}, {"cpu": "5"}) is RefusalReason.CPUS_NOW
 
 
 def test_what_is_not_told_proves_nothing() -> None:
@@ -84,23 +84,23 @@ def test_what_is_not_told_proves_nothing() -> None:
     assert refused(TWO, {"cpu": "99"}, resources={"limits": {"cpu": "99", "memory": "1Gi"}}) is None
 
 
-def judged(counts: Counts, cpus: int | str, *, stale: bool = False, **doubts: Treatment) -> Judgement:
+def judged(counts: Counts, cpus: int | str, *, stale: bool = False, **doubts: Action) -> Judgement:
     node_class = ClassTable().hold(None, None, frozenset(), stale=stale, counts=counts)
-    return make_judge(least_numa, Doubts(**doubts))(PodShape(pod_from_json(pod_of(cpus))), node_class)
+    return make_judge(least_numa, UncertaintyPolicy(**doubts))(PodShape(pod_from_json(pod_of(cpus))), node_class)
 
 
 def test_every_answer_says_that_it_is_degraded() -> None:
     assert judged(TWO, 2) == Judgement(None, Certainty.DEGRADED)
-    assert judged(TWO, 7) == Judgement(Refusal.ALIGNMENT_NOW, Certainty.DEGRADED)
-    assert judged(TWO, 7, degraded=Treatment.PASS) == Judgement(None, Certainty.DEGRADED)
-    assert judged(TWO, 2, degraded=Treatment.REFUSE) == Judgement(Refusal.UNKNOWN, Certainty.DEGRADED)
+    assert judged(TWO, 7) == Judgement(RefusalReason.ALIGNMENT_NOW, Certainty.DEGRADED)
+    assert judged(TWO, 7, degraded=Action.PASS) == Judgement(None, Certainty.DEGRADED)
+    assert judged(TWO, 2, degraded=Action.REFUSE) == Judgement(RefusalReason.UNKNOWN, Certainty.DEGRADED)
     assert judged(TWO, 7, stale=True) == Judgement(None, Certainty.STALE)
     assert judged(replace(TWO, cpu_static=False), "500m") == Judgement(None, Certainty.DEGRADED)
     burstable = pod_of("500m")
     burstable["status"]["qosClass"] = "Burstable"
     shape = PodShape(pod_from_json(burstable))
     node_class = ClassTable().hold(None, None, frozenset(), stale=False, counts=TWO)
-    assert make_judge(least_numa, Doubts())(shape, node_class) == INDIFFERENT
+    assert make_judge(least_numa, UncertaintyPolicy())(shape, node_class) == INDIFFERENT
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -10,13 +10,13 @@ from extender.cluster.node_class import UNKNOWN, ClassTable
 from extender.replay.admission import admit, release_pods
 from extender.replay.pod import resolve
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import Doubts, PodShape, Treatment, make_judge
+from extender.scheduling.judge import Action, PodShape, UncertaintyPolicy, make_judge
 from extender.scheduling.preemption.plan import (
-    MAX_TRIALS,
+    MAX_REPLAYS,
+    CandidateNode,
     Plan,
     Preemptor,
-    Site,
-    Trials,
+    ReplayBudget,
     Veto,
     numa_nodes_of,
     plan_preemption,
@@ -29,7 +29,7 @@ from extender.wire.preemption import DescribedPod, Proposal
 from tests.reports import pod_of, sample
 
 TABLE = ClassTable()
-PASS, REFUSE = Treatment.PASS, Treatment.REFUSE
+PASS, REFUSE = Action.PASS, Action.REFUSE
 
 
 def _full(copies: int = 4, cpu: int = 7) -> SampleNode:
@@ -52,30 +52,30 @@ def _pods(changes: Mapping[str, dict[str, Any]] | None = None, node: SampleNode 
     return NodePods(pods=pods, allowances={"b": 0})
 
 
-def _site(node: SampleNode = FULL, pods: NodePods | None = None, **how: bool) -> Site:
+def _site(node: SampleNode = FULL, pods: NodePods | None = None, **how: bool) -> CandidateNode:
     stale = how.get("stale", False)
-    return Site(
+    return CandidateNode(
         node_class=TABLE.hold(node.kubelet, node.state, frozenset(), stale=stale), states=(node.state,), pods=pods
     )
 
 
 def _answer(
-    site: Site,
+    node: CandidateNode,
     *victims: str,
     cpu: int = 8,
     priority: int = 10,
     may_preempt: bool = True,
-    limit: int = MAX_TRIALS,
+    limit: int = MAX_REPLAYS,
     described: dict[str, DescribedPod] | None = None,
-    **doubts: Treatment,
+    **doubts: Action,
 ) -> Plan | Veto:
     shape = PodShape(pod_from_json(pod_of(cpu=cpu)))
-    judge = make_judge(least_numa, Doubts(**doubts))
+    judge = make_judge(least_numa, UncertaintyPolicy(**doubts))
     return plan_preemption(
         Preemptor(shape=shape, priority=priority, may_preempt=may_preempt),
         {"n": Proposal(victims=victims, described=described or {}, violations=3)},
-        {"n": site},
-        Trials(judge, shape, limit=limit),
+        {"n": node},
+        ReplayBudget(judge, shape, limit=limit),
     )["n"]
 
 
@@ -167,10 +167,10 @@ def test_a_static_pod_frees_nothing() -> None:
     pods = _pods()
     mirrors = {f"mirror-{uid}": replace(pod, uid=f"mirror-{uid}") for uid, pod in pods.pods.items() if uid in SECOND}
     others = {uid: replace(pod, priority=99) for uid, pod in pods.pods.items() if uid in FIRST}
-    site = _site(pods=NodePods(pods={**mirrors, **others}))
+    node = _site(pods=NodePods(pods={**mirrors, **others}))
 
-    assert _answer(site, *mirrors, cpu=12) is Veto.REFUSED
-    assert _answer(site, cpu=12) is Veto.REFUSED
+    assert _answer(node, *mirrors, cpu=12) is Veto.REFUSED
+    assert _answer(node, cpu=12) is Veto.REFUSED
 
 
 def test_what_can_never_fit_is_dropped_without_a_search() -> None:
@@ -194,19 +194,19 @@ def test_a_victim_that_the_request_describes_is_known() -> None:
 
 @pytest.mark.parametrize("pods", [None, _pods()])
 def test_nodes_that_are_not_known_are_treated_as_set(pods: NodePods | None) -> None:
-    site = Site(pods=pods)
-    assert site.node_class is UNKNOWN
+    node = CandidateNode(pods=pods)
+    assert node.node_class is UNKNOWN
 
-    assert _answer(site, *SECOND, unknown=PASS) == Plan(victims=tuple(SECOND), violations=3)
-    assert _answer(site, *SECOND, unknown=REFUSE) is Veto.REFUSED
+    assert _answer(node, *SECOND, unknown=PASS) == Plan(victims=tuple(SECOND), violations=3)
+    assert _answer(node, *SECOND, unknown=REFUSE) is Veto.REFUSED
 
 
 def test_stale_nodes_are_treated_as_set() -> None:
-    site = _site(pods=_pods(), stale=True)
+    node = _site(pods=_pods(), stale=True)
 
-    assert _answer(site, cpu=12, stale=PASS) == Plan(victims=(), violations=3)
-    assert _answer(site, *UIDS, cpu=12, stale=REFUSE) is Veto.REFUSED
-    answer = _answer(site, cpu=12)
+    assert _answer(node, cpu=12, stale=PASS) == Plan(victims=(), violations=3)
+    assert _answer(node, *UIDS, cpu=12, stale=REFUSE) is Veto.REFUSED
+    answer = _answer(node, cpu=12)
     assert isinstance(answer, Plan)
     assert answer.added == 2
 
@@ -246,22 +246,22 @@ def test_among_many_candidates_budgets_come_before_numbers() -> None:
 def test_the_work_of_a_request_is_bounded_and_shared() -> None:
     """Different nodes on which nothing helps that may go: each has its share of tries, and then is left alone."""
     names = [f"n{i}" for i in range(5)]
-    sites = {}
+    candidates = {}
     for i, name in enumerate(names):
         node = sample(
             name, workloads=[Workload(name=f"w{i}", copies=14, resources={"cpu": 1, "memory": f"{4096 + i}Mi"})]
         )
         keepers = {p["metadata"]["uid"]: {"priority": 10} for p in node.pods[::2]}
-        sites[name] = _site(node, _pods(keepers, node))
+        candidates[name] = _site(node, _pods(keepers, node))
     shape = PodShape(pod_from_json(pod_of(cpu=2, memory="20Gi")))
-    trials = Trials(make_judge(least_numa, Doubts()), shape, limit=105)
+    budget = ReplayBudget(make_judge(least_numa, UncertaintyPolicy()), shape, limit=105)
 
     answers = plan_preemption(
-        Preemptor(shape=shape, priority=10), dict.fromkeys(names, Proposal(victims=())), sites, trials
+        Preemptor(shape=shape, priority=10), dict.fromkeys(names, Proposal(victims=())), candidates, budget
     )
 
     assert set(answers.values()) == {Veto.UNDECIDED}
-    assert trials.left == 0
+    assert budget.left == 0
 
 
 def test_where_a_node_can_be_in_several_states_the_victims_must_help_in_all() -> None:
@@ -275,7 +275,9 @@ def test_where_a_node_can_be_in_several_states_the_victims_must_help_in_all() ->
     pods = _pods({first["metadata"]["uid"]: {"priority": 10}, last["metadata"]["uid"]: {"priority": 10}})
     node_class = TABLE.hold(FULL.kubelet, state, frozenset(), stale=False)
     uids = [pod["metadata"]["uid"] for pod in middle]
-    one, both = (Site(node_class=node_class, states=states, pods=pods) for states in ((state,), (state, other)))
+    one, both = (
+        CandidateNode(node_class=node_class, states=states, pods=pods) for states in ((state,), (state, other))
+    )
 
     alone = _answer(one, cpu=9)
     assert isinstance(alone, Plan)
@@ -289,30 +291,30 @@ def test_where_a_node_can_be_in_several_states_the_victims_must_help_in_all() ->
 def test_what_too_few_cpus_rule_out_is_not_replayed() -> None:
     """Of 15 sets of four pods, only the two that free a NUMA node and those that hold one of them are."""
     shape = PodShape(pod_from_json(pod_of(cpu=12)))
-    trials = Trials(make_judge(least_numa, Doubts()), shape, limit=100)
+    budget = ReplayBudget(make_judge(least_numa, UncertaintyPolicy()), shape, limit=100)
 
     answers = plan_preemption(
-        Preemptor(shape=shape, priority=10), {"n": Proposal(victims=())}, {"n": _site(pods=_pods())}, trials
+        Preemptor(shape=shape, priority=10), {"n": Proposal(victims=())}, {"n": _site(pods=_pods())}, budget
     )
 
     assert isinstance(answers["n"], Plan)
-    assert trials.left == 100 - 2
+    assert budget.left == 100 - 2
 
 
 def test_equal_nodes_are_replayed_once() -> None:
     shape = PodShape(pod_from_json(pod_of(cpu=12)))
-    trials = Trials(make_judge(least_numa, Doubts()), shape, limit=100)
+    budget = ReplayBudget(make_judge(least_numa, UncertaintyPolicy()), shape, limit=100)
     names = [f"n{i}" for i in range(10)]
 
     answers = plan_preemption(
         Preemptor(shape=shape, priority=10),
         dict.fromkeys(names, Proposal(victims=())),
         dict.fromkeys(names, _site(pods=_pods())),
-        trials,
+        budget,
     )
 
     assert len({a.victims for a in answers.values() if isinstance(a, Plan)}) == 1
-    assert 100 - trials.left <= 1 + 2**4
+    assert 100 - budget.left <= 1 + 2**4
 
 
 def test_violations_are_counted_from_the_most_important_pod_on() -> None:

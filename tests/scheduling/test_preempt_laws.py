@@ -17,9 +17,9 @@ from extender.replay.pod import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
-from extender.scheduling.judge import Doubts, PodShape, make_judge
+from extender.scheduling.judge import PodShape, UncertaintyPolicy, make_judge
 from extender.scheduling.preemption import victims
-from extender.scheduling.preemption.plan import Plan, Preemptor, Site, Trials, Veto, plan_preemption
+from extender.scheduling.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 from extender.scheduling.ranking.strategies import least_numa
 from extender.wire.pods import pod_from_json
@@ -107,13 +107,13 @@ class Case:
 
     def answer(self, limit: int = 4000) -> Plan | Veto:
         shape = PodShape(pod_from_json(self.pod))
-        judge = make_judge(least_numa, Doubts())
+        judge = make_judge(least_numa, UncertaintyPolicy())
         node_class = ClassTable().hold(self.node.kubelet, self.node.state, frozenset(), stale=False)
         return plan_preemption(
             Preemptor(shape=shape, priority=PRIORITY, may_preempt=self.may_preempt),
             {"n": self.proposal},
-            {"n": Site(node_class=node_class, states=(self.node.state,), pods=self.running)},
-            Trials(judge, shape, limit=limit),
+            {"n": CandidateNode(node_class=node_class, states=(self.node.state,), pods=self.running)},
+            ReplayBudget(judge, shape, limit=limit),
         )["n"]
 
     @property

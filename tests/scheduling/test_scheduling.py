@@ -22,10 +22,10 @@ from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.feasibility import filter_nodes
-from extender.scheduling.judge import INDIFFERENT, Doubts, Judgement, PodShape, Treatment, Trouble, make_judge
+from extender.scheduling.judge import INDIFFERENT, Action, Judgement, PodShape, Trouble, UncertaintyPolicy, make_judge
 from extender.scheduling.ranking.strategies import least_numa
-from extender.scheduling.reasons import Refusal
-from extender.scheduling.records.unjudged import Troubles
+from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.replays import FIRST_STEPS, LOOP_STEPS, judge_all, judge_quickly
 from extender.scheduling.scoring import score_nodes
 from extender.wire.pods import pod_from_json
@@ -43,7 +43,7 @@ NEWER_FREE = sample(version="v1.99.0")
 NEWER_FULL = sample(version="v1.99.0", workloads=[Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})])
 NONE = sample(cpuManagerPolicy="none", memoryManagerPolicy="None", topologyManagerPolicy="none")
 TABLE = ClassTable()
-PASS, REFUSE, REPLAY = Treatment.PASS, Treatment.REFUSE, Treatment.REPLAY
+PASS, REFUSE, REPLAY = Action.PASS, Action.REFUSE, Action.REPLAY
 
 
 def _class(node: SampleNode, *, stale: bool = False, hidden: frozenset[Provider] = frozenset()) -> NodeClass:
@@ -61,8 +61,8 @@ def _burstable() -> PodShape:
     return PodShape(pod_from_json(pod))
 
 
-def _judge(shape: PodShape, node_class: NodeClass, **doubts: Treatment) -> Judgement:
-    return make_judge(least_numa, Doubts(**doubts))(shape, node_class)
+def _judge(shape: PodShape, node_class: NodeClass, **doubts: Action) -> Judgement:
+    return make_judge(least_numa, UncertaintyPolicy(**doubts))(shape, node_class)
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ def _judge(shape: PodShape, node_class: NodeClass, **doubts: Treatment) -> Judge
     [
         (EMPTY, 14, None),
         (EMPTY, 16, None),
-        (EMPTY, 17, Refusal.ALIGNMENT_NEVER),
+        (EMPTY, 17, RefusalReason.ALIGNMENT_NEVER),
         (FULL, 2, None),
-        (FULL, 3, Refusal.ALIGNMENT_NOW),
+        (FULL, 3, RefusalReason.ALIGNMENT_NOW),
         (SPREADING, 8, None),
         (NONE, 8, None),
     ],
 )
-def test_the_replay_decides(node: SampleNode, cpus: int, refusal: Refusal | None) -> None:
+def test_the_replay_decides(node: SampleNode, cpus: int, refusal: RefusalReason | None) -> None:
     judgement = _judge(_shape(cpu=cpus), _class(node))
 
     assert judgement.refusal is refusal
@@ -89,8 +89,8 @@ def test_a_pod_that_no_manager_aligns_passes_everywhere_known() -> None:
         assert _judge(_burstable(), node_class, unknown=REFUSE, stale=REFUSE) == INDIFFERENT
 
 
-@pytest.mark.parametrize(("treatment", "refusal"), [(PASS, None), (REFUSE, Refusal.UNKNOWN)])
-def test_unknown_nodes_are_treated_as_set(treatment: Treatment, refusal: Refusal | None) -> None:
+@pytest.mark.parametrize(("treatment", "refusal"), [(PASS, None), (REFUSE, RefusalReason.UNKNOWN)])
+def test_unknown_nodes_are_treated_as_set(treatment: Action, refusal: RefusalReason | None) -> None:
     for node_class in (UNKNOWN, _class(EMPTY, hidden=frozenset({Provider.CPU}))):
         judgement = _judge(_shape(), node_class, unknown=treatment)
 
@@ -106,10 +106,14 @@ def test_a_hidden_manager_that_the_pod_does_not_need_matters_not() -> None:
 
 @pytest.mark.parametrize(
     ("treatment", "on_full", "on_empty"),
-    [(REPLAY, Refusal.ALIGNMENT_NOW, None), (PASS, None, None), (REFUSE, Refusal.STALE, Refusal.STALE)],
+    [
+        (REPLAY, RefusalReason.ALIGNMENT_NOW, None),
+        (PASS, None, None),
+        (REFUSE, RefusalReason.STALE, RefusalReason.STALE),
+    ],
 )
 def test_stale_nodes_are_treated_as_set(
-    treatment: Treatment, on_full: Refusal | None, on_empty: Refusal | None
+    treatment: Action, on_full: RefusalReason | None, on_empty: RefusalReason | None
 ) -> None:
     for node, refusal in ((FULL, on_full), (EMPTY, on_empty)):
         judgement = _judge(_shape(cpu=4), _class(node, stale=True), stale=treatment)
@@ -120,10 +124,14 @@ def test_stale_nodes_are_treated_as_set(
 
 @pytest.mark.parametrize(
     ("treatment", "free", "full"),
-    [(REPLAY, None, Refusal.ALIGNMENT_NOW), (PASS, None, None), (REFUSE, Refusal.NEWER, Refusal.NEWER)],
+    [
+        (REPLAY, None, RefusalReason.ALIGNMENT_NOW),
+        (PASS, None, None),
+        (REFUSE, RefusalReason.NEWER, RefusalReason.NEWER),
+    ],
 )
 def test_a_node_with_a_newer_kubelet_is_assumed_and_treated_as_the_setting_says(
-    treatment: Treatment, free: Refusal | None, full: Refusal | None
+    treatment: Action, free: RefusalReason | None, full: RefusalReason | None
 ) -> None:
     answers = [_judge(_shape(cpu=8), _class(node), newer=treatment) for node in (NEWER_FREE, NEWER_FULL)]
 
@@ -136,12 +144,12 @@ def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
     names = ["d", "a", "nobody", "c", "b"]
     classes = [_class(FULL), _class(EMPTY), UNKNOWN, _class(FULL), _class(EMPTY)]
     shape = _shape(cpu=4)
-    judgements = judge_all(make_judge(least_numa, Doubts()), shape, set(classes)).judgements
+    judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), shape, set(classes)).judgements
 
     filtered = filter_nodes(Candidates.of(names, classes), judgements)
 
     assert filtered.feasible == ["a", "nobody", "b"]
-    assert filtered.refused == dict.fromkeys("dc", Refusal.ALIGNMENT_NOW.text)
+    assert filtered.refused == dict.fromkeys("dc", RefusalReason.ALIGNMENT_NOW.text)
 
 
 def test_scores_use_the_whole_range_and_rank_what_is_sure_and_aligned_first() -> None:
@@ -155,7 +163,7 @@ def test_scores_use_the_whole_range_and_rank_what_is_sure_and_aligned_first() ->
         _class(EMPTY),
     ]
     shape = _shape(cpu=8)
-    judgements = judge_all(make_judge(least_numa, Doubts()), shape, set(classes)).judgements
+    judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), shape, set(classes)).judgements
 
     scores = score_nodes(Candidates.of([str(i) for i in range(7)], classes), judgements)
 
@@ -174,7 +182,7 @@ def test_scores_between_best_and_worst_are_proportional() -> None:
 
 
 def test_equal_nodes_all_get_the_best_score() -> None:
-    judgements = judge_all(make_judge(least_numa, Doubts()), _shape(), [_class(EMPTY)]).judgements
+    judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), _shape(), [_class(EMPTY)]).judgements
 
     assert score_nodes(Candidates.of(["a", "b"], [_class(EMPTY)] * 2), judgements) == [10, 10]
 
@@ -197,7 +205,7 @@ def test_a_pod_shape_is_judged_once_for_each_class() -> None:
     shape = cache.entry(pod_from_json(pod_of(name="first")))
     classes = [_class(EMPTY), _class(FULL)]
     assert shape.missing(classes) == classes
-    cache.store(shape, judge_all(make_judge(least_numa, Doubts()), shape.shape, classes).judgements)
+    cache.store(shape, judge_all(make_judge(least_numa, UncertaintyPolicy()), shape.shape, classes).judgements)
 
     again = cache.entry(pod_from_json(pod_of(name="second")))
 
@@ -212,9 +220,9 @@ def test_the_next_replica_is_not_taken_for_the_one_that_the_node_holds() -> None
     cache.entry(pod_from_json(first))
     second = cache.entry(pod_from_json(pod_of(cpu=14)))
 
-    judgements = judge_all(make_judge(least_numa, Doubts()), second.shape, [_class(FULL)]).judgements
+    judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), second.shape, [_class(FULL)]).judgements
 
-    assert {judgement.refusal for judgement in judgements.values()} == {Refusal.ALIGNMENT_NOW}
+    assert {judgement.refusal for judgement in judgements.values()} == {RefusalReason.ALIGNMENT_NOW}
 
 
 def test_the_shapes_asked_for_longest_ago_are_forgotten_first() -> None:
@@ -271,7 +279,9 @@ def test_what_if_names_the_devices_of_the_node_itself() -> None:
         )
     subjects = [live(record, nothing_known) for record in sorted(cluster, key=lambda r: r.name)]
 
-    answers = what_if(workload_from_json(pod_of(cpu=1, devices={gpu: 1})), subjects, make_judge(least_numa, Doubts()))
+    answers = what_if(
+        workload_from_json(pod_of(cpu=1, devices={gpu: 1})), subjects, make_judge(least_numa, UncertaintyPolicy())
+    )
 
     assert cluster.class_count == 1
     placed = [a.verdict.placements["app"].devices[gpu] for a in answers if isinstance(a.verdict, Admitted)]
@@ -280,11 +290,11 @@ def test_what_if_names_the_devices_of_the_node_itself() -> None:
 
 def test_nodes_that_have_not_reported_are_awaited_while_the_service_warms_up() -> None:
     cluster = NodeStore(stale_after_seconds=60, max_nodes=10, awaited_until=30)
-    judge = make_judge(least_numa, Doubts())
+    judge = make_judge(least_numa, UncertaintyPolicy())
 
     early, late = (classes_at(cluster, ["nobody"], now)[0] for now in (29.0, 30.0))
 
-    assert judge(_shape(cpu=4), early).refusal is Refusal.AWAITED
+    assert judge(_shape(cpu=4), early).refusal is RefusalReason.AWAITED
     assert judge(_shape(cpu=4), late).refusal is None
 
 
@@ -302,9 +312,9 @@ def test_a_defect_in_one_class_is_that_class_alone(monkeypatch: pytest.MonkeyPat
         return admit_in_all(kubelet, states, request, **bounds)
 
     monkeypatch.setattr("extender.scheduling.judge.admit_in_all", admit)
-    judged = judge_all(make_judge(least_numa, Doubts(unknown=REFUSE)), _shape(), [broken, good])
+    judged = judge_all(make_judge(least_numa, UncertaintyPolicy(unknown=REFUSE)), _shape(), [broken, good])
 
-    assert judged.judgements[broken.id][:4] == (Refusal.UNKNOWN, Certainty.UNKNOWN, None, Trouble.DEFECT)
+    assert judged.judgements[broken.id][:4] == (RefusalReason.UNKNOWN, Certainty.UNKNOWN, None, Trouble.DEFECT)
     assert "ZeroDivisionError: a defect" in judged.judgements[broken.id].detail
     assert judged.judgements[good.id].trouble is None
 
@@ -344,7 +354,7 @@ def test_what_takes_many_steps_is_left_to_the_thread() -> None:
 
 
 def test_troubles_are_noted_once_and_bounded() -> None:
-    troubles, pod = Troubles(size=2), _shape().pod
+    troubles, pod = UnjudgedClasses(size=2), _shape().pod
     assert troubles.note(1, Trouble.STEPS, pod)
     assert not troubles.note(1, Trouble.DEFECT, pod)
     assert troubles.is_heavy(1)

@@ -18,8 +18,8 @@ from extender.replay.state import Device, DeviceState
 from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.judge import Doubts, PodShape, make_judge
-from extender.scheduling.ranking.outcome import Landing, Room, rooms_of
+from extender.scheduling.judge import PodShape, UncertaintyPolicy, make_judge
+from extender.scheduling.ranking.outcome import AdmissionOutcome, Headroom, headrooms_of
 from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.replays import judge_all
@@ -60,10 +60,10 @@ def _table(heading: str) -> dict[str, list[str]]:
     return rows
 
 
-def _landing(node: SampleNode, pod: Mapping[str, object]) -> Landing:
+def _landing(node: SampleNode, pod: Mapping[str, object]) -> AdmissionOutcome:
     outcome = admit(node.kubelet, node.state, resolve(pod_from_json(pod), node.kubelet.rules))
     assert isinstance(outcome.verdict, Admitted)
-    return Landing(kubelet=node.kubelet, before=node.state, after=outcome.state, admitted=outcome.verdict)
+    return AdmissionOutcome(kubelet=node.kubelet, before=node.state, after=outcome.state, admitted=outcome.verdict)
 
 
 def test_the_example_is_on_the_nodes_that_the_docs_describe() -> None:
@@ -71,7 +71,7 @@ def test_the_example_is_on_the_nodes_that_the_docs_describe() -> None:
 
     assert list(described)[2:] == list(NODES)
     for name, node in NODES.items():
-        rooms = rooms_of(node.kubelet, node.state)
+        rooms = headrooms_of(node.kubelet, node.state)
         cpus = ", ".join(map(str, rooms["cpu"].aligned))
         memory = ", ".join(str(free // GIB) for free in rooms["memory"].aligned)
         placement = _landing(node, pod_of(8, "4Gi")).admitted.placements["app"]
@@ -86,7 +86,7 @@ def test_the_example_has_the_merits_and_scores_of_the_docs(name: str) -> None:
     classes = [table.hold(node.kubelet, node.state, frozenset(), stale=False) for node in NODES.values()]
     shape = PodShape(pod_from_json(pod_of(8, "4Gi")))
 
-    judgements = judge_all(make_judge(make_strategy(name, ALIKE), Doubts()), shape, classes).judgements
+    judgements = judge_all(make_judge(make_strategy(name, ALIKE), UncertaintyPolicy()), shape, classes).judgements
     scores = score_nodes(Candidates.of(list(NODES), classes), judgements)
 
     assert [judgements[each.id].merit for each in classes] == [
@@ -104,7 +104,7 @@ def test_the_largest_room_is_what_the_kubelet_still_aligns(node: SampleNode) -> 
     """One CPU more is refused by a kubelet that aligns on one NUMA node."""
     config = replace(node.kubelet.config, topology_manager_policy="single-numa-node", memory_manager_policy="None")
     kubelet = start(node.kubelet.machine, config)
-    largest = rooms_of(node.kubelet, node.state)["cpu"].largest
+    largest = headrooms_of(node.kubelet, node.state)["cpu"].largest
 
     fits = [
         isinstance(admit(kubelet, node.state, resolve(pod_from_json(pod_of(cpu)), kubelet.rules)).verdict, Admitted)
@@ -133,13 +133,13 @@ def test_numa_ids_may_be_sparse_and_nodes_without_cpus_or_devices() -> None:
     }
     state = replace(initial_state(kubelet, {GPU: devices}), devices=DeviceState(devices={GPU: devices, "empty/x": {}}))
 
-    rooms = rooms_of(kubelet, state)
+    rooms = headrooms_of(kubelet, state)
 
-    assert rooms == {"cpu": Room(7, 7, (3, 4)), GPU: Room(4, 4, (1, 1, 1, 1))}
+    assert rooms == {"cpu": Headroom(7, 7, (3, 4)), GPU: Headroom(4, 4, (1, 1, 1, 1))}
     outcome = admit(kubelet, state, resolve(pod_from_json(pod_of(2, devices={GPU: 1})), kubelet.rules))
     for verdict, after in ((o.verdict, o.state) for o in (outcome, *outcome.alternatives)):
         assert isinstance(verdict, Admitted)
-        landing = Landing(kubelet=kubelet, before=state, after=after, admitted=verdict)
+        landing = AdmissionOutcome(kubelet=kubelet, before=state, after=after, admitted=verdict)
         for name in STRATEGIES:
             assert isinstance(make_strategy(name, ALIKE)(landing), int)
 
@@ -147,7 +147,7 @@ def test_numa_ids_may_be_sparse_and_nodes_without_cpus_or_devices() -> None:
 def test_with_whole_cores_only_half_reserved_cores_are_no_room() -> None:
     node = sample(cpuManagerPolicyOptions={"full-pcpus-only": "true"}, reservedSystemCPUs="0,1")
 
-    assert rooms_of(node.kubelet, node.state)["cpu"] == Room(30, 30, (12, 16))
+    assert headrooms_of(node.kubelet, node.state)["cpu"] == Headroom(30, 30, (12, 16))
 
 
 def test_what_is_not_managed_is_not_measured() -> None:
@@ -160,7 +160,7 @@ def test_what_is_not_managed_is_not_measured() -> None:
 def test_memory_of_a_numa_node_in_a_group_is_no_room_for_one() -> None:
     node = sample(topologyManagerPolicy="best-effort", workloads=[_held("wide", 2, "40Gi")])
 
-    memory = rooms_of(node.kubelet, node.state)["memory"]
+    memory = headrooms_of(node.kubelet, node.state)["memory"]
 
     assert memory.free == 22 * GIB
     assert memory.largest == 0

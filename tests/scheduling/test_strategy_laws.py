@@ -16,9 +16,9 @@ from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.judge import Doubts, PodShape, make_judge
+from extender.scheduling.judge import PodShape, UncertaintyPolicy, make_judge
 from extender.scheduling.ranking.allocation import FULL
-from extender.scheduling.ranking.outcome import Landing, rooms_of
+from extender.scheduling.ranking.outcome import AdmissionOutcome, headrooms_of
 from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.replays import judge_all
@@ -55,14 +55,14 @@ def _admissions(document: dict[str, Any]) -> Iterator[tuple[Kubelet, ManagerStat
             state = release_pods(state, [step.uid])
 
 
-def _land(kubelet: Kubelet, state: ManagerState, request: PodRequest) -> Landing | None:
+def _land(kubelet: Kubelet, state: ManagerState, request: PodRequest) -> AdmissionOutcome | None:
     outcome = admit(kubelet, state, request)
     if not isinstance(outcome.verdict, Admitted):
         return None
-    return Landing(kubelet=kubelet, before=state, after=outcome.state, admitted=outcome.verdict)
+    return AdmissionOutcome(kubelet=kubelet, before=state, after=outcome.state, admitted=outcome.verdict)
 
 
-def _landings(document: dict[str, Any]) -> Iterator[Landing]:
+def _landings(document: dict[str, Any]) -> Iterator[AdmissionOutcome]:
     return filter(None, (_land(*admission) for admission in _admissions(document)))
 
 
@@ -82,7 +82,7 @@ def test_merits_are_bounded_whatever_the_weights(document: dict[str, Any], named
 @given(scenarios())
 def test_room_is_consistent(document: dict[str, Any]) -> None:
     for kubelet, state, _ in _admissions(document):
-        for room in rooms_of(kubelet, state).values():
+        for room in headrooms_of(kubelet, state).values():
             assert 0 <= room.free <= room.capacity
             assert 0 <= room.largest <= room.free
 
@@ -140,7 +140,7 @@ def test_scores_are_ints_that_use_the_whole_range_in_the_order_of_merits(name: s
     table = ClassTable()
     admissions = list(_admissions(document))
     classes = [table.hold(kubelet, state, frozenset(), stale=False) for kubelet, state, _ in admissions]
-    judge = make_judge(make_strategy(name, ALIKE), Doubts())
+    judge = make_judge(make_strategy(name, ALIKE), UncertaintyPolicy())
     for step in (s for s in scenario_from_json(document).steps if s.pod is not None):
         assert step.pod is not None
         judgements = judge_all(judge, PodShape(step.pod), set(classes)).judgements

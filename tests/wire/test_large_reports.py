@@ -11,9 +11,9 @@ from extender.questions.explain import first_fault
 from extender.replay.admission import admit, is_indifferent
 from extender.replay.pod import resolve
 from extender.replay.verdict import Reason, Rejected, Verdict
-from extender.scheduling.judge import Doubts, PodShape, make_judge
+from extender.scheduling.judge import PodShape, UncertaintyPolicy, make_judge
 from extender.scheduling.ranking.strategies import least_numa
-from extender.scheduling.reasons import Refusal, refusal_of
+from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.wire.errors import WireError
 from extender.wire.large_reports import MAX_PROBLEMS, SMALL
 from extender.wire.pods import pod_from_json
@@ -133,7 +133,7 @@ def test_a_numa_id_above_63_crashes_the_kubelet_in_the_merge(policy: str, scope:
     assert isinstance(verdict, Rejected)
     assert verdict.reason is Reason.KUBELET_PANIC
     assert verdict.message == "panic: interface conversion: bitmask.BitMask is nil, not *bitmask.bitMask"
-    assert refusal_of(verdict) is Refusal.CRASH
+    assert refusal_of(verdict) is RefusalReason.CRASH
 
 
 @pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
@@ -144,8 +144,8 @@ def test_a_pod_that_needs_no_alignment_reaches_the_merge_as_well(policy: str) ->
     pod = pod_from_json({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}})
     assert not is_indifferent(report.kubelet, resolve(pod, report.kubelet.rules))
     node_class = ClassTable().hold(report.kubelet, report.state, frozenset(), stale=False)
-    judgement = make_judge(least_numa, Doubts())(PodShape(pod), node_class)
-    assert judgement.refusal is Refusal.CRASH
+    judgement = make_judge(least_numa, UncertaintyPolicy())(PodShape(pod), node_class)
+    assert judgement.refusal is RefusalReason.CRASH
 
 
 def test_without_a_topology_policy_a_numa_id_above_63_harms_nobody() -> None:
@@ -163,7 +163,7 @@ def test_hugepages_of_a_size_that_the_node_lacks_crash_the_memory_manager() -> N
 
     assert isinstance(verdict, Rejected)
     assert verdict.reason is Reason.KUBELET_PANIC
-    assert refusal_of(verdict) is Refusal.PAGE_SIZE
+    assert refusal_of(verdict) is RefusalReason.PAGE_SIZE
     said = first_fault(node.kubelet, node.state, verdict, [])
     assert "has no hugepages-1" in said
     assert said.endswith("its kubelet would crash on a pod that requests them.")

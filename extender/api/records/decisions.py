@@ -12,7 +12,7 @@ from extender.api.http.problems import documented
 from extender.api.questions.routes import PROBLEMS, whole_answer
 from extender.api.records.decision_models import DecisionIndex, PodDecision
 from extender.api.service import Service
-from extender.scheduling.reasons import Refusal
+from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import Call, certainties
 
 MAX_SHOWN: Final = 10
@@ -93,7 +93,7 @@ def _decision(calls: Sequence[Call], now: float) -> Json:
 
 
 def _call(call: Call, now: float) -> Json:
-    refused: dict[Refusal, list[str]] = {}
+    refused: dict[RefusalReason, list[str]] = {}
     for judgement, names in call.by_judgement():
         if judgement.refusal is not None:
             refused.setdefault(judgement.refusal, []).extend(names)

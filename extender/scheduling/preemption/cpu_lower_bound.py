@@ -1,9 +1,9 @@
 """A quick proof that a kubelet refuses a pod: too few CPUs would be free, counted by NUMA node.
 
-Laws of this file
-- Only for saying no, and only where that is sure: what it excludes, a replay would refuse. It saves most replays of a
-  search, because most sets of victims free too little.
-- Counting free CPUs is not the same as assuming that more of them are better: what is not proven here is replayed.
+Rules of this file
+- It only excludes, and only what a replay would refuse. That saves most replays of a search, because most sets of
+  victims free too few CPUs.
+- It does not assume that more free CPUs are better: what is not excluded is replayed.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,9 +16,9 @@ from extender.replay.state import CPUState, ManagerState
 
 
 class CPUBound:
-    """What must be free for one pod on one node, which can be in any of *states*.
+    """The CPUs that must be free for one pod on one node, which can be in any of *states*.
 
-    Containers that give CPUs back, pod-level budgets and hybrid machines are left to the replay: nothing is excluded.
+    Containers that give CPUs back, pod-level budgets and hybrid machines are left to the replay.
     """
 
     def __init__(self, kubelet: Kubelet, states: Sequence[ManagerState], request: PodRequest) -> None:
@@ -52,13 +52,13 @@ class CPUBound:
 
 
 def _is_hybrid(kubelet: Kubelet) -> bool:
-    """Cores with different numbers of threads: there the kubelet can give out CPUs that are not free."""
+    """Whether cores have different numbers of threads: the kubelet can then give CPUs that are not free."""
     machine = kubelet.machine
     return any(core.bit_count() != machine.cpus_per_core for core in machine.core_cpus.values())
 
 
 def _span(kubelet: Kubelet, cpus: int) -> int:
-    """How many NUMA nodes a container with so many CPUs may span at most under the node's policy."""
+    """The most NUMA nodes that a container with *cpus* CPUs may span under the node's policy."""
     if kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE:
         return 1
     if kubelet.policy is not TopologyPolicy.RESTRICTED or kubelet.cpu_options.align_by_socket:

@@ -1,10 +1,10 @@
-"""Nodes that kube-scheduler has promised to a pod (`status.nominatedNodeName`), usually after a preemption.
+"""Nodes that kube-scheduler has nominated pods to (`status.nominatedNodeName`), usually after a preemption.
 
-Laws of this file
-- Pure. The judge is the one of filter, asked about states in which leaving pods are gone.
-- A pod waits for its nominated node only where that would surely admit it once the leaving pods are gone.
-- A promise holds against pods of lower priority, and of equal priority that were nominated later or not at all; only as
-  long as the node would keep it: a pod that the node refuses anyhow keeps nobody away.
+Rules of this file
+- Pure. The judge is the one of filter; it judges states in which leaving pods are gone.
+- A pod waits for its nominated node only if that is certain to admit it once the leaving pods are gone.
+- A nominated pod's room is kept from pods of lower priority, and from those of equal priority that were nominated later
+  or not at all; but only if the node would admit the nominated pod.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -21,32 +21,32 @@ from extender.scheduling.judge import Judge, PodShape
 States = tuple[ManagerState, ...]
 
 HYPOTHETICAL: Final = -1
-"""The id of a class that is asked about once and never remembered."""
+"""The id of a class that is judged once and not cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromisedNode:
-    """A node as a nominated pod will find it: `states` as they are now, without any of the pods in `leaving`."""
+class NominatedNode:
+    """A node with nominated pods: the `states` that it can be in now, and the pods that are `leaving` it."""
 
     node_class: NodeClass
     states: States
     leaving: Collection[str]
 
     @property
-    def states_then(self) -> States:
+    def states_without_leaving(self) -> States:
         """The states once the leaving pods are gone, each once."""
         gone = sorted(self.leaving)
         return tuple({s.key: s for s in (release_pods(state, gone) for state in self.states)}.values())
 
 
-def waits_for_leavers(judge: Judge, shape: PodShape, node: PromisedNode) -> bool:
+def only_waits_for_leaving(judge: Judge, shape: PodShape, node: NominatedNode) -> bool:
     """Whether pods are leaving the node, and it admits the pod in every state without them."""
-    return bool(node.leaving) and _admits(judge, shape, node.node_class, node.states_then)
+    return bool(node.leaving) and _admits(judge, shape, node.node_class, node.states_without_leaving)
 
 
-def breaks_promise(judge: Judge, shape: PodShape, promised: Iterable[PodShape], node: PromisedNode) -> bool:
-    """Whether one of the *promised* pods would be admitted without the pod, and would not be after it."""
-    states = node.states_then
+def takes_nominated_room(judge: Judge, shape: PodShape, nominated: Iterable[PodShape], node: NominatedNode) -> bool:
+    """Whether one of the *nominated* pods would be admitted without the pod, and would be refused after it."""
+    states = node.states_without_leaving
     kubelet = node.node_class.kubelet
     if kubelet is None or not states or is_indifferent(kubelet, shape.request(kubelet.rules)):
         return False
@@ -55,12 +55,12 @@ def breaks_promise(judge: Judge, shape: PodShape, promised: Iterable[PodShape], 
     after = admitted_states(node.node_class, states, shape)
     return any(
         _admits(judge, each, node.node_class, states) and not _admits(judge, each, node.node_class, after)
-        for each in promised
+        for each in nominated
     )
 
 
 def admitted_states(node_class: NodeClass, states: States, shape: PodShape) -> States:
-    """The states after the pod's admission; those that refuse it are kept as they are."""
+    """The states after the pod's admission; states that refuse it stay as they are."""
     kubelet = node_class.kubelet
     if kubelet is None or not states:
         return states

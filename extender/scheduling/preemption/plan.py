@@ -1,14 +1,14 @@
-"""The preempt verb: on which nodes evicting pods makes room that the kubelet would really give.
+"""Which victims make room on each candidate that its kubelet would really give.
 
-Laws of this file
-- Never a victim of equal or higher priority: neither added, nor passed on. A pod that may not preempt gets no victims.
-- What the scheduler wants to evict stays: its own filters need that. Pods are only added.
-- A node is answered only if the preemptor is admitted in the state with every victim gone, replayed (in every such
-  state where the node can be in several); nothing is concluded from other states, because admission is not monotone.
-  Pods that are terminating already are gone in that state too: they are never new victims. Pods of no lower priority
-  that are nominated to the node have their room in it.
-- Same judge and same treatment of doubt as filter: a node of which nothing is known is passed on unchanged, or dropped.
-- Work is bounded by `Trials`; a node for which none is left is dropped, because evicting there might help nobody.
+Rules of this file
+- No victim has equal or higher priority, neither an added nor a proposed one. A pod that may not preempt gets no
+  victims.
+- Victims that the scheduler proposed stay: its own filters need them. Pods are only added.
+- A node is in the result only if the preemptor is admitted with every victim gone, by replay in every state that the
+  node can be in. Nothing is concluded from other states, because admission is not monotone. Terminating pods are gone
+  in these states, and are never new victims. Pods of no lower priority that are nominated to the node have their room.
+- The judge and its policy are those of filter: a node of which nothing is known is passed on unchanged, or dropped.
+- Work is bounded by `ReplayBudget`. A node for which nothing is left is dropped: evicting pods there might not help.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,47 +24,47 @@ from extender.scheduling.judge import Judge, PodShape
 from extender.scheduling.preemption.cpu_lower_bound import CPUBound
 from extender.scheduling.preemption.nominated import HYPOTHETICAL, admitted_states
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod, importance
-from extender.scheduling.preemption.victims import OutOfTrialsError, cheapest_set, costing
-from extender.scheduling.reasons import Refusal
+from extender.scheduling.preemption.victims import OutOfReplaysError, cheapest_set, costing
+from extender.scheduling.reasons import RefusalReason
 from extender.wire.preemption import Proposal
 
-MAX_TRIALS: Final = 4000
-"""Replays spent on one request; 0.1 to 0.3 ms each on usual servers."""
+MAX_REPLAYS: Final = 4000
+"""Replays for one request; 0.1 to 0.3 ms each on usual servers."""
 
 States = tuple[ManagerState, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemptor:
-    """The pod that wants room. `may_preempt` False: its preemption policy is Never."""
+    """The pod that needs room. `may_preempt` False: its preemption policy is Never."""
 
     shape: PodShape
     priority: int
     may_preempt: bool = True
 
     def outranks(self, pod: RunningPod) -> bool:
-        """Whether *pod* may go for it."""
+        """Whether *pod* may be evicted for it."""
         return self.may_preempt and pod.priority < self.priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """A candidate node.
+class CandidateNode:
+    """A candidate of the request.
 
-    `states` are all that it can be in, its own (a class shares those of one of its nodes); empty where no verdict is
-    possible. `pods` None where running pods are not watched. `promised`: pods that are nominated to the node and whose
-    room the preemptor cannot have, the most important first.
+    `states`: every state that this node can be in; empty if no verdict is possible. (The states of `node_class` are
+    those of one node of the class.) `pods` None: running pods are not watched. `nominated`: pods that are nominated to
+    the node and whose room the preemptor cannot have, the most important first.
     """
 
     node_class: NodeClass = UNKNOWN
     states: States = ()
     pods: NodePods | None = None
-    promised: tuple[PodShape, ...] = ()
+    nominated: tuple[PodShape, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Evict these (UIDs, most important first). `added`: how many of them the scheduler had not thought of."""
+    """Evict these (UIDs, most important first). `added`: how many of them the scheduler did not propose."""
 
     victims: tuple[str, ...]
     violations: int
@@ -75,34 +75,39 @@ class Veto(StrEnum):
     """Why a node is dropped."""
 
     PROTECTED_VICTIM = "protected_victim"
-    """A victim has no lower priority than the preemptor, or that may not preempt at all."""
+    """A victim has no lower priority than the preemptor, or the preemptor may not preempt."""
     UNKNOWN_VICTIM = "unknown_victim"
     """A victim does not run on the node."""
     REFUSED = "refused"
-    """The kubelet would refuse the preemptor whichever pods of lower priority go, as far as was tried."""
+    """The kubelet would refuse the preemptor with every tried set of victims."""
     NOMINATED = "nominated"
-    """The pod is nominated to a node that only waits for pods to leave: nobody else is evicted for it."""
+    """The pod is nominated to a node that only waits for pods to leave: no other pod is evicted for it."""
     UNDECIDED = "undecided"
-    """No replays or no time were left to find out."""
+    """No replays or no time were left."""
 
 
-class Trials:
-    """Replays of one request: remembered by what decides them, and bounded in number and time."""
+class ReplayBudget:
+    """The replays of one request: cached by what decides them, bounded in number and time."""
 
     def __init__(
-        self, judge: Judge, shape: PodShape, *, limit: int = MAX_TRIALS, out_of_time: Callable[[], bool] = lambda: False
+        self,
+        judge: Judge,
+        shape: PodShape,
+        *,
+        limit: int = MAX_REPLAYS,
+        out_of_time: Callable[[], bool] = lambda: False,
     ) -> None:
         self._judge, self._shape, self._out_of_time = judge, shape, out_of_time
-        self._known: dict[object, Refusal | None] = {}
+        self._known: dict[object, RefusalReason | None] = {}
         self.left = limit
         self._floor = 0
 
     def share(self, nodes: int) -> None:
-        """From here on spend no more than an equal part of what is left, for one of *nodes* nodes."""
+        """From here on spend at most an equal part of what is left, for one of *nodes* nodes."""
         self._floor = self.left - self.left // nodes
 
-    def refusal(self, node_class: NodeClass, states: States) -> Refusal | None:
-        """Why a node of this class would refuse the pod if it were in one of *states*; raises OutOfTrialsError."""
+    def refusal(self, node_class: NodeClass, states: States) -> RefusalReason | None:
+        """Why a node of this class would refuse the pod if it were in one of *states*; raises OutOfReplaysError."""
         if node_class.counts is not None:
             return None  # what counts prove holds while the victims are there; nothing is known of the time after
         keys = frozenset(state.key for state in states)
@@ -116,7 +121,7 @@ class Trials:
         )
         if key not in self._known:
             if self.left <= self._floor or self._out_of_time():
-                raise OutOfTrialsError
+                raise OutOfReplaysError
             self.left -= 1
             hypothetical = node_class
             if states:
@@ -126,38 +131,41 @@ class Trials:
 
 
 def plan_preemption(
-    preemptor: Preemptor, proposals: Mapping[str, Proposal], sites: Mapping[str, Site], trials: Trials
+    preemptor: Preemptor,
+    proposals: Mapping[str, Proposal],
+    candidates: Mapping[str, CandidateNode],
+    budget: ReplayBudget,
 ) -> dict[str, Plan | Veto]:
-    """What becomes of each candidate, in the order asked. Every name of *proposals* must be in *sites*."""
+    """The result for each candidate, in the order of the request. Every name of *proposals* is in *candidates*."""
     answers: dict[str, Plan | Veto] = {}
     open_questions = {}
     for name, proposal in proposals.items():
-        question = _Question(preemptor, sites[name], proposal, trials)
+        question = _NodeSearch(preemptor, candidates[name], proposal, budget)
         answer = question.first_answer()
         answers[name] = Veto.UNDECIDED if answer is None else answer
         if answer is None:
             open_questions[name] = question
     for i, (name, question) in enumerate(open_questions.items()):
-        trials.share(len(open_questions) - i)
+        budget.share(len(open_questions) - i)
         answers[name] = question.search()
     return answers
 
 
-class _Question:
-    """One node: would it admit the preemptor, and who has to go for that."""
+class _NodeSearch:
+    """The search on one node: whether it would admit the preemptor, and which victims that needs."""
 
-    def __init__(self, preemptor: Preemptor, site: Site, proposal: Proposal, trials: Trials) -> None:
-        self.preemptor, self.site, self.proposal, self.trials = preemptor, site, proposal, trials
-        running = {} if site.pods is None else site.pods.pods
+    def __init__(self, preemptor: Preemptor, node: CandidateNode, proposal: Proposal, budget: ReplayBudget) -> None:
+        self.preemptor, self.node, self.proposal, self.budget = preemptor, node, proposal, budget
+        running = {} if node.pods is None else node.pods.pods
         self.known = {**_described(proposal), **running}
         terminating = [uid for uid, pod in self.known.items() if pod.terminating]
-        self.base = _released(site.states, [*proposal.victims, *terminating])
-        for shape in site.promised:
-            self.base = admitted_states(site.node_class, self.base, shape)
+        self.base = _released(node.states, [*proposal.victims, *terminating])
+        for shape in node.nominated:
+            self.base = admitted_states(node.node_class, self.base, shape)
 
     def first_answer(self) -> Plan | Veto | None:
-        """The answer with the victims as proposed; None where adding some may help."""
-        pods, victims = self.site.pods, self.proposal.victims
+        """The result with the victims as proposed; None if adding some may help."""
+        pods, victims = self.node.pods, self.proposal.victims
         if pods is not None and any(uid not in self.known for uid in victims):
             return Veto.UNKNOWN_VICTIM
         if victims and not self.preemptor.may_preempt:
@@ -165,18 +173,18 @@ class _Question:
         if any(uid in self.known and not self.preemptor.outranks(self.known[uid]) for uid in victims):
             return Veto.PROTECTED_VICTIM
         try:
-            refusal = self.trials.refusal(self.site.node_class, self.base)
-        except OutOfTrialsError:
+            refusal = self.budget.refusal(self.node.node_class, self.base)
+        except OutOfReplaysError:
             return Veto.UNDECIDED
         if refusal is None:
             return Plan(victims=self._in_order(victims), violations=self.proposal.violations)
-        if pods is None or refusal.never or refusal in (Refusal.UNKNOWN, Refusal.STALE):
+        if pods is None or refusal.never or refusal in (RefusalReason.UNKNOWN, RefusalReason.STALE):
             return Veto.REFUSED
         return None
 
     def search(self) -> Plan | Veto:
         """The plan with the cheapest further victims. Only after `first_answer` was None."""
-        pods, kubelet = self.site.pods, self.site.node_class.kubelet
+        pods, kubelet = self.node.pods, self.node.node_class.kubelet
         if pods is None or kubelet is None:
             return Veto.REFUSED
         candidates = self._candidates(pods)
@@ -187,12 +195,12 @@ class _Question:
             uids = [pod.uid for pod in more]
             if bound.excludes(uids):
                 return False
-            return self.trials.refusal(self.site.node_class, _released(self.base, uids)) is None
+            return self.budget.refusal(self.node.node_class, _released(self.base, uids)) is None
 
         groups = [*_by_numa_node(kubelet, self.base, candidates), candidates]
         try:
             added = cheapest_set(candidates, groups, cost, works)
-        except OutOfTrialsError:
+        except OutOfReplaysError:
             return Veto.UNDECIDED
         if added is None:
             return Veto.REFUSED
@@ -203,7 +211,7 @@ class _Question:
         )
 
     def _candidates(self, pods: NodePods) -> list[RunningPod]:
-        """Pods that may go and hold something, most important first."""
+        """Pods that may be evicted and hold something, most important first."""
         holding = {uid for state in self.base for uid in state.pod_uids}
         return sorted(
             (
@@ -215,7 +223,7 @@ class _Question:
         )
 
     def _in_order(self, victims: tuple[str, ...]) -> tuple[str, ...]:
-        """Most important first; as the scheduler sent them where it alone knows."""
+        """Most important first; in the order of the request if a victim is not known here."""
         if any(uid not in self.known for uid in victims):
             return victims
         return tuple(sorted(victims, key=lambda uid: importance(self.known[uid])))

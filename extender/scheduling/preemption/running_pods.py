@@ -1,4 +1,4 @@
-"""What preemption needs to know of the pods that run: a port, filled by whoever watches pods and budgets."""
+"""The running pods that preemption needs, as an interface: the watches of pods and budgets provide them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,10 +9,9 @@ from typing import Protocol
 class RunningPod:
     """A pod on a node.
 
-    `uid` is that of its API object. A static pod's API object has another UID than the kubelet knows: evicting it frees
-    nothing, because the kubelet goes on running the pod. `started_at` in Unix seconds, None before its kubelet saw it.
-    `terminating`: its deletion was asked for. `budgets` are the keys of the disruption budgets that an eviction of it
-    would be counted against.
+    `uid` is that of its API object. The kubelet knows a static pod by another UID: evicting its API object frees
+    nothing, because the kubelet keeps the pod. `started_at` in Unix seconds, None before its kubelet saw it.
+    `terminating`: its deletion was requested. `budgets`: keys of the disruption budgets that count its eviction.
     """
 
     uid: str
@@ -34,7 +33,7 @@ class RunningPods(Protocol):
     """Knows the pods of every node."""
 
     def on_node(self, node_name: str) -> NodePods | None:
-        """All pods bound to the node that are not finished; None where nobody watches, or does not know all yet."""
+        """All pods bound to the node that are not finished; None if there is no watch or it has not synced."""
 
 
 class LateRunningPods:

@@ -1,13 +1,13 @@
 """Which further pods to evict: the cheapest set with which the preemptor is admitted.
 
-Laws of this file
-- Nothing is assumed of sets: admission is not monotone, so a set that works may have a larger one that does not. Every
-  set that is answered was tried itself.
-- Cheaper is, in this order: fewer broken disruption budgets, fewer pods, lower priorities, younger pods.
-- With at most 8 candidates all sets are tried, cheapest first: the answer is the best there is. With more, pods are
-  taken one after another, NUMA node by NUMA node, until the preemptor is admitted, and given back wherever they can
-  be; then every cheaper set is tried up to the size that `MAX_SETS` allows (two of 22 pods, one of 255). That finds a
-  set in most cases, and not always the smallest.
+Rules of this file
+- Admission is not monotone: a set that works can have a larger one that does not. So every returned set was tried
+  itself.
+- Cheaper means, in this order: fewer violated disruption budgets, fewer pods, lower priorities, younger pods.
+- With at most 8 candidates all sets are tried, cheapest first, and the result is optimal. With more, (1) pods are taken
+  one after another, NUMA node by NUMA node, until the preemptor is admitted; (2) each pod is given back if the rest
+  still works; (3) every cheaper set is tried, up to the size that `MAX_SETS` allows (two of 22 pods, one of 255). That
+  finds a set in most cases, and not always the smallest.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,15 +22,15 @@ MAX_SETS: Final = 255
 
 PodSet = tuple[RunningPod, ...]
 Works = Callable[[PodSet], bool]
-"""Whether the preemptor is admitted once these are gone as well; raises OutOfTrialsError."""
+"""Whether the preemptor is admitted with these gone as well; raises OutOfReplaysError."""
 
 
-class OutOfTrialsError(Exception):
-    """No more replays may be spent."""
+class OutOfReplaysError(Exception):
+    """No replays or no time are left."""
 
 
 class Cost(NamedTuple):
-    """What a set costs; compares as the law of this file says. `violations` are those that the set adds."""
+    """The cost of a set; compares as in the rules of the file. `violations`: those that the set adds."""
 
     violations: int
     size: int
@@ -42,9 +42,9 @@ CostOf = Callable[[PodSet], Cost]
 
 
 def count_violations(pods: Iterable[RunningPod], allowances: Mapping[str, int]) -> int:
-    """How many of *pods* break a disruption budget if all are evicted, counted as kube-scheduler does.
+    """How many of *pods* violate a disruption budget if all are evicted, counted as kube-scheduler does.
 
-    Pods use up the allowances from the most important one on; a pod is counted if any of its budgets has none left.
+    Pods use the allowances up, the most important one first. A pod counts if any of its budgets has none left.
     """
     left = dict(allowances)
     violating = 0
@@ -76,13 +76,13 @@ def costing(victims: Sequence[RunningPod], allowances: Mapping[str, int]) -> Cos
 def cheapest_set(
     candidates: Sequence[RunningPod], groups: Iterable[Sequence[RunningPod]], cost: CostOf, works: Works
 ) -> PodSet | None:
-    """The cheapest non-empty set of *candidates* that works; None where none was found though all was tried.
+    """The cheapest non-empty set of *candidates* that works; None if none was found and everything was tried.
 
-    *groups* are candidates to take one after another where there are too many for all sets, such as those of one NUMA
+    *groups*: candidates to take one after another if there are too many to try all sets, for example those of one NUMA
     node.
 
     Raises:
-        OutOfTrialsError: *works* raised it before any set was found.
+        OutOfReplaysError: *works* raised it before any set was found.
     """
     best: PodSet | None = None
     try:
@@ -94,7 +94,7 @@ def cheapest_set(
                 break
             if works(pods):
                 return pods
-    except OutOfTrialsError:
+    except OutOfReplaysError:
         if best is None:
             raise
     return best
@@ -125,7 +125,7 @@ def _greedy_sets(groups: Iterable[Sequence[RunningPod]], cost: CostOf, works: Wo
 
 
 def _reprieve(taken: PodSet, cost: CostOf, works: Works) -> PodSet:
-    """Give back what need not go, the costliest first; each time the rest is tried anew."""
+    """Give back the pods that need not be evicted, the costliest first. The rest is tried each time."""
     for pod in sorted(taken, key=lambda each: cost((each,)), reverse=True):
         rest = tuple(each for each in taken if each is not pod)
         if rest and works(rest):

@@ -1,1 +1,1 @@
-"""Scores: how good a node that admits the pod is for it."""
+"""Strategies: how good an admitting node is for a pod."""

@@ -1,43 +1,43 @@
-"""Strategies by how much of the node its managers have given away: least-allocated, most-allocated, balanced.
+"""Strategies by how much of the node is allocated: least-allocated, most-allocated, balanced.
 
-Laws of this file
-- They look at the node as a whole, because that alone keeps their promise: with less given away, a node is never worse
-  under least-allocated and never better under most-allocated. (On which NUMA node a pod lands can change with what is
-  free, and with it any measure of that NUMA node.) `least-numa` and `fragmentation` look at NUMA nodes.
-- Only resources of which the pod takes something count, each with its weight; where none counts, the merit is 0.
+Rules of this file
+- They measure the node as a whole. Only so a node with less allocated is never worse under least-allocated and never
+  better under most-allocated. (The NUMA node on which a pod is placed can change with what is free, and with it any
+  measure of that NUMA node.) `least-numa` and `fragmentation` measure NUMA nodes.
+- Only resources of which the pod takes something count, each with its weight. If none counts, the merit is 0.
 - Integers only: parts of `FULL`.
 """
 
 from math import isqrt
 from typing import Final
 
-from extender.scheduling.ranking.outcome import Landing
+from extender.scheduling.ranking.outcome import AdmissionOutcome
 from extender.scheduling.ranking.weights import Weights
 
 FULL: Final = 1_000_000
-"""A share of 1: resources given away to the last."""
+"""A share of 1: everything is allocated."""
 
 
-def least_allocated(landing: Landing, weights: Weights) -> int:
+def least_allocated(outcome: AdmissionOutcome, weights: Weights) -> int:
     """The free share after the admission: the weighted mean of free / capacity. 0 to FULL."""
-    shares = _free_shares(landing, weights)
+    shares = _free_shares(outcome, weights)
     total = sum(weight for _, weight in shares)
     return sum(free * weight for free, weight in shares) // total if total else 0
 
 
-def most_allocated(landing: Landing, weights: Weights) -> int:
+def most_allocated(outcome: AdmissionOutcome, weights: Weights) -> int:
     """The used share after the admission: the weighted mean of 1 - free / capacity. 0 to FULL."""
-    shares = _free_shares(landing, weights)
+    shares = _free_shares(outcome, weights)
     total = sum(weight for _, weight in shares)
     return sum((FULL - free) * weight for free, weight in shares) // total if total else 0
 
 
-def balanced(landing: Landing, weights: Weights) -> int:
+def balanced(outcome: AdmissionOutcome, weights: Weights) -> int:
     """How equally the resources are used: FULL less the weighted standard deviation of their used shares.
 
-    At least FULL / 2, which is one half of the weight used up and the other half untouched; 0 where nothing counts.
+    At least FULL / 2 (one half of the weight fully used, the other half free); 0 if nothing counts.
     """
-    shares = _free_shares(landing, weights)
+    shares = _free_shares(outcome, weights)
     total = sum(weight for _, weight in shares)
     if not total:
         return 0
@@ -46,6 +46,6 @@ def balanced(landing: Landing, weights: Weights) -> int:
     return FULL - isqrt(variance)
 
 
-def _free_shares(landing: Landing, weights: Weights) -> list[tuple[int, int]]:
+def _free_shares(outcome: AdmissionOutcome, weights: Weights) -> list[tuple[int, int]]:
     """(free share after the admission, weight) of each resource that the pod takes from."""
-    return [(FULL * after.free // after.capacity, weights[name]) for name, _, after in landing.taken()]
+    return [(FULL * after.free // after.capacity, weights[name]) for name, _, after in outcome.taken()]

@@ -1,10 +1,10 @@
-"""One replayed admission, as strategies look at it, and what it leaves free where.
+"""One replayed admission, as strategies see it, and what it leaves free on each NUMA node.
 
-Laws of this file
-- Amounts are whole CPUs, bytes, devices. NUMA nodes are counted as they are: ids may be sparse, a NUMA node may have
-  nothing of a resource, a device may belong to several of them or to none.
-- Only what a manager of the node hands out is a resource here: CPUs under the static CPU policy without the reserved
-  ones, memory types under the Static memory policy, healthy devices. A resource of which the node has nothing is none.
+Rules of this file
+- Amounts are whole CPUs, bytes, devices. NUMA ids may be sparse, a NUMA node may have nothing of a resource, and a
+  device may belong to several NUMA nodes or to none.
+- A resource is what a manager of the node allocates: CPUs under the static CPU policy, without reserved ones; memory
+  types under the Static memory policy; healthy devices. Resources of which the node has nothing are left out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,33 +20,33 @@ CPU: Final = "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
-    """An admission: the kubelet, what it held before and after, and where the containers land."""
+class AdmissionOutcome:
+    """An admission: the kubelet, its state before and after, and the placements."""
 
     kubelet: Kubelet
     before: ManagerState
     after: ManagerState
     admitted: Admitted
 
-    def taken(self) -> Iterator[tuple[str, "Room", "Room"]]:
-        """Each resource of which the pod takes something, by name, with its room before and after."""
-        rooms = rooms_of(self.kubelet, self.after)
-        for name, before in rooms_of(self.kubelet, self.before).items():
+    def taken(self) -> Iterator[tuple[str, "Headroom", "Headroom"]]:
+        """Each resource of which the pod takes something: name, headroom before, headroom after."""
+        rooms = headrooms_of(self.kubelet, self.after)
+        for name, before in headrooms_of(self.kubelet, self.before).items():
             after = rooms[name]
             if before.free > after.free:
                 yield name, before, after
 
 
-Strategy = Callable[[Landing], int]
-"""Landing -> merit. More is better; see `strategies`."""
+Strategy = Callable[[AdmissionOutcome], int]
+"""AdmissionOutcome -> merit. More is better; see `strategies`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Headroom:
     """One resource on one node.
 
-    `capacity` is all that pods can ever get, never 0; `free` what they can get now. `aligned` is, for each NUMA node,
-    what one container could get from it alone; a device that belongs to several NUMA nodes is in each, one without
+    `capacity`: all that pods can ever get, never 0. `free`: what they can get now. `aligned`: for each NUMA node, what
+    one container could get from it alone. A device that belongs to several NUMA nodes counts in each, one without
     topology in none.
     """
 
@@ -56,13 +56,13 @@ class Room:
 
     @property
     def largest(self) -> int:
-        """The largest request that a single NUMA node could still serve."""
+        """The largest request that one NUMA node alone could still serve."""
         return max(self.aligned, default=0)
 
 
-def rooms_of(kubelet: Kubelet, state: ManagerState) -> Mapping[str, Room]:
-    """The room of every resource of the node."""
-    rooms: dict[str, Room] = {}
+def headrooms_of(kubelet: Kubelet, state: ManagerState) -> Mapping[str, Headroom]:
+    """The headroom of every resource of the node."""
+    rooms: dict[str, Headroom] = {}
     if kubelet.cpu_static:
         rooms[CPU] = _cpu_room(kubelet, state.cpu)
     if kubelet.memory_static:
@@ -72,25 +72,25 @@ def rooms_of(kubelet: Kubelet, state: ManagerState) -> Mapping[str, Room]:
     return {name: room for name, room in rooms.items() if room.capacity}
 
 
-def _cpu_room(kubelet: Kubelet, state: CPUState) -> Room:
-    """Where the kubelet gives out whole cores only, cores that share a thread with a reserved CPU are no room."""
+def _cpu_room(kubelet: Kubelet, state: CPUState) -> Headroom:
+    """With `full-pcpus-only`, cores with a reserved CPU are not available."""
     allocatable = kubelet.allocatable_cpus
     whole = kubelet.reserved_physical_cpus if kubelet.cpu_options.full_pcpus_only else 0
     aligned = state.default & allocatable & ~whole
-    return Room(
+    return Headroom(
         capacity=allocatable.bit_count(),
         free=(state.default & allocatable).bit_count(),
         aligned=tuple((cpus & aligned).bit_count() for cpus in kubelet.machine.numa_cpus.values()),
     )
 
 
-def _memory_rooms(state: MemoryState) -> Iterator[tuple[str, Room]]:
-    """A NUMA node that is glued into a group serves nobody alone."""
+def _memory_rooms(state: MemoryState) -> Iterator[tuple[str, Headroom]]:
+    """A NUMA node in a group of several serves no container alone."""
     for memory_type in {name: None for node in state.nodes for name, _ in node.amounts}:
         amounts = [(node, found) for node in state.nodes if (found := node.get(memory_type))]
         yield (
             memory_type,
-            Room(
+            Headroom(
                 capacity=sum(found.allocatable for _, found in amounts),
                 free=sum(found.free for _, found in amounts),
                 aligned=tuple(found.free if node.cells == 1 << node.id else 0 for node, found in amounts),
@@ -98,11 +98,11 @@ def _memory_rooms(state: MemoryState) -> Iterator[tuple[str, Room]]:
         )
 
 
-def _device_room(kubelet: Kubelet, devices: Mapping[str, Device], held: frozenset[str]) -> Room:
+def _device_room(kubelet: Kubelet, devices: Mapping[str, Device], held: frozenset[str]) -> Headroom:
     healthy = {device_id: device for device_id, device in devices.items() if device.healthy}
     free = [device for device_id, device in healthy.items() if device_id not in held]
     aligned = dict.fromkeys(kubelet.machine.numa_ids, 0)
     for device in free:
         for numa in iter_bits(device.numa or 0):
             aligned[numa] = aligned.get(numa, 0) + 1
-    return Room(capacity=len(healthy), free=len(free), aligned=tuple(aligned.values()))
+    return Headroom(capacity=len(healthy), free=len(free), aligned=tuple(aligned.values()))

@@ -1,8 +1,8 @@
 """Strategies: how good an admitting node is for a pod.
 
-A strategy is one pure function from the replayed admission to a merit: any int, more is better; only the order and the
-proportions within one request count, because `prioritize` stretches them over 0..10. Strategies are computed once for
-each (pod shape, class of nodes). `docs/strategies.md` shows the formulas side by side.
+A strategy is one pure function from a replayed admission to a merit: any int, more is better. Only order and
+proportions within one request count, because `scoring` stretches the merits over 0..10. A strategy runs once for each
+pod shape and class of nodes. `docs/strategies.md` has the formulas side by side.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,33 +14,33 @@ from extender.replay.state import ManagerState
 from extender.replay.verdict import Placement
 from extender.scheduling.ranking.allocation import balanced, least_allocated, most_allocated
 from extender.scheduling.ranking.fragmentation import least_fragmentation
-from extender.scheduling.ranking.outcome import Landing, Strategy
+from extender.scheduling.ranking.outcome import AdmissionOutcome, Strategy
 from extender.scheduling.ranking.weights import Weights
 
 NODE_COST: Final = 1000
 """Cost of each NUMA node beyond the first that a container spans."""
 NOT_PREFERRED_COST: Final = 500
-"""Cost of a container that got more NUMA nodes than the hardware makes necessary."""
+"""Cost of a container that got more NUMA nodes than the hardware requires."""
 
 
-def least_numa(landing: Landing) -> int:
+def least_numa(outcome: AdmissionOutcome) -> int:
     """Fewest NUMA nodes, then preferred hints, then the closest nodes.
 
-    The cost of a container is 1000 for each NUMA node beyond the first that its CPUs, memory and devices lie on, 500 if
+    The cost of a container is 1000 for each NUMA node beyond the first that its CPUs, memory and devices are on, 500 if
     its hint is not preferred, and the mean distance between its nodes beyond the local distance (sysfs units, 10 is
     local). Merit is minus the sum over containers.
     """
-    machine = landing.kubelet.machine
+    machine = outcome.kubelet.machine
     cost = 0
-    for placement in landing.admitted.placements.values():
-        span = _footprint(machine, landing.before, placement)
+    for placement in outcome.admitted.placements.values():
+        span = _footprint(machine, outcome.before, placement)
         if span:
             cost += NODE_COST * (span.bit_count() - 1) + _mean_distance_beyond_local(machine, span)
             cost += 0 if placement.preferred else NOT_PREFERRED_COST
     return -cost
 
 
-_WEIGHTED: Final[Mapping[str, Callable[[Landing, Weights], int]]] = {
+_WEIGHTED: Final[Mapping[str, Callable[[AdmissionOutcome, Weights], int]]] = {
     "least-fragmentation": least_fragmentation,
     "least-allocated": least_allocated,
     "most-allocated": most_allocated,
@@ -51,17 +51,17 @@ STRATEGIES: Final = ("least-numa", *_WEIGHTED)
 
 
 def make_strategy(name: str, weights: Weights) -> Strategy:
-    """The strategy of that name, which must be one of `STRATEGIES`; least-numa has no use for weights."""
+    """The strategy of that name, which is one of `STRATEGIES`. least-numa ignores the weights."""
     if name == STRATEGIES[0]:
         return least_numa
     weighted = _WEIGHTED[name]
-    return lambda landing: weighted(landing, weights)
+    return lambda outcome: weighted(outcome, weights)
 
 
 def _footprint(machine: Machine, state: ManagerState, placement: Placement) -> int:
-    """The NUMA nodes that a container lies on, raw bits; 0 for one that has nothing of its own.
+    """The NUMA nodes that a container is on, raw bits; 0 if it has nothing of its own.
 
-    A device that belongs to several nodes adds none if it belongs to one that the container is on already.
+    A device that belongs to several NUMA nodes adds none if the container is on one of them already.
     """
     span = machine.numa_bits_of_cpus(placement.cpus)
     for block in placement.memory:

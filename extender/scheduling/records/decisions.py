@@ -1,10 +1,11 @@
-"""Why the last scheduling calls answered as they did: a bounded memory of what was judged.
+"""The last scheduling calls, with what decided their results; bounded.
 
-Laws of this file
+Rules of this file
 - Noting a call costs little: it keeps the snapshot and the judgements that the answer was made of, and the names packed
   into one piece (5,000 separate strings kept alive slow the calls after it). What people read is rendered on request.
-- Bounded by calls and by candidates held over all calls; the oldest calls go first.
-- Judgements are by class id, classes are immutable and hold the state of that moment: the past is replayed as it was.
+- Bounded by the number of calls and of candidates in all calls. The oldest calls are dropped first.
+- Judgements are by class id. Classes are immutable and hold the state of that moment, so an explanation replays the
+  past as it was.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -48,16 +49,16 @@ class Call:
 
     @property
     def names(self) -> list[str]:
-        """The candidates, in the order asked."""
+        """The candidates, in the order of the request."""
         return unpack_names(self.packed_names)
 
     @property
     def classes(self) -> Sequence[NodeClass] | None:
-        """Those of the candidates, in the order asked; None where `seen` is."""
+        """The classes of the candidates, in the order of the request; None if `seen` is None."""
         return self.seen.classes_of(self.names) if isinstance(self.seen, ClusterSnapshot) else self.seen
 
     def by_judgement(self) -> Iterator[tuple[Judgement, list[str]]]:
-        """The names of each class, with the judgement of the class; those avoided are a class of their own."""
+        """Each judgement with the names that got it. The avoided names form one more group."""
         classes = self.classes
         if classes is None:
             return
@@ -71,14 +72,14 @@ class Call:
             yield AVOIDED, sorted(self.avoided)
 
     def judgement_of(self, name: str) -> Judgement | None:
-        """What was said of a candidate; None if it was none, or nothing was judged."""
+        """The judgement of a candidate; None if *name* was no candidate, or nothing was judged."""
         node_class = self.class_of(name)
         if node_class is None:
             return None
         return AVOIDED if name in self.avoided else self.judgements[node_class.id]
 
     def scores(self) -> list[tuple[str, int]]:
-        """Name and score of each candidate, in the order asked, as prioritize gave them."""
+        """Name and score of each candidate, in the order of the request, as prioritize returned them."""
         names, classes = self.names, self.classes
         if classes is None:
             return [(name, MAX_SCORE) for name in names]
@@ -86,7 +87,7 @@ class Call:
         return list(zip(names, score_nodes(candidates, self.judgements), strict=True))
 
     def class_of(self, name: str) -> NodeClass | None:
-        """The class that a candidate was of; None if it was none, or nothing was judged."""
+        """The class of a candidate; None if *name* was no candidate, or nothing was judged."""
         classes = self.classes
         return None if classes is None else dict(zip(self.names, classes, strict=True)).get(name)
 
@@ -109,14 +110,14 @@ class DecisionLog:
         self._order: deque[Call] = deque()
         self._names = 0
         self.forgotten = 0
-        """Calls that were too many to remember."""
+        """Calls that were dropped."""
 
     def __len__(self) -> int:
-        """Calls remembered, those that a later one of the same pod replaced included."""
+        """Calls kept, including those that a later call for the same pod replaced."""
         return len(self._order)
 
     def note(self, call: Call) -> None:
-        """Remember one call, in place of the last one of the same verb about the same pod."""
+        """Record a call, in place of the last one of the same verb for the same pod."""
         calls = self._by_pod.setdefault(call.pod.uid, {})
         calls[call.verb] = call
         self._by_pod.move_to_end(call.pod.uid)
@@ -135,11 +136,11 @@ class DecisionLog:
                 del self._by_pod[call.pod.uid]
 
     def of_pod(self, uid: str) -> list[Call]:
-        """The last call of each verb about a pod, the newest first; empty if none is remembered."""
+        """The last call of each verb for a pod, the newest first; empty if there is none."""
         return sorted(self._by_pod.get(uid, {}).values(), key=lambda call: -call.at)
 
     def newest(self, limit: int, text: str = "") -> list[list[Call]]:
-        """The calls of the pods asked about last, those first; *text* is part of UID or NAMESPACE/NAME."""
+        """The calls for the last *limit* pods, the newest first. *text*: part of UID or NAMESPACE/NAME."""
         found: list[list[Call]] = []
         for uid in reversed(self._by_pod):
             calls = self.of_pod(uid)
@@ -152,7 +153,7 @@ class DecisionLog:
 
 
 def certainties(call: Call) -> Counter[str]:
-    """Candidates by how sure the answer was."""
+    """The number of candidates by certainty."""
     counted: Counter[str] = Counter()
     for judgement, names in call.by_judgement():
         counted[judgement.certainty.value] += len(names)

@@ -1,12 +1,11 @@
-"""Pods that no node takes now, and whether one would by now.
+"""Unschedulable pods that could be requeued when a node changes.
 
-Laws of this file
-- Pure but for its own memory; the time of each call is an argument.
-- Bounded in number and in time: a pod that was deleted meanwhile is never told of, it is forgotten when its time is up.
-- Only pods that were refused by every candidate, and by one of them *not for good*: what `never` says stays true, and
-  a pod that some node takes is the scheduler's to place.
-- One touch of one node wakes every such pod: kube-scheduler knows no more of an extender's refusals than that they came
-  from an extender. So the first fit found is enough.
+Rules of this file
+- The time of each call is an argument.
+- Bounded in number and in time. The deletion of a pod is not observed here: its entry expires.
+- A pod is kept if every candidate refused it, and at least one of them refused it only for now.
+- A change of one node requeues every such pod: kube-scheduler knows only that an extender refused them. So the first
+  fit found is enough.
 """
 
 from collections import OrderedDict
@@ -19,19 +18,19 @@ from extender.scheduling.reasons import NEVER_TEXTS
 
 
 class WaitingPods:
-    """The memory. *max_pods*; *seconds* since the scheduler last asked about a pod."""
+    """The pods. *max_pods*: how many are kept; *seconds*: how long after the last filter call."""
 
     def __init__(self, max_pods: int, seconds: float) -> None:
         self._max: Final = max_pods
         self._seconds: Final = seconds
         self._pods: OrderedDict[str, tuple[float, Pod]] = OrderedDict()
-        """By UID, the one asked about longest ago first."""
+        """By UID, the oldest filter call first."""
 
     def __len__(self) -> int:
         return len(self._pods)
 
     def note(self, pod: Pod, filtered: Filtered, now: float) -> None:
-        """What a filter call answered."""
+        """Record the result of a filter call."""
         if not pod.uid:
             return
         self._pods.pop(pod.uid, None)
@@ -42,12 +41,12 @@ class WaitingPods:
             self._pods.popitem(last=False)
 
     def forget(self, uids: Iterable[str]) -> None:
-        """These wait no more."""
+        """Remove these pods."""
         for uid in uids:
             self._pods.pop(uid, None)
 
     def waiting(self, now: float) -> list[Pod]:
-        """Those that still wait, the one asked about last first: it is the surest to exist."""
+        """The pods that still wait. The last filter call comes first: that pod is the most likely to exist."""
         while self._pods:
             uid, (at, _) = next(iter(self._pods.items()))
             if now - at <= self._seconds:

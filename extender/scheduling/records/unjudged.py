@@ -1,9 +1,8 @@
-"""Classes of nodes that could not be judged, so that people see why and nobody pays for it again.
+"""Classes of nodes that could not be judged, and why.
 
-A class is noted once, with the first pod for which it happened.
-
-Laws of this file
-- Bounded: the classes noted last. A class id is never used twice, so a note never becomes wrong.
+Rules of this file
+- A class is recorded once, with the first pod for which it happened.
+- Bounded: the oldest records are dropped. A class id is never reused, so a record never becomes wrong.
 """
 
 from collections import OrderedDict
@@ -16,26 +15,26 @@ MAX_CLASSES: Final = 5_000
 
 
 class Note(NamedTuple):
-    """What happened, and for which pod first."""
+    """What happened, and the first pod for which it did."""
 
     trouble: Trouble
     pod: str
 
     @property
     def reason(self) -> str:
-        """For people."""
+        """The text for people."""
         return f"{TROUBLE_TEXTS[self.trouble]}, first for pod {self.pod}"
 
 
-class Troubles:
-    """What is known of such classes, by their ids."""
+class UnjudgedClasses:
+    """The records, by class id."""
 
     def __init__(self, size: int = MAX_CLASSES) -> None:
         self._size: Final = size
         self._notes: Final[OrderedDict[int, Note]] = OrderedDict()
 
     def note(self, class_id: int, trouble: Trouble, pod: Pod) -> bool:
-        """Take note of it; False if the class has a note already."""
+        """Record the trouble; False if the class has a record already."""
         if class_id in self._notes:
             return False
         self._notes[class_id] = Note(trouble, f"{pod.namespace}/{pod.name}")
