@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from extender.api.service import Service
+from extender.runtime.audit import examine_waiting
 from extender.wire.reports import read_report
 from tests.drill import machines
 from tests.drill.api import Api
@@ -27,7 +29,8 @@ MAX_ATTEMPTS = 12
 class Plan:
     """What to play. `gate`: the extender binds; otherwise the scheduler. `restarts`: of every part.
 
-    `restart_seconds`: virtual time between two restarts on one node, of its kubelet or its exporter.
+    `restart_seconds`: virtual time between two restarts on one node, of its kubelet or its exporter. `spreads`: all
+    nodes distribute CPUs across cores, and every second kubelet carries a fix of it that no report names.
     """
 
     pods: int = 1000
@@ -38,6 +41,7 @@ class Plan:
     restart_seconds: float = 500.0
     mean_life: float = 60.0
     load: float = 0.9
+    spreads: bool = False
 
 
 @dataclass(kw_only=True)
@@ -46,6 +50,7 @@ class Outcome:
 
     `refused_again`: running pods that restarted kubelets refused, by reason.
     `leaks`: nodes whose room the extender has wrong once all is settled.
+    `behaviours`: rules that the audit has found, by node.
     `pods`: how many were made. Without the `gate` the extender is only asked, and kubelets may refuse.
     """
 
@@ -64,6 +69,7 @@ class Outcome:
     lost_reports: int
     scheduling: Counter[str]
     audit: Counter[str] = field(default_factory=Counter)
+    behaviours: dict[str, list[str]] = field(default_factory=dict)
     virtual_seconds: float = 0.0
 
     @property
@@ -102,7 +108,9 @@ class Drill:
         self.api = Api(self.timeline)
         self.extender = SimExtender(self.api)
         self.tally = Tally(believed=self._believed)
-        self.kubelets = [Kubelet(i, self.api, self.tally, plan.mean_life) for i in range(plan.nodes)]
+        self.kubelets = [
+            Kubelet(i, self.api, self.tally, plan.mean_life, spreads=plan.spreads) for i in range(plan.nodes)
+        ]
         self.exporters = [Exporter(kubelet, self.extender) for kubelet in self.kubelets]
         self.scheduler = Scheduler(self.api, self.extender, self.kubelets, gate=plan.gate)
         self.made = self.given_up = self.outages = 0
@@ -122,6 +130,8 @@ class Drill:
             timeline.after(timeline.between(1, 10), self._restart_something)
         while self.made < self.plan.pods or self.pending:
             await timeline.step()
+            if self.extender.service is not None:
+                await examine_waiting(self.extender.service)
             progress(self.tally.admitted + self.tally.refused.total())
         end = timeline.now + SETTLE_SECONDS
         while timeline.now < end:
@@ -229,6 +239,7 @@ class Drill:
             lost_reports=sum(exporter.lost for exporter in self.exporters),
             scheduling=self.scheduler.outcomes,
             audit=self.audit,
+            behaviours=_behaviours(service),
             virtual_seconds=self.timeline.now,
         )
 
@@ -248,3 +259,10 @@ class Drill:
         if [state.key for state in states] != [truth.key]:
             return f"{kubelet.name}: {len(states)} states, holders {sorted(states[0].pod_uids ^ truth.pod_uids)}"
         return ""
+
+
+def _behaviours(service: Service) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for each in service.behaviours():
+        found.setdefault(each.node_name, []).append(str(each.setting))
+    return found

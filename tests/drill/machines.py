@@ -19,11 +19,15 @@ KINDS: tuple[tuple[str, str, str, dict[str, str], int], ...] = (
     ("1.34", "none", "container", {}, 2),
 )
 """Kubelet version, topology policy and scope, CPU manager options, NUMA nodes."""
+SPREADING: tuple[tuple[str, str, str, dict[str, str], int], ...] = (
+    ("1.36", "restricted", "container", {"distribute-cpus-across-cores": "true"}, 2),
+)
+"""Nodes where the fix `spread_by_topology` shows."""
 
 
-def scenario(number: int) -> Json:
+def scenario(number: int, kinds: tuple[tuple[str, str, str, dict[str, str], int], ...] = KINDS) -> Json:
     """Node *number*: 16 or 32 CPUs, 16 GiB and two GPUs a NUMA node, two NICs."""
-    version, policy, scope, options, numas = KINDS[number % len(KINDS)]
+    version, policy, scope, options, numas = kinds[number % len(kinds)]
     cores = numas * 4
     cpus = [[t * cores + c, c, c * 2 // cores, c // 4, None] for t in range(2) for c in range(cores)]
     distances = [
@@ -46,7 +50,7 @@ def scenario(number: int) -> Json:
             "topologyManagerScope": scope,
             "topologyManagerPolicyOptions": {},
             "reservedSystemCPUs": f"0,{cores}",
-            "featureGates": {},
+            "featureGates": {"CPUManagerPolicyAlphaOptions": True} if kinds is SPREADING else {},
             "reservation": {"cpu": "2", "memory": f"{numas}Gi"},
         },
         "devices": devices if number % 2 == 0 else {},

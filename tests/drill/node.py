@@ -36,16 +36,18 @@ class Kubelet:
     its pod sources are not ready, and its managers release nothing that ended pods hold.
     """
 
-    def __init__(self, number: int, api: Api, tally: Tally, mean_life: float) -> None:
+    def __init__(self, number: int, api: Api, tally: Tally, mean_life: float, *, spreads: bool = False) -> None:
+        """*spreads*: distribute CPUs across cores; every second node does it with the fix `spread_by_topology`."""
         self.name = f"node-{number}"
         self.api, self.tally, self.mean_life = api, tally, mean_life
         self.timeline = api.timeline
-        self.scenario = machines.scenario(number)
+        self.scenario = machines.scenario(number, machines.SPREADING if spreads else machines.KINDS)
         self.naive = NaiveKubelet(
             self.scenario["machine"],
             self.scenario["kubelet"],
             self.scenario["devices"],
             self.scenario["version"],
+            {"spread_by_topology": True} if spreads and number % 2 else {},
             rng=Random(number),
         )
         self.on_change: Callable[[], None] = lambda: None

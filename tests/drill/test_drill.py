@@ -43,3 +43,15 @@ def test_without_the_gate_the_same_load_is_refused_now_and_then() -> None:
 
     assert outcome.refused.total() > 0
     assert outcome.leaks == []
+
+
+def test_the_audit_finds_the_kubelets_that_carry_a_fix() -> None:
+    """Every second kubelet spreads CPUs by topology, which no report says. No pod is refused because of it."""
+    plan = Plan(pods=80, nodes=4, seed=1, restarts=False, mean_life=8, load=1.2, spreads=True)
+    outcome = asyncio.run(Drill(plan).run())
+
+    assert outcome.behaviours == {name: ["spread_by_topology"] for name in ("node-1", "node-3")}
+    assert outcome.audit["placement"] > 2
+    assert outcome.audit["agreed"] > 10
+    assert outcome.refused.total() == 0, outcome.refusals
+    assert outcome.leaks == []
