@@ -14,6 +14,7 @@ from extender.api.http import docs_page, openapi, problems
 from extender.api.http.ops import ops_router
 from extender.api.http.page import page_router
 from extender.api.http.parameters import known_parameters
+from extender.api.nodes.map_routes import map_router
 from extender.api.nodes.routes import nodes_router
 from extender.api.questions.capacity import capacity_router
 from extender.api.questions.what_if import what_if_router
@@ -218,6 +219,7 @@ def make_app(service: Service) -> FastAPI:
     for make_router in (
         reports_router,
         nodes_router,
+        map_router,
         audit_router,
         ops_router,
     ):

@@ -1,6 +1,6 @@
 """What the page is shown: the demo's sample cluster as its exporters would report it, and clusters of any size."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,6 +12,7 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.serving import serving
 from extender.identity import EVERYTHING
+from extender.questions.node_context import NodeContext
 from extender.samples.nodes import SampleNode, sample_cluster
 from tests.reports import report_of, sample
 
@@ -31,8 +32,12 @@ def demo_cluster() -> Iterator[str]:
 
 @contextmanager
 def large_cluster(size: int) -> Iterator[str]:
-    """The same nodes again and again under other names, *size* in all; they are not reported one by one."""
+    """The same nodes again and again under other names, *size* in all; they are not reported one by one.
+
+    Each node has the label of a pool, but those like `plain-a` have none.
+    """
     service = _service()
+    service.surroundings.use(_Labels())
     with serving(service) as url:
         report(url, *map(report_of, sample_cluster()))
         shapes = [record.observation for record in service.cluster]
@@ -72,6 +77,17 @@ def _bare(node: SampleNode) -> Mapping[str, Any]:
     cpus = {"capacity": 16, "allocatable": 15, "free": 7}
     zone = {"name": "node-0", "type": "Node", "numa": [0], "costs": {"node-0": 10}, "resources": {"cpu": cpus}}
     return {**report_of(node), "kubelet_version": None, "zones": [zone]}
+
+
+class _Labels:
+    """Node pools, as a watch of the API server's nodes would know them."""
+
+    def __call__(self, name: str) -> NodeContext:
+        pool = name.split("-")[1 if name.startswith("rack") else 0]
+        return NodeContext(labels={"karpenter.sh/nodepool": pool} if pool != "plain" else {})
+
+    def finished(self, _name: str, _uids: Collection[str]) -> Mapping[str, int]:
+        return {}
 
 
 def _service() -> Service:

@@ -22,6 +22,7 @@ ARGUMENTS = (
 )
 PATIENCE_MS = 20_000
 """On a machine that runs other tests beside."""
+MEDIUM = 300
 LARGE = 5000
 
 
@@ -76,6 +77,12 @@ def demo() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def large() -> Iterator[str]:
     with large_cluster(LARGE) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def medium() -> Iterator[str]:
+    with large_cluster(MEDIUM) as url:
         yield url
 
 

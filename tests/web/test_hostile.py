@@ -50,7 +50,7 @@ def test_a_service_that_fails_is_told_about(page: Page, hostile: str) -> None:
     def fail(route: Route) -> None:
         route.fulfill(status=500, content_type="text/html", body="<h1>broken</h1>")
 
-    page.route("**/v1/nodes?**", fail)
+    page.route("**/v1/map", fail)
     page.goto(hostile)
 
     expect(page.locator("#cluster")).to_have_text("The service answered 500.")

@@ -44,7 +44,7 @@ def certainty_of(record: NodeRecord) -> Certainty:
 def summarize(record: NodeRecord, now: float, note: Note | None = None) -> Json:
     """The record as one entry of a list: a `NodeSummary`. *note*: why its class could not be judged for some pod."""
     observation, kubelet = record.observation, record.kubelet
-    problems, pods = observation.facts.get("problems"), observation.facts.get("pods")
+    pods = observation.facts.get("pods")
     summary: Json = {
         "name": record.name,
         "certainty": certainty_of(record),
@@ -62,14 +62,20 @@ def summarize(record: NodeRecord, now: float, note: Note | None = None) -> Json:
         "cpus": 0,
         "free_cpus": 0,
         "pods": len(pods) if isinstance(pods, list) else None,
-        "problems": (sum(p["severity"] != "info" for p in problems) if isinstance(problems, list) else 0)
-        + (note is not None),
+        "problems": problem_count(observation.facts, note),
         "numa": [],
         "devices": {},
     }
     if kubelet is not None and record.state is not None:
         summary |= _known(kubelet, record.state)
     return summary
+
+
+def problem_count(facts: Mapping[str, object], note: Note | None) -> int:
+    """Warnings and errors that the node reports, plus one for *note*."""
+    problems = facts.get("problems")
+    reported = sum(p["severity"] != "info" for p in problems) if isinstance(problems, list) else 0
+    return reported + (note is not None)
 
 
 def _known(kubelet: Kubelet, state: ManagerState) -> Json:

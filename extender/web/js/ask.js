@@ -162,7 +162,7 @@ function share(answers) {
 /** On small screens the nodes are another view. @param {{verdict: string, why: string}} filters */
 function filterBy(filters) {
   setFilters(filters);
-  if (byId("list").offsetParent === null) location.hash = addressOf("");
+  if (byId("nodes-pane").offsetParent === null) location.hash = addressOf("");
 }
 
 const ADMITS = { yes: "the pod is aligned", split: "admitted, split over NUMA nodes", unmanaged: "admitted, not managed" };

@@ -2,14 +2,13 @@
 import { call } from "./api.js";
 
 /**
- * The parts of the API's NodeSummary that the page uses.
+ * One node, as the map of the API describes it.
  * @typedef {object} NodeSummary
  * @property {string} name
  * @property {"exact" | "assumed" | "stale" | "unknown" | "degraded" | "possible"} certainty
- * @property {string[]} hidden
- * @property {number} heard_seconds_ago
- * @property {string} boot_id
- * @property {number} sequence
+ * @property {number} report changes with every report of the node
+ * @property {string | null} pool
+ * @property {string | null} instance_type
  * @property {string | null} kubelet_version
  * @property {string | null} topology_policy
  * @property {string | null} topology_scope
@@ -23,18 +22,35 @@ import { call } from "./api.js";
  * @property {Record<string, {total: number, free: number}>} devices
  */
 
-const PAGE = 1000;
+const MIB = 1024 * 1024;
 
 /** Every node, by name. @returns {Promise<NodeSummary[]>} */
 export async function loadNodes() {
   const nodes = [];
   let after = "";
   do {
-    const page = await call(`/v1/nodes?limit=${PAGE}${after && `&after=${encodeURIComponent(after)}`}`);
-    nodes.push(...page.nodes);
+    const page = await call(`/v1/map${after && `?after=${encodeURIComponent(after)}`}`);
+    const { shapes, nodes: columns } = page;
+    for (let i = 0; i < columns.name.length; i++) nodes.push(nodeOf(shapes[columns.shape[i]], columns, i));
     after = page.next ?? "";
   } while (after);
   return nodes;
+}
+
+/** Row *i* of the columns, with what its shape says. @param {any} shape @param {any} columns @param {number} i @returns {NodeSummary} */
+function nodeOf({ numa, devices, ...settings }, columns, i) {
+  const [cpus, memory, free] = [columns.free_cpus[i], columns.free_memory_mib[i], columns.free_devices[i]];
+  const sum = (/** @type {number[]} */ amounts) => amounts.reduce((total, amount) => total + amount, 0);
+  return {
+    ...settings,
+    name: columns.name[i], certainty: columns.certainty[i], problems: columns.problems[i], report: columns.report[i],
+    cpus: sum(numa.map((/** @type {any} */ each) => each.cpus)),
+    free_cpus: sum(cpus),
+    numa: numa.map((/** @type {any} */ { memory_mib, ...each }, /** @type {number} */ k) => ({
+      ...each, free_cpus: cpus[k], memory_bytes: memory_mib * MIB, free_memory_bytes: memory ? memory[k] * MIB : null,
+    })),
+    devices: Object.fromEntries(Object.entries(devices).map(([resource, total], k) => [resource, { total, free: free[k] }])),
+  };
 }
 
 /** What the answer leaves out of a node that too little is known of. */
@@ -63,11 +79,17 @@ export function mostFree(node) {
  * @property {string} free CPUs that one NUMA node must have free
  * @property {string} verdict outcome of the pod asked about
  * @property {string} why the very reason of the refusal
+ * @property {string} group title of a group of the map, such as a pool
  * @property {string} sort
+ * @property {string} by how the map groups nodes; empty: as fits
+ * @property {string} show "map" or "tiles"; empty: as fits
  */
 
 /** @type {Filters} */
-export const NO_FILTERS = { q: "", policy: "", scope: "", version: "", state: "", free: "", verdict: "", why: "", sort: "" };
+export const NO_CHOICES = { q: "", policy: "", scope: "", version: "", state: "", free: "", verdict: "", why: "", group: "", sort: "", by: "", show: "" };
+
+/** What "Reset" takes back: the filters and the order, not how nodes are shown. @type {Partial<Filters>} */
+export const NO_FILTERS = Object.fromEntries(Object.entries(NO_CHOICES).filter(([key]) => key !== "by" && key !== "show"));
 
 /** v1.34.9 as 1.34. @param {string | null} version */
 export function minor(version) {
@@ -78,8 +100,9 @@ export function minor(version) {
  * @param {NodeSummary[]} nodes
  * @param {Filters} filters
  * @param {Map<string, import("./verdict.js").Answer>} answers of the pod asked about, by node
+ * @param {(node: NodeSummary) => string} groupOf
  */
-export function select(nodes, filters, answers) {
+export function select(nodes, filters, answers, groupOf) {
   const words = filters.q.toLowerCase().split(/\s+/).filter(Boolean);
   const least = Number(filters.free) || 0;
   const chosen = nodes.filter((node) => {
@@ -90,6 +113,7 @@ export function select(nodes, filters, answers) {
       && (!filters.version || minor(node.kubelet_version) === filters.version)
       && (!filters.state || (filters.state === "problems" ? node.problems > 0 : node.certainty === filters.state))
       && (!least || mostFree(node) >= least)
+      && (!filters.group || groupOf(node) === filters.group)
       && (!filters.verdict || answer?.kind === filters.verdict)
       && (!filters.why || answer?.why === filters.why);
   });

@@ -30,7 +30,7 @@ export function setUpFilters() {
     offers.free(FREE.map((count) => [count, `${count}+ CPUs`]));
     offers.verdict(state.answers.size ? Object.entries(KINDS) : [], state.answers.size ? "any" : "–");
     offers.sort([["name", "by name"], ["free", "most room"]], state.answers.size ? "best first" : "by name");
-    reset.classList.toggle("unneeded", Object.values(filters).every((value) => value === ""));
+    reset.classList.toggle("unneeded", Object.keys(NO_FILTERS).every((key) => filters[/** @type {keyof typeof filters} */ (key)] === ""));
   };
   for (const what of /** @type {const} */ (["nodes", "answers", "filters"])) on(what, show);
   show();
@@ -38,7 +38,7 @@ export function setUpFilters() {
 
 /**
  * One select; gives the function that says what it offers, as values and texts, and how it calls not choosing.
- * @param {keyof typeof NO_FILTERS} key
+ * @param {keyof import("./cluster.js").Filters} key
  * @returns {(options: string[][], none?: string) => void}
  */
 function picker(key) {

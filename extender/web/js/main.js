@@ -2,12 +2,14 @@
 import { ApiError } from "./api.js";
 import { setUpAsking } from "./ask.js";
 import { loadNodes, select } from "./cluster.js";
+import { ClusterMap } from "./clustermap.js";
 import { Detail } from "./detail.js";
-import { byId } from "./dom.js";
+import { byId, fill, h } from "./dom.js";
 import { setUpFilters } from "./filters.js";
 import { Grid } from "./grid.js";
+import { groupOf, groupingOf, groupings } from "./groups.js";
 import { showOverview } from "./overview.js";
-import { addressOf, emit, nodeAddress, on, readAddress, state } from "./state.js";
+import { addressOf, emit, nodeAddress, on, readAddress, setFilters, state } from "./state.js";
 import { TILE, tile } from "./tile.js";
 import { number, plural } from "./units.js";
 
@@ -19,6 +21,13 @@ const grid = new Grid(byId("list"), {
   label: "Nodes", ...TILE,
   render: (/** @type {import("./cluster.js").NodeSummary} */ node) =>
     tile(node, state.answers.get(node.name), { href: nodeAddress(node.name), current: node.name === state.route.name }),
+});
+const TILES_FIT = 40; // nodes; a larger cluster is a map until somebody wants tiles
+const clusterMap = new ClusterMap(byId("cluster-map"), byId("keys"), {
+  open: (name) => { location.hash = nodeAddress(name); },
+  zoom: (group) => setFilters({ show: "tiles", group }),
+  filter: (filter) => setFilters(Object.entries(filter).every(([key, value]) => state.filters[/** @type {"free"} */ (key)] === value)
+    ? Object.fromEntries(Object.keys(filter).map((key) => [key, ""])) : filter),
 });
 /** @type {Detail | null} */
 let detail = null;
@@ -47,11 +56,52 @@ function showCluster() {
     : "No node has reported yet";
 }
 
+/** Whether the nodes are shown as a map of cells. */
+function isMap() {
+  const { show } = state.filters;
+  return state.route.view === "nodes" && (show === "map" || (show !== "tiles" && state.nodes.length > TILES_FIT));
+}
+
 function showList() {
-  const chosen = select(state.nodes, state.filters, state.answers);
-  const all = state.nodes.length;
+  const { nodes, answers, filters } = state;
+  const grouping = groupingOf(filters.by, nodes, answers);
+  const chosen = select(nodes, filters, answers, (node) => groupOf(grouping, node, answers));
+  const all = nodes.length;
   byId("count").textContent = chosen.length === all ? plural(all, "node") : `${number(chosen.length)} of ${plural(all, "node")}`;
-  grid.show(chosen);
+  showModes(grouping);
+  if (isMap()) clusterMap.show(nodes, { answers, grouping, chosen: chosen.length === all ? null : new Set(chosen.map((node) => node.name)) });
+  else grid.show(chosen);
+}
+
+/** @param {string} grouping */
+function showModes(grouping) {
+  const map = isMap();
+  document.documentElement.toggleAttribute("data-map", map);
+  byId("as-map").setAttribute("aria-pressed", String(map));
+  byId("as-tiles").setAttribute("aria-pressed", String(!map));
+  byId("by-label").hidden = !map;
+  const by = /** @type {HTMLSelectElement} */ (byId("by"));
+  const offers = groupings(state.answers);
+  if (by.length !== offers.length) fill(by, offers.map(([value, text]) => h("option", { value }, text)));
+  by.value = grouping;
+  const group = byId("group");
+  group.hidden = !state.filters.group;
+  fill(group, `${state.filters.group} ×`, h("span", { class: "sr" }, " show all groups"));
+}
+
+function setUpModes() {
+  byId("as-map").addEventListener("click", () => {
+    setFilters({ show: "map", group: "" });
+    if (state.route.view !== "nodes") location.hash = addressOf("");
+  });
+  byId("as-tiles").addEventListener("click", () => setFilters({ show: "tiles" }));
+  byId("group").addEventListener("click", () => {
+    setFilters({ group: "" });
+    byId("as-tiles").focus();
+  });
+  byId("by").addEventListener("change", (event) => {
+    setFilters({ by: /** @type {HTMLSelectElement} */ (event.target).value, group: "" });
+  });
 }
 
 function showRoute() {
@@ -83,10 +133,12 @@ function showRoute() {
 /** Escape leaves a node for the tile that it was opened from. @param {KeyboardEvent} event */
 function onKey(event) {
   if (event.key !== "Escape" || state.route.view !== "node" || event.defaultPrevented) return;
-  const { name } = state.route;
+  returnTo = state.route.name;
   location.hash = addressOf("");
-  requestAnimationFrame(() => grid.focus(name));
 }
+
+/** The node that was left with Escape: it gets the focus again. */
+let returnTo = "";
 
 addEventListener("hashchange", () => {
   const before = state.route.name;
@@ -94,6 +146,8 @@ addEventListener("hashchange", () => {
   emit("filters");
   emit("route");
   if (state.route.view === "node" && state.route.name !== before) side.focus({ preventScroll: true });
+  if (returnTo) (isMap() ? clusterMap : grid).focus(returnTo);
+  returnTo = "";
 });
 side.addEventListener("keydown", onKey);
 on("route", showRoute);
@@ -111,11 +165,13 @@ on("answers", () => {
 document.addEventListener("themechange", showList);
 document.querySelector(".skip")?.addEventListener("click", (event) => {
   event.preventDefault(); // the fragment of the address is ours
-  grid.focus(grid.active ?? "");
+  if (isMap()) clusterMap.focus(state.nodes[0]?.name ?? "");
+  else grid.focus(grid.active ?? "");
 });
 
 readAddress();
 setUpFilters();
+setUpModes();
 showRoute();
 setUpAsking();
 refresh();

@@ -35,7 +35,7 @@ export async function drawMini(canvas, node, answer) {
 
 /** @param {HTMLCanvasElement} canvas @param {import("./cluster.js").NodeSummary} node @returns {Entry} */
 function entryOf(canvas, node) {
-  const key = `${node.name} ${node.boot_id} ${node.sequence}`;
+  const key = `${node.name} ${node.report}`;
   const known = entries.get(key);
   if (known) {
     known.canvases.add(canvas);

@@ -1,5 +1,5 @@
 // What the page knows and shows. Parts listen for what they show: "nodes", "answers", "filters", "route".
-import { NO_FILTERS } from "./cluster.js";
+import { NO_CHOICES } from "./cluster.js";
 
 export const state = {
   /** @type {import("./cluster.js").NodeSummary[]} */
@@ -11,7 +11,7 @@ export const state = {
   /** @type {Map<string, import("./verdict.js").Answer>} */
   answers: new Map(),
   /** @type {import("./cluster.js").Filters} */
-  filters: { ...NO_FILTERS },
+  filters: { ...NO_CHOICES },
   /** @type {{view: "nodes" | "node" | "pod" | "decisions", name: string}} */
   route: { view: "nodes", name: "" },
 };
@@ -33,7 +33,7 @@ export function readAddress() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [head, ...rest] = path.split("/");
   const asked = new URLSearchParams(query);
-  for (const key of /** @type {(keyof typeof NO_FILTERS)[]} */ (Object.keys(NO_FILTERS))) {
+  for (const key of /** @type {(keyof typeof NO_CHOICES)[]} */ (Object.keys(NO_CHOICES))) {
     state.filters[key] = asked.get(key) ?? "";
   }
   const name = rest.map(decoded).join("/");

@@ -2,9 +2,9 @@
 import { mostFree } from "./cluster.js";
 import { h, icon, tag } from "./dom.js";
 import { drawMini } from "./minimap.js";
-import { plural } from "./units.js";
+import { bytes, plural, shortResource } from "./units.js";
 
-export const TILE = { height: 138, minWidth: 262 };
+export const TILE = { height: 156, minWidth: 262 };
 
 /** @type {Record<string, string>} */
 const UNKNOWN = { degraded: "only amounts per NUMA node are known", unknown: "nothing usable reported yet" };
@@ -27,7 +27,8 @@ export function tile(node, answer, { href, current }) {
         answer ? tag(answer.label, answer.kind) : null)),
     h("span", { class: "tile-config" }, known ? configuration(node) : UNKNOWN[node.certainty] ?? UNKNOWN.unknown),
     canvas,
-    h("span", { class: "tile-foot" }, ...room(node)));
+    h("span", { class: "tile-foot" }, ...room(node)),
+    known ? h("span", { class: "tile-foot" }, ...memoryAndDevices(node)) : null);
   if (known) requestAnimationFrame(() => drawMini(/** @type {HTMLCanvasElement} */ (canvas), node, answer));
   return element;
 }
@@ -45,4 +46,15 @@ function room(node) {
   const parts = [h("span", {}, h("strong", {}, node.free_cpus), ` of ${node.cpus} CPUs free`)];
   if (node.numa.length > 1) parts.push(h("span", {}, h("strong", {}, mostFree(node)), " on one NUMA"));
   return parts;
+}
+
+/** @param {import("./cluster.js").NodeSummary} node */
+function memoryAndDevices(node) {
+  const sum = (/** @type {(number | null)[]} */ amounts) => amounts.reduce((/** @type {number} */ total, amount) => total + (amount ?? 0), 0);
+  const all = sum(node.numa.map((numa) => numa.memory_bytes));
+  const isCounted = node.numa.some((numa) => numa.free_memory_bytes !== null);
+  const free = sum(node.numa.map((numa) => numa.free_memory_bytes));
+  const memory = isCounted ? [h("strong", {}, bytes(free)), ` of ${bytes(all)} free`] : [`${bytes(all)} memory`];
+  return [h("span", {}, memory), ...Object.entries(node.devices).map(([resource, { total, free: left }]) =>
+    h("span", { title: resource }, h("strong", {}, left), ` of ${total} ${shortResource(resource)} free`))];
 }

@@ -1,0 +1,58 @@
+"""GET /v1/map: the whole cluster for the page."""
+
+from http import HTTPStatus
+from typing import Annotated, Final
+
+import orjson
+from fastapi import APIRouter, Query, Response
+
+from extender.api.http.problems import documented
+from extender.api.nodes.map_models import ClusterMap
+from extender.api.nodes.map_view import MapPage
+from extender.api.service import Service
+
+MAX_MAP_PAGE: Final = 5000
+"""Nodes. A page of so many is about 400 kB."""
+
+
+def map_router(service: Service) -> APIRouter:
+    """GET /v1/map."""
+    router = APIRouter(prefix="/v1", tags=["nodes"])
+
+    @router.get(
+        "/map",
+        summary="The whole cluster in one small reply",
+        response_class=Response,
+        responses={200: {"model": ClusterMap}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
+    )
+    async def get_map(
+        limit: Annotated[int, Query(ge=1, le=MAX_MAP_PAGE, description="Nodes a page.")] = MAX_MAP_PAGE,
+        after: Annotated[str, Query(max_length=253, description="`next` of the page before; empty: first page.")] = "",
+    ) -> Response:
+        """Every node with what is free on each NUMA node, by name. Details of one node: `/v1/nodes/{name}`."""
+        service.cluster.expire(service.clock())
+        return Response(await _map_page(service, after, limit), media_type="application/json")
+
+    return router
+
+
+async def _map_page(service: Service, after: str, limit: int) -> bytes:
+    """*limit* nodes whose names come after *after*, as a `ClusterMap`.
+
+    Other calls run between two nodes, so that the scheduler does not wait for a page.
+    """
+    page = MapPage()
+    async with service.slices.turn() as breathe:
+        records = sorted(service.cluster, key=lambda record: record.name)
+        rest = [record for record in records if record.name > after] if after else records
+        for record in rest[:limit]:
+            await breathe()
+            note = service.troubles.of(record.node_class.id)
+            page.add(record, service.surroundings(record.name).labels, note)
+        columns = []
+        for name, column in page.columns.items():
+            await breathe()
+            columns.append(b'"%s":%s' % (name.encode(), orjson.dumps(column)))
+    following = rest[limit - 1].name if len(rest) > limit else None
+    head = b'{"total":%d,"shapes":%s,"nodes":{' % (len(records), orjson.dumps(page.shapes))
+    return head + b",".join(columns) + b'},"next":' + orjson.dumps(following) + b"}"
