@@ -3,9 +3,15 @@
 from pathlib import Path
 
 import httpx
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.reports import pod_of
+from extender.app import make_service
+from extender.config.settings import Settings
+from extender.demo.serving import serving
+from extender.identity import EVERYTHING
+from tests.reports import pod_of, report_of, sample
+from tests.web.cluster import report
 
 PENDING = """apiVersion: v1
 kind: Pod
@@ -20,6 +26,20 @@ spec:
           cpu: "120"
           memory: 200Gi
           vendor.example/gpu: "4"
+"""
+
+
+SMALL = """apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec: {containers: [{name: app, image: x, resources: {limits: {cpu: "8", memory: 4Gi}}}]}
+"""
+REPLICATED = """apiVersion: apps/v1
+kind: Deployment
+metadata: {name: b}
+spec:
+  replicas: 3
+  template: {spec: {containers: [{name: app, image: x, resources: {limits: {cpu: "40", memory: 4Gi}}}]}}
 """
 
 
@@ -58,12 +78,16 @@ def test_from_pending_to_a_change_that_fits(page: Page, demo: str, screenshots: 
     # A change of the pod: what the page proposes does fit, and lands where the page said.
     card.get_by_role("listitem").filter(has_text="112 CPUs instead of 120").get_by_role("button").click()
     expect(page.locator(".numa.lands")).to_have_count(1)
+    changed = page.locator(".changed")
+    expect(changed.locator("del")).to_have_text('cpu: "120"')
+    expect(changed.locator("ins")).to_have_text('cpu: "112"')
     promised = page.locator(".cpu.lands-here").all_inner_texts()
-    _ask(page, PENDING.replace("120", "112"))
+    changed.get_by_role("button", name="Ask about it").click()
     expect(page.locator("#headline")).to_have_text("Aligned on 1 of 11 nodes")
     expect(card).to_contain_text("The pod would be aligned here")
     assert page.locator(".cpu.lands-here").all_inner_texts() == promised
     assert len(promised) == 112
+    assert page.get_by_label("Pod or workload").input_value() == PENDING.replace("120", "112")
     for title in ("How the kubelet decides", "Try the node with other settings"):
         page.get_by_text(title).click()
     page.locator("#side").evaluate("side => { side.scrollTop = 0; }")
@@ -92,7 +116,91 @@ def test_a_node_in_detail(page: Page, demo: str, screenshots: Path) -> None:
     expect(page.locator(".cpu.held")).to_have_count(160)
     expect(page.get_by_role("table", name="Who holds what").get_by_role("row")).to_have_count(17)
     expect(page.get_by_role("table", name="Largest request").get_by_role("row")).to_have_count(9)
+    expect(page.get_by_role("table", name="Distances between NUMA nodes").get_by_role("row")).to_have_count(9)
+    expect(page.locator("#side")).to_contain_text("Policy restricted: the kubelet rejects a pod")
+    expect(page.locator("#side")).to_contain_text("Scope container: each container of a pod is placed by itself.")
     _shoot(page, screenshots / "node-dark.png")
+
+
+def test_cores_stand_together_with_their_cache(page: Page) -> None:
+    """A machine with two L3 caches of four cores on each NUMA node."""
+    document = report_of(sample("cached"))
+    for cpu in document["machine"]["cpus"]:
+        cpu[4] = cpu[0] % 16 // 4
+    with serving(make_service(Settings(port=0, stale_after_seconds=86_400.0, loopback_scopes=EVERYTHING))) as url:
+        report(url, document)
+        page.goto(f"{url}/#/nodes/cached")
+
+        expect(page.locator(".caches").first).to_have_text("2 L3 caches, 8 CPUs each")
+        expect(page.locator(".cache")).to_have_count(4)
+        expect(page.locator(".cache").first.locator(".cpu")).to_have_count(8)
+
+
+def test_refused_nodes_of_a_decision_are_named(page: Page, demo: str) -> None:
+    _schedule(demo)
+    page.goto(f"{demo}/#/decisions")
+    decision = page.locator(".decisions > li").filter(has_text="demo/solver").first
+    decision.get_by_text("nodes refused").click()
+    decision.get_by_role("button", name="xeon-b").click()
+
+    expect(decision.get_by_role("status").filter(has_text="xeon-b")).to_contain_text("Topology locality")
+    decision.get_by_role("link", name="xeon-b").click()
+    expect(page.get_by_role("region", name="Node xeon-b")).to_be_visible()
+
+
+def test_several_documents_are_a_plan(page: Page, demo: str) -> None:
+    page.goto(demo)
+    _ask(page, f"{SMALL}---\n{REPLICATED}---\nkind: Service\napiVersion: v1\nmetadata: {{name: web}}\n")
+
+    expect(page.locator("#headline")).to_have_text("All 4 pods have a node, aligned")
+    rows = page.get_by_role("table", name="Where each pod would go").get_by_role("row")
+    expect(rows).to_have_count(5)
+    node = rows.filter(has_text="b-1").get_by_role("link").inner_text()
+    tile = page.locator(".tile").filter(has_text="pod").filter(has_text=node)
+    expect(tile).to_have_count(1)
+    rows.filter(has_text="b-1").get_by_role("link").click()
+    expect(page.locator("#side .cpu.lands-here").first).to_be_visible()
+
+    _ask(page, f"{SMALL}---\n{REPLICATED.replace('40', '400')}")
+    expect(page.locator("#headline")).to_have_text("1 of 4 pods have a node, aligned")
+    expect(rows.nth(1)).to_contain_text("no node")
+    _ask(page, f"{SMALL}---\n{REPLICATED.replace('40', 'apples')}")
+    expect(page.locator("#ask-error")).to_contain_text("apples")
+
+    page.get_by_role("button", name="Clear").click()
+    expect(page.locator("#headline")).to_be_empty()
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        pytest.param(PENDING, PENDING.replace('"120"', '"112"'), id="block"),
+        pytest.param("spec: {containers: [{name: app}]}", None, id="no-resources"),
+        pytest.param(
+            "spec:\n  containers:\n  - name: other\n    resources: {limits: {cpu: 120}}\n"
+            "  - resources: {limits: {cpu: 120, memory: 1Gi}, requests: {cpu: 120}}\n    name: app\n",
+            "spec:\n  containers:\n  - name: other\n    resources: {limits: {cpu: 120}}\n"
+            '  - resources: {limits: {cpu: "112", memory: 1Gi}, requests: {cpu: "112"}}\n    name: app\n',
+            id="flow",
+        ),
+        pytest.param(
+            '{"spec":{"containers":[{"name":"app","resources":{"limits":{"cpu":120}}}]}}',
+            '{\n  "spec": {\n    "containers": [\n      {\n        "name": "app",\n        "resources": {\n'
+            '          "limits": {\n            "cpu": "112"\n          }\n        }\n      }\n    ]\n  }\n}',
+            id="json",
+        ),
+    ],
+)
+def test_a_manifest_is_changed_in_its_own_words(page: Page, demo: str, manifest: str, expected: str | None) -> None:
+    page.goto(demo)
+
+    changed = page.evaluate(
+        """async (manifest) => (await import("/web/js/manifest.js"))
+        .withChanges(manifest, "app", [{ resource: "cpu", amount: "112" }])""",
+        manifest,
+    )
+
+    assert changed == expected
 
 
 def test_what_cannot_be_read_is_named_where_it_is(page: Page, demo: str) -> None:
@@ -104,8 +212,6 @@ def test_what_cannot_be_read_is_named_where_it_is(page: Page, demo: str) -> None
     expect(page.get_by_label("Pod or workload")).to_be_focused()
     _ask(page, PENDING.replace("spec:", "spec: ["))
     expect(error).to_contain_text("line ")
-    _ask(page, f"{PENDING}---\n{PENDING}")
-    expect(error).to_have_text("Paste one document: there are 2.")
     _ask(page, "  ")
     expect(error).to_have_text("Paste a pod first.")
     _ask(page, PENDING)

@@ -114,6 +114,9 @@ class NUMANodeView(Answer):
         list[int], Field(description="NUMA nodes whose memory is given away only together with this one's.")
     ]
     distances: Annotated[list[int], Field(description="To every NUMA node, ascending by id; sysfs units, 10 is local.")]
+    l3_caches: Annotated[
+        list[str], Field(description="CPUs of each L3 (uncore) cache of the node, as Linux lists; empty: not known.")
+    ]
     free_room: Annotated[FreeRoom, Field(description="What fits there alone.")]
 
 

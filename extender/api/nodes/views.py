@@ -195,6 +195,7 @@ def _topology(kubelet: Kubelet, state: ManagerState) -> list[Json]:
     cores: dict[int, list[int]] = {}
     for first_cpu, core in machine.core_cpus.items():  # a core is on one NUMA node
         cores.setdefault(numa_of[first_cpu], []).append(core)
+    caches = _l3_caches(kubelet)
     views: list[Json] = []
     for node in machine.numa_nodes:
         cpus, memory, room = machine.numa_cpus.get(node.id, 0), counted.get(node.id), rooms[node.id]
@@ -213,10 +214,21 @@ def _topology(kubelet: Kubelet, state: ManagerState) -> list[Json]:
                 "memory_bytes": node.memory_bytes,
                 "memory_group": list(iter_bits(memory.cells)) if memory is not None else [shown_numa_id(node.id)],
                 "distances": list(node.distances),
+                "l3_caches": [format_list(cache) for cache in caches.get(node.id, {}).values()],
                 "free_room": {"cpus": room.cpus, "memory": room.memory, "devices": room.devices},
             }
         )
     return views
+
+
+def _l3_caches(kubelet: Kubelet) -> dict[int, dict[int, int]]:
+    """CPUs, as raw bits, by NUMA node and L3 cache; CPUs whose cache is not known are left out."""
+    caches: dict[int, dict[int, int]] = {}
+    for cpu in kubelet.machine.cpus:
+        if cpu.uncore_cache is not None:
+            of_node = caches.setdefault(cpu.numa, {})
+            of_node[cpu.uncore_cache] = of_node.get(cpu.uncore_cache, 0) | 1 << cpu.cpu
+    return caches
 
 
 def _device_list(state: ManagerState) -> dict[str, list[Json]]:

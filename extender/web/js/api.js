@@ -15,15 +15,28 @@ const MAX_TRIES = 4; // of a question that the service takes for one too many
 
 /** @typedef {{method?: string, body?: string, type?: string, signal?: AbortSignal}} Options */
 
-/** @param {string} path @param {Options} [options] @returns {Promise<any>} */
+/** The JSON of an answer. @param {string} path @param {Options} [options] @returns {Promise<any>} */
 export async function call(path, options = {}) {
+  return answer(path, options, (response) => response.json().catch(() => null));
+}
+
+/** The documents of an answer of JSON lines. @param {string} path @param {Options} options @returns {Promise<any[]>} */
+export async function callLines(path, options) {
+  const lines = await answer(path, options, async (response) => (await response.text()).trim().split("\n").map((line) => JSON.parse(line)));
+  const { problem } = lines[lines.length - 1];
+  if (problem) throw new ApiError(`The answer is not complete: ${problem.detail}`, problem.status, null);
+  return lines;
+}
+
+/** @param {string} path @param {Options} options @param {(response: Response) => Promise<any>} read of a good answer; null: cannot be read */
+async function answer(path, options, read) {
   for (let tries = 1; ; tries++) {
     const response = await send(path, options);
     if (response.status === 429 && tries < MAX_TRIES) {
       await pause(Number(response.headers.get("Retry-After")) || 1);
       continue;
     }
-    const document = await response.json().catch(() => null);
+    const document = await (response.ok ? read(response) : response.json().catch(() => null));
     if (response.ok && document !== null) return document;
     const detail = document?.detail ?? `The service answered ${response.status}.`;
     if (response.status === 401 || response.status === 403) askForToken(detail);

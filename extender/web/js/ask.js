@@ -3,6 +3,7 @@ import { ApiError, ask as askService } from "./api.js";
 import { capacityCard } from "./capacity.js";
 import { byId, fill, h, icon } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
+import { askPlan, isBundle, placesOf, planHeadline, planParts } from "./plan.js";
 import { addressOf, emit, on, setFilters, state } from "./state.js";
 import { number, plural } from "./units.js";
 import { answerOf, isAdmitted } from "./verdict.js";
@@ -55,13 +56,13 @@ async function ask() {
   submit.disabled = true;
   submit.textContent = "Asking…";
   try {
-    const reply = await askService("/v1/what-if", "pod", text, {}, control.signal);
+    const isPlan = isBundle(text);
+    const reply = isPlan ? null : await askService("/v1/what-if", "pod", text, {}, control.signal);
+    const plan = isPlan ? await askPlan(text, control.signal) : null;
     sessionStorage.setItem(KEPT, text);
     fault.textContent = "";
     manifest.removeAttribute("aria-invalid");
-    state.manifest = text;
-    state.reply = reply;
-    state.answers = new Map(reply.nodes.map((/** @type {any} */ node) => [node.node, answerOf(node)]));
+    take(isPlan ? "" : text, reply, plan);
     if (state.filters.verdict || state.filters.why) setFilters({ verdict: "", why: "" });
     emit("answers");
   } catch (error) {
@@ -76,6 +77,22 @@ async function ask() {
   }
 }
 
+/** @param {string} text @param {any} reply a WhatIfReply, or null @param {import("./plan.js").Plan | null} plan */
+function take(text, reply, plan) {
+  state.manifest = text;
+  state.reply = reply;
+  state.plan = plan;
+  const places = plan ? placesOf(plan) : null;
+  state.landings = places?.landings ?? new Map();
+  state.answers = places?.answers ?? new Map(reply?.nodes.map((/** @type {any} */ node) => [node.node, answerOf(node)]));
+}
+
+/** Ask about another manifest, as if it were pasted. @param {string} text */
+export function askAbout(text) {
+  manifest.value = text;
+  form.requestSubmit();
+}
+
 /** @param {string} text */
 function refuse(text) {
   fault.textContent = text;
@@ -88,9 +105,7 @@ function clear() {
   sessionStorage.removeItem(KEPT);
   manifest.value = "";
   fault.textContent = "";
-  state.manifest = "";
-  state.reply = null;
-  state.answers = new Map();
+  take("", null, null);
   setFilters({ verdict: "", why: "" });
   emit("answers");
   manifest.focus();
@@ -103,7 +118,11 @@ let askedAt = "";
 let capacity = null;
 
 function showAnswer() {
-  const { reply } = state;
+  const { reply, plan } = state;
+  if (plan) {
+    showPlan(plan);
+    return;
+  }
   if (!reply) {
     shown = null;
     fill(headline);
@@ -120,9 +139,7 @@ function showAnswer() {
   const admitted = answers.filter(({ kind }) => isAdmitted(kind)).length;
   const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.reason : undefined;
   const kind = aligned ? "yes" : admitted ? "split" : "never";
-  const result = headlineOf(aligned, admitted, answers.length);
-  if (headline.textContent !== result) fill(headline, icon(kind), result);
-  headline.className = `headline ${kind}`;
+  showHeadline(kind, headlineOf(aligned, admitted, answers.length));
   fill(output,
     wants(reply.pod),
     share(answers),
@@ -133,6 +150,21 @@ function showAnswer() {
     const again = [...output.querySelectorAll("button")].find((button) => button.dataset.reason === focused);
     again?.focus();
   }
+}
+
+/** @param {"yes" | "split" | "never"} kind @param {string} text */
+function showHeadline(kind, text) {
+  if (headline.textContent !== text) fill(headline, icon(kind), text);
+  headline.className = `headline ${kind}`;
+}
+
+/** @param {import("./plan.js").Plan} plan */
+function showPlan(plan) {
+  if (shown === plan) return;
+  shown = plan;
+  const { kind, text } = planHeadline(plan);
+  showHeadline(kind, text);
+  fill(output, ...planParts(plan));
 }
 
 /** @param {number} aligned @param {number} admitted aligned ones included @param {number} nodes */

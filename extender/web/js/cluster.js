@@ -135,5 +135,7 @@ function sort(nodes, order, answers) {
     const answer = answers.get(node.name);
     return answer ? RANK[answer.kind] : 10;
   };
-  return nodes.sort((a, b) => rank(a) - rank(b));
+  const score = (/** @type {NodeSummary} */ node) => answers.get(node.name)?.score ?? -1;
+  // Among equals kube-scheduler's own default prefers the node with the most free room.
+  return nodes.sort((a, b) => rank(a) - rank(b) || score(b) - score(a) || b.free_cpus - a.free_cpus);
 }

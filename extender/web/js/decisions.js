@@ -1,7 +1,8 @@
-// What kube-scheduler asked lately, and what it was told.
+// The last calls of kube-scheduler, and what numa-extender answered.
 import { ApiError, call } from "./api.js";
 import { fill, h, icon } from "./dom.js";
-import { ago, plural } from "./units.js";
+import { nodeAddress } from "./state.js";
+import { ago, number, plural } from "./units.js";
 
 const EVERY_MS = 5000;
 
@@ -15,15 +16,18 @@ export function decisionList() {
   queueMicrotask(refresh);
   return h("section", { class: "card", "aria-labelledby": "decisions-title" },
     h("h3", { id: "decisions-title" }, "Recent decisions"),
-    h("p", { class: "hint" }, "What kube-scheduler asked about pods that were waiting, the newest first."), list);
+    h("p", { class: "hint" }, "The last calls of kube-scheduler, the newest first. Choose a refused node to see the kubelet's message."), list);
 }
 
 /** @param {HTMLElement} list */
 async function show(list) {
   try {
     const { decisions } = await call("/v1/decisions");
+    const opened = new Set([...list.querySelectorAll("details[open]")].map((each) => /** @type {HTMLElement} */ (each).dataset.pod));
+    const focused = list.contains(document.activeElement) ? document.activeElement?.closest("details")?.dataset.pod : undefined;
+    if (focused !== undefined) return; // what somebody reads or walks through stays
     fill(list, decisions.length
-      ? h("ol", { class: "decisions" }, decisions.map(decision))
+      ? h("ol", { class: "decisions" }, decisions.map((/** @type {any} */ each) => decision(each, opened)))
       : h("p", { class: "hint" }, "kube-scheduler has not asked about any pod yet."));
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
@@ -31,8 +35,8 @@ async function show(list) {
   }
 }
 
-/** @param {any} each a Decision */
-function decision({ pod, calls }) {
+/** @param {any} each a Decision @param {Set<string | undefined>} opened */
+function decision({ pod, calls }, opened) {
   const [latest] = calls;
   const ranked = calls.find((/** @type {any} */ each) => each.verb === "prioritize")?.best[0];
   const filtered = calls.find((/** @type {any} */ each) => each.verb === "filter") ?? latest;
@@ -43,6 +47,25 @@ function decision({ pod, calls }) {
     h("p", { class: "why" },
       `${plural(filtered.passed, "node")} of ${filtered.candidates} offered`,
       ranked ? [", best ", h("strong", {}, ranked.node)] : null),
-    h("ul", { class: "why" }, filtered.reasons.map((/** @type {any} */ reason) =>
-      h("li", {}, h("strong", {}, reason.nodes), ` ${reason.reason}`))));
+    filtered.reasons.length ? h("details", { class: "why", data: { pod: pod.uid }, open: opened.has(pod.uid) },
+      h("summary", {}, `${plural(filtered.refused, "node")} refused`),
+      h("ul", {}, filtered.reasons.map((/** @type {any} */ reason) => h("li", {},
+        h("strong", {}, number(reason.nodes)), ` ${reason.reason}: `, refusedNodes(pod.uid, reason))))) : null);
+}
+
+/** The refused nodes by name; each one tells why when it is chosen. @param {string} uid @param {any} reason */
+function refusedNodes(uid, { nodes, examples }) {
+  const told = h("p", { role: "status" });
+  const tell = async (/** @type {string} */ name) => {
+    try {
+      const { node } = await call(`/v1/pods/${encodeURIComponent(uid)}/decision?node=${encodeURIComponent(name)}`);
+      fill(told, h("a", { href: nodeAddress(name) }, name), `: ${node.verdict?.message || node.reason}`);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      fill(told, error.message);
+    }
+  };
+  return h("span", {},
+    examples.map((/** @type {string} */ name) => h("button", { type: "button", class: "quiet small", onclick: () => tell(name) }, name)),
+    nodes > examples.length ? `and ${number(nodes - examples.length)} more` : null, told);
 }

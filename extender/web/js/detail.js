@@ -76,7 +76,12 @@ export class Detail {
       }
     }
     this.showVerdict();
-    this.showMap(this.answer?.verdict);
+    this.showMap(this.verdictShown());
+  }
+
+  /** Of the pod asked about, or of all pods that a plan places here. */
+  verdictShown() {
+    return this.answer?.verdict ?? state.landings.get(this.name);
   }
 
   show() {
@@ -84,16 +89,18 @@ export class Detail {
     const known = node.cpus > 0;
     keepOpen(this.pane, () => fill(this.pane,
       head(node.name, [certainty(node), this.heard, ...facts(node)]),
+      known ? meaning(node) : null,
       problems(node),
       this.said,
       this.verdict,
       known ? this.mapPlace : h("p", { class: "hint" }, "Without a usable report there is no map."),
       known ? null : zoneTable(node),
       known ? roomTable(node) : null,
+      known ? distances(node) : null,
       known ? this.holdersTable() : null,
       otherPods(node),
       settings(node)));
-    this.showMap(this.answer?.verdict);
+    this.showMap(this.verdictShown());
   }
 
   showVerdict() {
@@ -111,7 +118,7 @@ export class Detail {
     fill(this.said, `${node.name}: ${TITLES[kind]}`);
     keepOpen(this.verdict, () => fill(this.verdict, h("section", { class: `card ${kind}`, "aria-label": "What this node answers to the pod" },
       verdictParts(answer),
-      isAdmitted(kind) ? null : nearestRequests(answer.explanation?.nearest ?? [], draw),
+      isAdmitted(kind) ? null : nearestRequests(answer.explanation?.nearest ?? [], { node: node.name, manifest: state.manifest, draw }),
       answer.explanation ? story(answer.explanation) : null,
       node.cpus > 0 ? tryChanges(node, state.manifest, draw) : null)));
   }
@@ -179,6 +186,32 @@ function facts(node) {
   const facts = [node.kubelet_version, node.topology_policy && `${node.topology_policy} / ${node.topology_scope}`,
     node.pods === null ? null : plural(node.pods, "pod")];
   return facts.filter(Boolean).map((text) => tag(text));
+}
+
+/** @type {Record<string, string>} */
+const POLICIES = {
+  "none": "the kubelet does not align pods.",
+  "best-effort": "the kubelet tries to keep a pod on few NUMA nodes, and admits the pod also if it cannot.",
+  "restricted": "the kubelet rejects a pod that would be on more NUMA nodes than its size makes necessary.",
+  "single-numa-node": "the kubelet rejects a pod that does not fit on one NUMA node.",
+};
+
+/** What policy and scope of this node mean. @param {any} node */
+function meaning(node) {
+  const scope = node.topology_scope === "pod" ? "all containers of a pod are placed together." : "each container of a pod is placed by itself.";
+  return h("p", { class: "hint" },
+    h("strong", {}, `Policy ${node.topology_policy}`), `: ${POLICIES[node.topology_policy] ?? ""} `,
+    node.topology_policy === "none" ? null : [h("strong", {}, `Scope ${node.topology_scope}`), `: ${scope}`]);
+}
+
+/** @param {any} node */
+function distances(node) {
+  const ids = node.topology.map((/** @type {any} */ numa) => numa.id);
+  if (ids.length < 2 || !node.topology.every((/** @type {any} */ numa) => numa.distances.length === ids.length)) return null;
+  const rows = node.topology.map((/** @type {any} */ numa) => [`NUMA ${numa.id}`, ...numa.distances.map((/** @type {number} */ each) => ({ num: each }))]);
+  return h("section", {}, h("h3", {}, "Distances between NUMA nodes"),
+    h("p", { class: "hint" }, "Relative time of a memory access, as the firmware reports it. 10 is local; 20 takes twice as long."),
+    table("Distances between NUMA nodes", ["From, to", ...ids.map((/** @type {number} */ id) => ({ num: String(id) }))], rows));
 }
 
 /** @param {any} node */

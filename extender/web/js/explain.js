@@ -1,6 +1,8 @@
 // Why: what each manager offered, what the Topology Manager made of it, and what would change the answer.
 import { ApiError, ask } from "./api.js";
+import { askAbout } from "./ask.js";
 import { fill, h, icon, table, tag } from "./dom.js";
+import { changesOf, differences, withChanges } from "./manifest.js";
 import { amount, bytes, numaNames } from "./units.js";
 import { ADMITTED, KINDS, answerOf, verdictParts } from "./verdict.js";
 
@@ -60,14 +62,48 @@ function asWhat(verdict) {
 /**
  * Requests close by that would be admitted.
  * @param {any[]} nearest
- * @param {(verdict: any) => void} show draws a verdict on the map
+ * @param {{node: string, manifest: string, draw: (verdict: any) => void}} place `draw`: draws a verdict on the map
  */
-export function nearestRequests(nearest, show) {
+export function nearestRequests(nearest, { node, manifest, draw }) {
   if (!nearest.length) return null;
+  const changed = h("div", { class: "changed", "aria-live": "polite" });
+  const show = async (/** @type {any} */ each) => {
+    draw(each.verdict);
+    fill(changed, await changedManifest(each, node, manifest));
+  };
   return h("div", { class: "nearest" }, h("h4", {}, "It would be admitted here with"),
     h("ul", { class: "nearest" }, nearest.map((each) => h("li", { class: asWhat(each.verdict) }, icon(asWhat(each.verdict)),
       h("span", {}, each.change, each.verdict.alignment === "aligned" ? null : ` (${KINDS[asWhat(each.verdict)]})`),
-      h("button", { type: "button", class: "quiet small", onclick: () => show(each.verdict) }, "Show on the map")))));
+      h("button", { type: "button", class: "quiet small", onclick: () => show(each) }, "Show on the map")))),
+    changed);
+}
+
+/**
+ * The manifest with the change, after the node has admitted it; else what to change by hand.
+ * @param {any} suggestion @param {string} node @param {string} manifest
+ */
+async function changedManifest(suggestion, node, manifest) {
+  if (suggestion.container === null) return h("p", { class: "hint" }, `A change of the node's kubelet configuration: ${suggestion.change}.`);
+  const text = withChanges(manifest, suggestion.container, changesOf(suggestion));
+  const byHand = h("p", { class: "hint" }, `Change it in your manifest: ${suggestion.change}.`);
+  if (text === null) return byHand;
+  try {
+    const reply = await ask("/v1/what-if", "pod", text, { nodes: [node] });
+    if (!reply.nodes[0].verdict?.admit) return byHand;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    return byHand;
+  }
+  const copied = h("span", { role: "status" });
+  const copy = async () => {
+    await navigator.clipboard.writeText(text).then(() => fill(copied, "copied"), () => fill(copied, "the browser does not allow it"));
+  };
+  return h("div", { class: "card" }, h("h4", {}, "The changed manifest"),
+    h("ul", { class: "diff" }, differences(manifest, text).flatMap(({ before, after }) => [
+      h("li", {}, h("del", {}, before)), h("li", {}, h("ins", {}, after))])),
+    h("div", { class: "row" },
+      h("button", { type: "button", onclick: () => askAbout(text) }, "Ask about it"),
+      navigator.clipboard ? h("button", { type: "button", onclick: copy }, "Copy it") : null, copied));
 }
 
 /**

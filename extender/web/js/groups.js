@@ -48,7 +48,7 @@ function hardware(node) {
 
 /** @param {import("./verdict.js").Answer | undefined} answer */
 function reason(answer) {
-  if (!answer) return "not asked";
+  if (!answer) return "not used";
   return answer.why ? `${answer.label}: ${answer.why}` : answer.label;
 }
 
@@ -71,7 +71,7 @@ export function lookOf(node, answer, asked) {
 
 /** What a cell says in words. @param {NodeSummary} node @param {import("./verdict.js").Answer | undefined} answer @param {boolean} asked */
 export function wordsOf(node, answer, asked) {
-  if (asked) return answer ? (answer.why ? `${answer.label}: ${answer.why}` : answer.label) : "not asked";
+  if (asked) return reason(answer);
   if (node.cpus === 0) return "not known";
   if (node.cpu_policy !== "static") return "all CPUs shared";
   return `${plural(mostFree(node), "CPU")} free on one NUMA node`;
@@ -79,7 +79,7 @@ export function wordsOf(node, answer, asked) {
 
 /** The entries of the legend: class name, text, and the filter that shows such nodes only. @param {boolean} asked */
 export function legendOf(asked) {
-  if (asked) return [...Object.entries(KINDS).map(([kind, text]) => ({ look: kind, text, filter: { verdict: kind, why: "" } })), { look: "unasked", text: "not asked", filter: null }];
+  if (asked) return [...Object.entries(KINDS).map(([kind, text]) => ({ look: kind, text, filter: { verdict: kind, why: "" } })), { look: "unasked", text: "not used", filter: null }];
   const rooms = ["none", ...STEPS.map((step, i) => (STEPS[i + 1] ? `${step}–${STEPS[i + 1] - 1}` : `${step} or more`))];
   return [
     ...rooms.map((text, i) => ({ look: `room-${i}`, text, filter: i ? { free: String(STEPS[i - 1]) } : null })),

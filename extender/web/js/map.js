@@ -70,12 +70,29 @@ function numaBlock(numa, drawing) {
   const text = node.cpu_policy === "static" ? `${free} of ${plural(cpus, "CPU")} free` : `${plural(cpus, "CPU")}, shared`;
   return h("div", { class: lands ? "numa lands" : "numa" },
     h("h4", {}, `NUMA ${numa.id}`, h("span", {}, lands ? [h("strong", {}, `${lands} for the pod`), ` of ${free} free`] : text)),
-    h("div", { class: "cores", "aria-hidden": "true" },
-      numa.cores.map((/** @type {number[]} */ core) => h("div", { class: "core" }, core.map((id) => cpuCell(id, drawing))))),
+    numa.l3_caches.length ? h("p", { class: "caches" }, cacheText(numa.l3_caches)) : null,
+    h("div", { class: "cores", "aria-hidden": "true" }, byCache(numa).map((cores) => h("div", { class: "cache" },
+      cores.map((core) => h("div", { class: "core" }, core.map((id) => cpuCell(id, drawing))))))),
     Object.entries(numa.memory).map(([type, view]) => memoryBar(numa, type, view, drawing)),
     Object.keys(numa.memory).length ? null
       : h("p", { class: "bar" }, `${bytes(numa.memory_bytes)} memory, not pinned by this kubelet`),
     devicesOf(drawing, (device) => device.numa?.includes(numa.id) ?? false));
+}
+
+/** @param {string[]} caches CPUs of each, as Linux lists */
+function cacheText(caches) {
+  const sizes = [...new Set(caches.map((cpus) => parseList(cpus).length))];
+  const of = sizes.length === 1 ? `, ${plural(sizes[0], "CPU")} each` : "";
+  return caches.length === 1 ? `1 L3 cache for ${plural(sizes[0], "CPU")}` : `${caches.length} L3 caches${of}`;
+}
+
+/** The cores of a NUMA node, those that share an L3 cache together. @param {any} numa @returns {number[][][]} */
+function byCache({ cores, l3_caches: caches }) {
+  const cacheOf = new Map(caches.flatMap((/** @type {string} */ cpus, /** @type {number} */ i) => parseList(cpus).map((cpu) => [cpu, i])));
+  /** @type {Map<number | undefined, number[][]>} */
+  const groups = new Map();
+  for (const core of cores) groups.set(cacheOf.get(core[0]), [...groups.get(cacheOf.get(core[0])) ?? [], core]);
+  return [...groups.values()];
 }
 
 /** @param {number} id @param {any} drawing */

@@ -1,4 +1,4 @@
-// The right pane while no node is chosen: how much aligned room the cluster has, what is wrong, what was decided.
+// The right pane if no node is chosen: aligned room in the cluster, problems, decisions.
 import { mostFree } from "./cluster.js";
 import { decisionList } from "./decisions.js";
 import { fill, h, icon } from "./dom.js";
@@ -16,7 +16,7 @@ export function showOverview(pane) {
   fill(pane,
     h("div", { class: "welcome" }, h("h2", {}, "Overview"),
       h("p", {}, "Paste a pod to see where it would land, or why nowhere. Choose a node to see who holds its CPUs, memory and devices.")),
-    room, doubts, decisionList());
+    state.route.view === "decisions" ? [decisionList(), room, doubts] : [room, doubts, decisionList()]);
 }
 
 on("nodes", () => {

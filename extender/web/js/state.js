@@ -4,10 +4,14 @@ import { NO_CHOICES } from "./cluster.js";
 export const state = {
   /** @type {import("./cluster.js").NodeSummary[]} */
   nodes: [],
-  /** The pod asked about, as pasted; empty: none. */
+  /** The pod or workload asked about, as pasted; empty: none, or several of them. */
   manifest: "",
   /** What the service answered to it. @type {any} */
   reply: null,
+  /** Of several workloads: where their pods would go. @type {import("./plan.js").Plan | null} */
+  plan: null,
+  /** What the pods of the plan would get, by node, as a verdict. @type {Map<string, any>} */
+  landings: new Map(),
   /** @type {Map<string, import("./verdict.js").Answer>} */
   answers: new Map(),
   /** @type {import("./cluster.js").Filters} */

@@ -7,6 +7,7 @@ import { amount, bytes, numaNames, parseList } from "./units.js";
  * @property {"yes" | "split" | "unmanaged" | "now" | "never" | "unsure"} kind
  * @property {string} label one or two words
  * @property {string} why the reason that the scheduler shows; empty if the node admits the pod
+ * @property {number | null} score of the service's ranking, for the order only: it is relative to the other nodes
  * @property {number[]} cpus where the pod's containers would run, those with CPUs of their own
  */
 
@@ -25,7 +26,7 @@ export function answerOf(node) {
   const kind = kindOf(node);
   const containers = Object.values(node.verdict?.containers ?? {});
   const cpus = containers.flatMap((/** @type {any} */ placement) => parseList(placement.cpus));
-  return { kind, label: KINDS[kind], why: whyOf(node, kind), cpus };
+  return { kind, label: KINDS[kind], why: whyOf(node, kind), score: node.score, cpus };
 }
 
 /** What an admitted pod gets. Only "yes" is shown in green. */
