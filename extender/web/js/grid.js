@@ -87,6 +87,9 @@ export class Grid {
       this.shown.delete(name);
     }
     wanted.forEach((item, i) => this.place(item, first + i, usable / this.columns));
+    // The active tile may be out of sight, and then one that is in sight is the way in for the keyboard.
+    const entry = this.shown.get(this.active ?? "") ?? this.shown.get(wanted[0]?.name ?? "");
+    if (entry) linkOf(entry.row).tabIndex = 0;
   }
 
   /** @param {Item} item @param {number} index @param {number} width */
