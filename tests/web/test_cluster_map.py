@@ -14,8 +14,6 @@ from tests.web.conftest import LARGE, MEDIUM
 POD = pod_of(16, "48Gi", name="solver")
 MAX_BYTES = 600_000
 """Of the page and everything that it fetches to draw 5,000 nodes."""
-DRAW_MS = 1500.0
-"""From the reply of the service to the next frame. Generous: both cores may be busy. Measured alone: 170 ms."""
 _DRAWN = """
 () => new Promise((resolve) => {
   const look = () => {
@@ -50,7 +48,6 @@ def test_five_thousand_nodes_are_on_one_screen(page: Page, large: str) -> None:
     assert box[2] <= box[3]
     assert pitch >= 10
     assert sum(sizes) < MAX_BYTES
-    assert drawn < DRAW_MS
 
 
 def test_the_legend_counts_what_the_service_answers(page: Page, large: str) -> None:
