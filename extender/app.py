@@ -36,23 +36,20 @@ from extender.runtime.audit import examining
 from extender.runtime.server import guard, make_server
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
-from extender.scheduling.bind import Bind, BindSettings
+from extender.scheduling.bind import BindSettings
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.cached_judge import CachedJudge, Offload
-from extender.scheduling.filter import Filter, FilterSettings
+from extender.scheduling.filter import FilterSettings
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.node_totals import NodeTotals
-from extender.scheduling.nominator import Nominator
-from extender.scheduling.preempt import Preempt
 from extender.scheduling.preemption.running_pods import LateRunningPods
-from extender.scheduling.prioritize import Prioritize
 from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.predictions import Audit
 from extender.scheduling.records.refused_pods import WaitingPods
 from extender.scheduling.records.unjudged import UnjudgedClasses
-from extender.scheduling.scheduling import Scheduling
+from extender.scheduling.scheduling import CallRecords, Effects, KnownCluster, SchedulingSettings, make_scheduling
 from extender.workers.frames import WorkerSettings
 from extender.workers.pool import AskedQuestions, QuestionLimits
 
@@ -74,10 +71,10 @@ def make_service(
     off the event loop, *sleep* waits.
     """
     metrics, link = Metrics(), ApiServerLink()
+    counts = SchedulerMetrics(metrics)
     audit = Audit(clock=clock, window=settings.audit_window, distrust_after=settings.distrust_after)
     cluster = _make_store(settings, clock, audit, metrics)
     pods, running, surroundings = KnownPods(settings.max_remembered_pods), LateRunningPods(), LateNodeContext()
-    counts = SchedulerMetrics(metrics)
     judge = judge or make_judge(
         make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.uncertainty
     )
@@ -92,58 +89,18 @@ def make_service(
         offload=offload,
         late_pass=settings.late_nodes == "pass",
     )
-    nominator = Nominator(cluster, pods, judge, clock=clock, offload=offload)
-    barrier = Barrier(settings.barrier_seconds if settings.watches else 0.0, clock)
-    decisions, refused_pods = DecisionLog(), WaitingPods(settings.max_refused_pods, settings.refused_seconds)
-    scheduling = Scheduling(
-        filter=Filter(
-            FilterSettings(
-                seconds=settings.filter_seconds,
-                defer_seconds=settings.hold_back_seconds,
-                failed_resolvable=settings.failed_nodes_resolvable,
-                requeues=settings.wake_up,
-            ),
-            cluster,
-            pods,
-            link,
-            judging,
-            nominator,
-            barrier,
-            decisions,
-            refused_pods,
-            metrics=counts,
-            clock=clock,
-        ),
-        prioritize=Prioritize(cluster, judging, decisions, clock=clock),
-        bind=Bind(
-            BindSettings(
-                seconds=settings.bind_seconds,
-                judge_seconds=settings.filter_seconds,
-                wait_seconds=settings.bind_wait_seconds,
-                defer_seconds=settings.hold_back_seconds,
-                certain_only=settings.uncertainty.requires_certainty,
-            ),
-            cluster,
-            pods,
-            link,
-            judging,
-            nominator,
-            NodeTotals(cluster, pods, surroundings, surroundings.finished),
-            clock=clock,
-            sleep=sleep,
-            offload=offload,
-        ),
-        preempt=Preempt(
-            settings.preempt_seconds,
-            cluster,
-            pods,
-            running,
-            judging,
-            nominator,
-            metrics=counts,
-            clock=clock,
-            offload=offload,
-        ),
+    totals = NodeTotals(cluster, pods, surroundings, surroundings.finished)
+    records = CallRecords(
+        decisions=DecisionLog(),
+        refused_pods=WaitingPods(settings.max_refused_pods, settings.refused_seconds),
+        barrier=Barrier(settings.barrier_seconds if settings.watches else 0.0, clock),
+    )
+    scheduling = make_scheduling(
+        _scheduling_settings(settings),
+        KnownCluster(nodes=cluster, pods=pods, running=running, totals=totals, link=link),
+        judging,
+        records,
+        Effects(clock=clock, sleep=sleep, offload=offload, metrics=counts),
     )
     return Service(
         settings=settings,
@@ -159,11 +116,31 @@ def make_service(
         judgements=judgements,
         judging=judging,
         scheduling=scheduling,
-        barrier=barrier,
-        waiting=refused_pods,
-        decisions=decisions,
+        barrier=records.barrier,
+        waiting=records.refused_pods,
+        decisions=records.decisions,
         audit=audit,
         troubles=troubles,
+    )
+
+
+def _scheduling_settings(settings: Settings) -> SchedulingSettings:
+    """The settings of the scheduler's verbs."""
+    return SchedulingSettings(
+        filter=FilterSettings(
+            seconds=settings.filter_seconds,
+            defer_seconds=settings.hold_back_seconds,
+            failed_resolvable=settings.failed_nodes_resolvable,
+            requeues=settings.wake_up,
+        ),
+        bind=BindSettings(
+            seconds=settings.bind_seconds,
+            judge_seconds=settings.filter_seconds,
+            wait_seconds=settings.bind_wait_seconds,
+            defer_seconds=settings.hold_back_seconds,
+            certain_only=settings.uncertainty.requires_certainty,
+        ),
+        preempt_seconds=settings.preempt_seconds,
     )
 
 

@@ -1,11 +1,69 @@
-"""The four verbs of a scheduler extender, as one object."""
+"""The four verbs of a scheduler extender as one object, and how it is put together."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from extender.scheduling.bind import Bind
-from extender.scheduling.filter import Filter
-from extender.scheduling.preempt import Preempt
+from extender.cluster.pods import KnownPods
+from extender.cluster.store import NodeStore
+from extender.scheduling.api_link import ApiServerLink
+from extender.scheduling.barrier import Barrier
+from extender.scheduling.bind import Bind, BindSettings
+from extender.scheduling.cached_judge import CachedJudge, JudgeMetrics, Offload
+from extender.scheduling.filter import Filter, FilterMetrics, FilterSettings
+from extender.scheduling.node_totals import NodeTotals
+from extender.scheduling.nominator import Nominator
+from extender.scheduling.preempt import Preempt, PreemptMetrics
+from extender.scheduling.preemption.running_pods import RunningPods
 from extender.scheduling.prioritize import Prioritize
+from extender.scheduling.records.decisions import DecisionLog
+from extender.scheduling.records.refused_pods import WaitingPods
+
+
+class SchedulingMetrics(JudgeMetrics, FilterMetrics, PreemptMetrics, Protocol):
+    """Everything that the verbs count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingSettings:
+    """The settings of each verb. `preempt_seconds`: for one preempt call."""
+
+    filter: FilterSettings
+    bind: BindSettings
+    preempt_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCluster:
+    """What is known: of nodes, of pods, of pods on nodes, of the nodes' totals, and of the API server."""
+
+    nodes: NodeStore
+    pods: KnownPods
+    running: RunningPods
+    totals: NodeTotals
+    link: ApiServerLink
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecords:
+    """What calls leave behind: for explanations, for requeueing, and for the filter call of the next pod."""
+
+    decisions: DecisionLog
+    refused_pods: WaitingPods
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """The effects that the verbs need. `clock`: seconds of a monotonic clock; `sleep` waits for that many.
+
+    `offload` runs work off the event loop.
+    """
+
+    clock: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]]
+    offload: Offload
+    metrics: SchedulingMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,3 +74,50 @@ class Scheduling:
     prioritize: Prioritize
     bind: Bind
     preempt: Preempt
+
+
+def make_scheduling(
+    settings: SchedulingSettings, known: KnownCluster, judge: CachedJudge, records: CallRecords, effects: Effects
+) -> Scheduling:
+    """The verbs over *known*, which share *judge*."""
+    clock, offload, metrics = effects.clock, effects.offload, effects.metrics
+    nominator = Nominator(known.nodes, known.pods, judge.judge, clock=clock, offload=offload)
+    return Scheduling(
+        filter=Filter(
+            settings.filter,
+            known.nodes,
+            known.pods,
+            known.link,
+            judge,
+            nominator,
+            records.barrier,
+            records.decisions,
+            records.refused_pods,
+            metrics=metrics,
+            clock=clock,
+        ),
+        prioritize=Prioritize(known.nodes, judge, records.decisions, clock=clock),
+        bind=Bind(
+            settings.bind,
+            known.nodes,
+            known.pods,
+            known.link,
+            judge,
+            nominator,
+            known.totals,
+            clock=clock,
+            sleep=effects.sleep,
+            offload=offload,
+        ),
+        preempt=Preempt(
+            settings.preempt_seconds,
+            known.nodes,
+            known.pods,
+            known.running,
+            judge,
+            nominator,
+            metrics=metrics,
+            clock=clock,
+            offload=offload,
+        ),
+    )
