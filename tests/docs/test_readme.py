@@ -7,18 +7,23 @@ its output. A line `…` stands for any lines, `…` in a line for any text.
 import re
 import shlex
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
 import httpx
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from extender.__main__ import main
 from extender.app import make_service
 from extender.config.settings import Settings
+from extender.demo.run import PODS, WIDTH
 from extender.demo.serving import serving
-from extender.samples.nodes import sample_cluster
+from extender.demo.story import ask
+from extender.demo.table import render
+from extender.samples.nodes import make_pod, sample_cluster
 from tests.reports import args_of, pod_of, report_of
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +104,20 @@ def test_the_picture_has_the_numbers_of_the_sample_node(server: str) -> None:
         cells = sum(int(width) for width in re.findall(r'class="free"[^/]*width="(\d+)"', drawn)) // CELL_WIDTH
         assert cells == zone["free_cpus"]
     assert len(re.findall(r'<g id="numa-', picture)) == len(node["numa"])
+
+
+def test_the_readme_shows_what_the_demo_prints() -> None:
+    (shown,) = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    nodes, solver = sample_cluster(), PODS[0]
+    with serving(make_service(Settings(port=0))) as url, httpx.Client(base_url=url) as client:
+        for node in nodes:
+            client.put(f"/v1/nodes/{node.name}/report", json=report_of(node)).raise_for_status()
+        console = Console(file=StringIO(), width=WIDTH)
+        console.print(render(ask(client, nodes, make_pod(solver.name, f"{solver.name}-0", solver)), WIDTH))
+        assert isinstance(console.file, StringIO)
+        printed = [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+    assert _matches([ANY, *shown.splitlines(), ANY], printed), "\n".join(printed)
 
 
 def test_there_are_examples_and_each_says_something() -> None:
