@@ -16,6 +16,7 @@ import orjson
 
 from node_exporter.logs import set_up_logging
 from node_exporter.node import NodeReader, NodeSettings
+from node_exporter.nri_policy import config_from_api_server, config_from_file
 from node_exporter.sequence import next_sequence
 
 if TYPE_CHECKING:
@@ -81,6 +82,11 @@ def _node_options(command: Callable[..., None]) -> Callable[..., None]:
             help="A behaviour that the kubelet's vendor back-ported, such as device_numa_narrowing=true; may be given "
             "several times (in the environment: separated by blanks). The extender knows the names.",
         ),
+        click.option(
+            "--nri-config", type=FILE, envvar="NUMA_NRI_CONFIG",
+            help="JSON file with the TopologyAwarePolicy of this node, where the NRI topology-aware policy runs with a "
+            "file. [default: from the API server with --nri-namespace, else not known]",
+        ),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -98,7 +104,7 @@ def main() -> None:
 def report(
     *,
     root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
-    rules: dict[str, bool],
+    rules: dict[str, bool], nri_config: Path | None,
 ) -> None:  # fmt: skip
     """Print the NodeReport of the machine whose files lie under --root, as one line of JSON."""
     settings = NodeSettings(
@@ -107,6 +113,7 @@ def report(
         kubelet_dir=kubelet_dir,
         kubelet_version=kubelet_version,
         rules=rules,
+        nri_config=config_from_file(nri_config) if nri_config else None,
     )
     content = NodeReader(settings).look(is_tick=True)
     click.echo(orjson.dumps(replace(content, sequence=next_sequence(0), observed_at=time.time())))
@@ -137,6 +144,10 @@ def report(
 @click.option(
     "--interval", type=click.FloatRange(min=0.1), default=30.0, show_default=True, envvar="NUMA_INTERVAL",
     help="Seconds between two messages while nothing changes.",
+)  # fmt: skip
+@click.option(
+    "--nri-namespace", envvar="NUMA_NRI_NAMESPACE",
+    help="Read the TopologyAwarePolicy of this node from the API server; this is the namespace of the NRI plugin.",
 )  # fmt: skip
 @click.option("--once", is_flag=True, help="Send one report; the exit code tells whether it was accepted.")
 @click.option("--dry-run", is_flag=True, help="Print what would be sent instead of sending it.")
@@ -176,7 +187,7 @@ def report(
 def run(
     *,
     root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
-    rules: dict[str, bool],
+    rules: dict[str, bool], nri_config: Path | None, nri_namespace: str | None,
     push: str | None,
     nrt: bool, api_url: str | None, api_token_file: Path, api_ca_file: Path, nrt_refresh: float,
     interval: float, once: bool, dry_run: bool, listen: str, timeout: float,
@@ -205,6 +216,10 @@ def run(
             url=push, timeout_seconds=timeout,
             token_file=token_file, ca_file=ca_file, cert_file=cert_file, key_file=key_file,
         )  # fmt: skip
+    nri = config_from_file(nri_config) if nri_config else None
+    if nri is None and nri_namespace:
+        api = _api_server(api_url, api_token_file, api_ca_file, timeout, nrt_refresh)
+        nri = config_from_api_server(api, node_name, nri_namespace)
     settings = service.ServiceSettings(
         node=NodeSettings(
             root=root,
@@ -213,6 +228,7 @@ def run(
             kubelet_version=kubelet_version,
             kubelet_api=_kubelet_api(kubelet_url, kubelet_token_file, kubelet_ca_file, kubelet_pin_file),
             rules=rules,
+            nri_config=nri,
         ),
         target=target,
         cadence=Cadence(interval=interval),

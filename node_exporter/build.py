@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from node_exporter.devices import Remembered, join_devices
 from node_exporter.observation import NodeSnapshot
 from node_exporter.pods import join_pods, state_holdings
-from node_exporter.report import NodeReport, PodResourcesService, Problem, ReportedPod
+from node_exporter.report import NodeReport, PodResourcesService, Problem, ReportedNriPolicy, ReportedPod
 from node_exporter.zones import build_zones
 
 NOTHING_REMEMBERED: Remembered = {}
@@ -20,12 +20,13 @@ def build_report(
     rules: Mapping[str, bool] | None = None,
     remembered: Remembered = NOTHING_REMEMBERED,
     podresources_service: PodResourcesService | None = None,
+    nri: ReportedNriPolicy | None = None,
     sequence: int = 0,
     observed_at: float = 0.0,
 ) -> NodeReport:
     """Put one observation into the published form.
 
-    `rules` and `podresources_service`: see `NodeReport`.
+    `rules`, `podresources_service` and `nri`: see `NodeReport`.
     `remembered`: devices that earlier observations listed as healthy since the kubelet started, with their NUMA ids.
     `sequence` and `observed_at` are usually filled in by whoever sends the report.
     """
@@ -57,6 +58,7 @@ def build_report(
         problems=_bounded(sorted({*problems, *zone_problems})),
         rules=dict(sorted((rules or {}).items())),
         podresources=podresources_service,
+        nri=nri,
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from node_exporter.build import build_report
 from node_exporter.devices import Remembered, remember
 from node_exporter.files import identity
+from node_exporter.nri_policy import NriObserver, ReadNriConfig
 from node_exporter.observation import RunningConfig
 from node_exporter.observe import Fixed, observe, read_fixed
 from node_exporter.podresources import PodResourcesClient
@@ -36,7 +37,8 @@ class NodeSettings:
     """Where the node's files lie and what is said by hand. None: found on the node.
 
     `kubelet_api` None: the kubelet is not asked; configuration comes from files, the version from `kubelet_version`.
-    `rules`: what the kubelet's vendor back-ported, see `NodeReport`.
+    `rules`: what the kubelet's vendor back-ported, see `NodeReport`. `nri_config`: where the configuration of an NRI
+    topology-aware policy is; None: such a policy is known by its state file only.
     """
 
     root: Path
@@ -45,6 +47,7 @@ class NodeSettings:
     kubelet_version: str | None = None
     kubelet_api: "KubeletApi | None" = None
     rules: Mapping[str, bool] = field(default_factory=dict)
+    nri_config: ReadNriConfig | None = None
 
 
 class NodeReader:
@@ -58,6 +61,7 @@ class NodeReader:
         self._socket_identity: tuple[int, int] | None = None
         self._remembered: Remembered = {}
         self._podresources = PodResourcesClient(settings.root / SOCKET)
+        self._nri = NriObserver(settings.root, settings.nri_config)
         self._served: PodResourcesService | None = None
         self._last_whole: NodeReport | None = None
         self._torn_at: float | None = None
@@ -83,12 +87,14 @@ class NodeReader:
         self._remembered = remember(self._remembered, observation.podresources)
         self._served = self._service(fixed.kubelet_dir / SOCKET)
         settings = self._settings
+        nri, nri_problems = self._nri.look(is_tick=is_tick)
         report = build_report(
-            observation,
+            replace(observation, problems=(*observation.problems, *nri_problems)),
             node_name=settings.node_name,
             rules=settings.rules,
             remembered=self._remembered,
             podresources_service=self._served,
+            nri=nri,
         )
         return self._whole(report, is_torn=observation.is_torn)
 

@@ -197,6 +197,89 @@ class PodResourcesService:
     since: float
 
 
+ReportedNriCache = tuple[int, int, str]
+"""One cache: (level, id, CPUs that share it)."""
+
+ReportedNriCpu = tuple[int, int, int, int, int, str, int, str, Sequence[int]]
+"""One online CPU: (cpu, package, die, cluster, node, threads of its core, base kHz, preference, caches).
+
+Base kHz is 0 and the energy performance preference "" where they are not known. `caches` are positions in
+`ReportedNriMachine.caches`, by the kernel's index.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedNriNode:
+    """One NUMA node directory of sysfs. `memory` is MemTotal in bytes; `distances` is the node's own row."""
+
+    id: int
+    cpus: str
+    memory: int
+    has_memory: bool
+    has_normal_memory: bool
+    is_online: bool
+    distances: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedNriMachine:
+    """The hardware as the NRI plugin's discovery reads it (`pkg/sysfs/system.go` of containers/nri-plugins).
+
+    `nodes` is empty where the kernel has no NUMA support. `present`: the CPUs with a directory of their own, online or
+    not. `performance` and `efficient`: the CPUs of each core kind, None where the kernel has no such file.
+    `memory_total`: MemTotal of /proc/meminfo, in bytes. Sets of CPUs are lists in the kernel's format.
+    """
+
+    cpus: Sequence[ReportedNriCpu]
+    caches: Sequence[ReportedNriCache]
+    nodes: Sequence[ReportedNriNode]
+    present: str
+    isolated: str
+    performance: str | None
+    efficient: str | None
+    memory_total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedNriGrant:
+    """What the plugin granted a container, from its state file.
+
+    `exclusive` is a list of CPUs, `millicpu` a share of the pool's shared or reserved CPUs. `memory_nodes` is a mask of
+    NUMA nodes, `memory_types` one of types: 1 DRAM, 2 PMEM, 4 HBM; 8 stands for memory that is left alone.
+    """
+
+    container_id: str
+    namespace: str
+    pod: str
+    container: str
+    pool: str
+    cpu_type: Literal["normal", "reserved", "preserve"]
+    exclusive: str
+    millicpu: int
+    memory_nodes: int
+    memory_types: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedNriPolicy:
+    """A node on which the NRI topology-aware policy runs.
+
+    `version` is that of this section; a reader that does not know it leaves the section out. `machine` None: the
+    plugin's discovery fails here, `problems` of the report say why, and no container is managed. `config` None: not
+    known. Otherwise it is the spec of a TopologyAwarePolicy as it applies to this node, `config_source` names it
+    (`node.NAME`, `group.NAME`, `default`, or a path) and `config_status` is what the plugin said of it last (`Success`,
+    `Failure`, "" where it said nothing). `grants` None: not known; they are as the plugin last wrote them.
+    """
+
+    version: int = 1
+    machine: ReportedNriMachine | None
+    config: JsonObject | None
+    config_source: str = ""
+    config_status: str = ""
+    grants: Sequence[ReportedNriGrant] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
     """One consistent observation of a node.
@@ -209,6 +292,7 @@ class NodeReport:
     vendor back-ported or took out, set by hand, see the README; a reader that does not know a name must refuse the
     report. Empty: the kubelet behaves as its version says. `podresources` None: not known, because the exporter may not
     see the socket or is older than this field; `observed_at` less its `since` is how long it had been so.
+    `nri` None: the node does not run the NRI topology-aware policy, as far as the exporter knows.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -226,6 +310,7 @@ class NodeReport:
     problems: Sequence[Problem] = ()
     rules: Mapping[str, bool] = field(default_factory=dict)
     podresources: PodResourcesService | None = None
+    nri: ReportedNriPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

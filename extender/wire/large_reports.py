@@ -31,6 +31,7 @@ MAX_BYTES: Final[Mapping[str, int]] = {
     "pods": _MIB,
     "zones": _MIB,
     "rules": _MIB // 8,
+    "nri": _MIB,
 }
 """8,192 CPUs are 200 kB, 16,384 devices 1 MB, a state file with 1,000 pods 300 kB. Any other field: `_MAX_OTHER`."""
 _MAX_OTHER: Final = 64 << 10
@@ -42,6 +43,7 @@ _EMPTY: Final[Mapping[str, object]] = {
     "pods": None,
     "zones": [],
     "rules": {},
+    "nri": None,
 }
 _NAMES: Final = tuple(field.name for field in fields(NodeReport))
 _FIELDS: Final = msgspec.json.Decoder(

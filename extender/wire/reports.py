@@ -42,6 +42,8 @@ from extender.wire.checkpoints import (
 )
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.large_reports import MAX_PROBLEMS, cut_down
+from extender.wire.nri_reports import FIELD as NRI_FIELD
+from extender.wire.nri_reports import NriFacts, nri_facts, without_unknown_version
 from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json, machine_from_json
 from extender.wire.switches import check_switches
 from extender.wire.validation import Document, load_json, parse_json, parse_object
@@ -100,7 +102,8 @@ class ReadReport:
     if it is not known; None where the report tells it. `podresources`: whether the kubelet listened, and since when
     by the node's clock (see the contract); None: not known. `is_starting`: the list of pods is not whole, because the
     kubelet started less than `FIRST_LIST_SECONDS` before. `kubelet_digest`: as in `KnownKubelet`, "" without a kubelet.
-    For the rest see the file's laws.
+    `nri`: None where the node does not run the NRI topology-aware policy. For the rest see
+    the file's laws.
     """
 
     node_name: str
@@ -118,6 +121,7 @@ class ReadReport:
     podresources: PodResourcesService | None = None
     is_starting: bool = False
     kubelet_digest: str = ""
+    nri: NriFacts | None = None
 
     @property
     def not_counted(self) -> frozenset[str]:
@@ -147,6 +151,7 @@ def read_report(
     version = parse_object(_HEADER, document, "").schema_version
     if version != SCHEMA_VERSION:
         raise WireError("schema_version", f"{version} is not known; this extender reads version {SCHEMA_VERSION}")
+    body, unknown_nri = without_unknown_version(document, body)
     facts = parse_json(REPORT, body)
     assert isinstance(document, dict)
     _check_envelope(facts)
@@ -156,6 +161,8 @@ def read_report(
     if switches:
         facts = replace(facts, rules={**switches, **facts.rules})
     problems = _problems(facts, version_from_node, left_out)
+    if unknown_nri:
+        problems.append(_problem(NRI_FIELD, f"left out: {unknown_nri}"))
     kubelet: Kubelet | None = None
     kubelet_digest = ""
     is_starting = _is_starting(facts)
@@ -163,10 +170,12 @@ def read_report(
         facts = replace(facts, pods=_in_doubt(facts.pods))
     state: ManagerState | None = None
     hidden: frozenset[Provider] = frozenset()
+    nri: NriFacts | None = None
     try:
         _check_sizes(facts)
         digest = _kubelet_digest(facts, document)
         same = known.kubelet if known is not None and digest and known.digest == digest else None
+        nri = _read_nri(facts, problems)
         running, devices = _read_fixed(facts, document, problems, same)
         if running is not None and left_out_counts(left_out):
             problems.append(_problem("", "a part of the report is too large: no verdict is possible", "error"))
@@ -191,7 +200,23 @@ def read_report(
         podresources=facts.podresources,
         is_starting=is_starting,
         kubelet_digest=kubelet_digest,
+        nri=nri,
     )
+
+
+def _read_nri(facts: NodeReport, problems: list[Problem]) -> NriFacts | None:
+    """The section of the NRI policy; adds to *problems*. One that is too large costs only itself."""
+    if facts.nri is None:
+        return None
+    try:
+        nri = nri_facts(facts.nri)
+    except CapError as cap:
+        problems.append(
+            _problem(cap.field, f"too large for a node: {cap.reason}: the NRI policy is not known", "error")
+        )
+        return None
+    problems += [_problem(path, reason) for path, reason in nri.faults]
+    return nri
 
 
 def _problems(facts: NodeReport, version_from_node: str | None, left_out: list[tuple[str, str]]) -> list[Problem]:
@@ -235,7 +260,7 @@ def report_facts(report: ReadReport) -> dict[str, object]:
 
 def left_out_counts(left_out: Sequence[tuple[str, str]]) -> bool:
     """Whether something is left out on which verdicts depend."""
-    return any(field not in ("problems", "zones") for field, _ in left_out)
+    return any(field not in ("problems", "zones", NRI_FIELD) for field, _ in left_out)
 
 
 def _check_sizes(facts: NodeReport) -> None:

@@ -20,6 +20,16 @@ def _documents() -> dict[str, Any]:
     return dict(read_machines(MACHINES.read_bytes()))
 
 
+def machine_names() -> list[str]:
+    """The names of all machines."""
+    return sorted(_documents())
+
+
+def snapshot(name: str) -> dict[str, Any]:
+    """The snapshot of the machine *name*, as it is written in the file."""
+    return dict(_documents()[name])
+
+
 @cache
 def machine(name: str) -> Machine:
     """The machine *name*."""

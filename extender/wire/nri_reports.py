@@ -1,0 +1,222 @@
+"""The section `nri` of a report: a node that runs the NRI topology-aware policy, as the replay sees it.
+
+Laws of this file
+- A section of an unknown version is left out, and `problems` says so. The rest of the report counts.
+- A section that contradicts itself is refused with the report (`WireError`), as any other part.
+- What the plugin concludes from sysfs is concluded here (`pkg/sysfs/system.go` discoverNodes, checkCoreKinds). Where it
+  stops, the machine is None and the reason a problem: such a plugin manages no container.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+
+from extender.replay.nri.config import PolicyConfig
+from extender.replay.nri.machine import CPU, DRAM, HBM, PMEM, Cache, Machine, MemoryNode
+from extender.replay.sets import format_list, parse_list
+from extender.wire.errors import CapError, WireError
+from extender.wire.nri_scenarios import config_from_json
+from node_exporter.report import ReportedNriGrant, ReportedNriMachine, ReportedNriPolicy
+
+VERSION: Final = 1
+FIELD: Final = "nri"
+MAX_CPUS: Final = 8192
+MAX_CACHES: Final = 65_536
+MAX_NODES: Final = 63
+MAX_GRANTS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class NriFacts:
+    """What a report says of the policy on its node.
+
+    `machine` None: the plugin does not start there. `config` None: not known. `grants` None: not known; then only
+    counts of a NodeResourceTopology object can say what is free. `faults`: (path, reason) for people.
+    """
+
+    machine: Machine | None
+    config: PolicyConfig | None
+    config_source: str
+    config_status: str
+    grants: tuple[ReportedNriGrant, ...] | None
+    faults: tuple[tuple[str, str], ...]
+
+
+class _DiscoveryError(Exception):
+    """The plugin stops at these facts."""
+
+
+def without_unknown_version(document: object, body: bytes) -> tuple[bytes, str]:
+    """*body* without a section of an unknown version, and why it was left out ("": it was not)."""
+    section = document.get(FIELD) if isinstance(document, dict) else None
+    version = section.get("version", VERSION) if isinstance(section, dict) else VERSION
+    if version == VERSION:
+        return body, ""
+    assert isinstance(document, dict)
+    del document[FIELD]
+    return orjson.dumps(document), f"version {version!r:.40} is not known; this extender reads version {VERSION}"
+
+
+def nri_facts(policy: ReportedNriPolicy) -> NriFacts:
+    """The facts of the section *policy*; raises WireError, and CapError for what is larger than any sane node's."""
+    faults: list[tuple[str, str]] = []
+    machine = None
+    if policy.machine is not None:
+        try:
+            machine = nri_machine(policy.machine)
+        except _DiscoveryError as error:
+            faults.append((f"{FIELD}.machine", f"the plugin does not start here: {error}"))
+    config = None
+    if policy.config is not None:
+        try:
+            config = config_from_json(policy.config, f"{FIELD}.config")
+        except WireError as error:
+            faults.append((error.field, f"the configuration is not understood: {error.reason}"))
+    if policy.config_status == "Failure":
+        faults.append((f"{FIELD}.config", "the plugin refused this configuration; what it runs with is not known"))
+        config = None
+    if policy.grants is not None and len(policy.grants) > MAX_GRANTS:
+        raise CapError(f"{FIELD}.grants", f"{len(policy.grants)} grants, more than {MAX_GRANTS}")
+    for position, grant in enumerate(policy.grants or ()):
+        _list(grant.exclusive, f"{FIELD}.grants[{position}].exclusive")
+        for name, value, end in (
+            ("millicpu", grant.millicpu, 2**31),
+            ("memory_nodes", grant.memory_nodes, 2**64),
+            ("memory_types", grant.memory_types, 16),
+            ("memory_bytes", grant.memory_bytes, 2**62),
+        ):
+            if not 0 <= value < end:
+                raise WireError(f"{FIELD}.grants[{position}].{name}", f"{value} is outside 0..{end - 1}")
+    return NriFacts(
+        machine=machine,
+        config=config,
+        config_source=policy.config_source,
+        config_status=policy.config_status,
+        grants=None if policy.grants is None else tuple(policy.grants),
+        faults=tuple(faults),
+    )
+
+
+def nri_machine(reported: ReportedNriMachine) -> Machine:
+    """The machine that the plugin makes of these facts.
+
+    Raises:
+        WireError: the facts contradict each other.
+        CapError: there are more of them than any sane node has.
+        _DiscoveryError: the plugin does not start on such a machine.
+    """
+    where = f"{FIELD}.machine"
+    for name, found, most in (
+        ("cpus", len(reported.cpus), MAX_CPUS),
+        ("caches", len(reported.caches), MAX_CACHES),
+        ("nodes", len(reported.nodes), MAX_NODES),
+    ):
+        if found > most:
+            raise CapError(f"{where}.{name}", f"{found} of them, more than {most}")
+    if reported.memory_total <= 0:
+        raise WireError(f"{where}.memory_total", f"{reported.memory_total} bytes is no size")
+    nodes = _nodes(reported)
+    cpus = _cpus(reported, len(nodes))
+    online = sum(1 << cpu.id for cpu in cpus)
+    performance, efficient = _core_kinds(reported, cpus, online)
+    if not reported.nodes:
+        nodes = (replace(nodes[0], cpus=online),)
+    return Machine(
+        cpus=cpus,
+        nodes=nodes,
+        devices=(),
+        present=_list(reported.present, f"{where}.present"),
+        isolated=_list(reported.isolated, f"{where}.isolated"),
+        performance=performance,
+        efficient=efficient,
+        memory_total_bytes=reported.memory_total,
+    )
+
+
+def _cpus(reported: ReportedNriMachine, node_count: int) -> tuple[CPU, ...]:
+    where = f"{FIELD}.machine"
+    caches = tuple(
+        Cache(level, id_, _list(cpus, f"{where}.caches[{position}]"))
+        for position, (level, id_, cpus) in enumerate(reported.caches)
+    )
+    found: dict[int, CPU] = {}
+    for position, row in enumerate(reported.cpus):
+        id_, package, die, cluster, node, threads, base_khz, epp, indexes = row
+        field = f"{where}.cpus[{position}]"
+        if not 0 <= id_ < MAX_CPUS or id_ in found:
+            raise WireError(field, f"CPU {id_} is listed twice, or is no id below {MAX_CPUS}")
+        if not 0 <= node < node_count or not all(0 <= i < len(caches) for i in indexes):
+            raise WireError(field, "its NUMA node and its caches are to be listed")
+        core = _list(threads, field)
+        if not core >> id_ & 1:
+            raise WireError(field, "the CPU is not among the threads of its core")
+        found[id_] = CPU(id_, package, die, cluster, node, core, base_khz, epp, tuple(caches[i] for i in indexes))
+    if not found:
+        raise WireError(f"{where}.cpus", "at least one CPU is to be online")
+    online = sum(1 << id_ for id_ in found)
+    # The kernel lists only online threads in core_cpus_list; anything else comes from a moment between two states.
+    if any(cpu.threads & ~online for cpu in found.values()):
+        raise WireError(f"{where}.cpus", "a CPU has a thread that is not online")
+    return tuple(found[id_] for id_ in sorted(found))
+
+
+def _nodes(reported: ReportedNriMachine) -> tuple[MemoryNode, ...]:
+    """The nodes with their types of memory and symmetric distances (`system.go` discoverNodes)."""
+    where = f"{FIELD}.machine.nodes"
+    nodes = reported.nodes
+    if not nodes:
+        return (MemoryNode(0, 0, reported.memory_total, DRAM, is_normal=True, distances=(10,)),)
+    sets = [_list(node.cpus, f"{where}[{i}].cpus") for i, node in enumerate(nodes)]
+    if any(node.id != i or len(node.distances) != len(nodes) for i, node in enumerate(nodes)):
+        raise _DiscoveryError("the ids of the NUMA nodes have gaps, or a node has too few distances")
+    if any(node.memory < 0 for node in nodes):
+        raise WireError(where, "a size of memory is negative")
+    with_cpus = [i for i, cpus in enumerate(sets) if cpus]
+    special = [i for i, node in enumerate(nodes) if node.has_memory and not sets[i]]
+    average = 0
+    if special and with_cpus:
+        count = len(with_cpus) - sum(node.is_online and not node.has_memory for node in nodes)
+        average = sum(nodes[i].memory for i in with_cpus) // count if count > 0 else 0
+        if not average:
+            raise _DiscoveryError("there is no DRAM to tell other types of memory from")
+    distances = [list(node.distances) for node in nodes]
+    for i in range(len(nodes)):
+        for j in range(i):
+            if distances[i][j] != distances[j][i]:
+                distances[i][j] = distances[j][i] = (distances[i][j] + distances[j][i]) // 2
+    result = []
+    for i, node in enumerate(nodes):
+        if i not in special and not sets[i]:
+            raise _DiscoveryError(f"NUMA node {i} has neither CPUs nor memory")
+        if min(distances[i]) != distances[i][i] or distances[i].count(distances[i][i]) > 1:
+            raise _DiscoveryError(f"NUMA node {i} has another node as close as itself")
+        type_ = DRAM if i not in special else HBM if node.memory < average else PMEM
+        result.append(MemoryNode(i, sets[i], node.memory, type_, node.has_normal_memory, tuple(distances[i])))
+    return tuple(result)
+
+
+def _core_kinds(reported: ReportedNriMachine, cpus: tuple[CPU, ...], online: int) -> tuple[int, int]:
+    """(performance, efficient) CPUs (`system.go` discoverCPUs, checkCoreKinds)."""
+    where = f"{FIELD}.machine"
+    performance = online if reported.performance is None else _list(reported.performance, f"{where}.performance")
+    efficient = 0 if reported.efficient is None else _list(reported.efficient, f"{where}.efficient")
+    if not performance and not efficient:
+        return online, 0
+    if not performance or not efficient:
+        given = sum(1 << cpu.id for cpu in cpus if cpu.threads & (performance | efficient))
+        performance, efficient = (given, online & ~given) if performance else (online & ~given, given)
+    if performance & efficient:
+        raise _DiscoveryError(f"CPUs {format_list(performance & efficient)} are of both core kinds")
+    if online & ~(performance | efficient):
+        raise _DiscoveryError("a CPU is of no core kind")
+    if any(cpu.threads & ~kind for kind in (performance, efficient) for cpu in cpus if kind >> cpu.id & 1):
+        raise _DiscoveryError("a core has threads of both core kinds")
+    return performance, efficient
+
+
+def _list(text: str, where: str) -> int:
+    try:
+        return parse_list(text)
+    except ValueError as error:
+        raise WireError(where, str(error)) from None

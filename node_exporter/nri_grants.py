@@ -1,0 +1,90 @@
+"""What the NRI topology-aware policy granted, from the file in which the plugin keeps its state.
+
+The plugin writes `/var/lib/nri-resource-policy/cache` after every decision and puts it in place by a rename, so a read
+sees one moment (`pkg/resmgr/cache/cache.go` Save, Snapshot; `policy/cache.go` cachedGrant). The format is not
+documented. A file of another version, or of another policy, is refused and not guessed at.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from node_exporter.cpu_lists import parse_cpu_list
+from node_exporter.files import parse_json, read_file
+from node_exporter.nri_machine import format_ids
+from node_exporter.report import ReportedNriGrant
+
+STATE_FILE = "var/lib/nri-resource-policy/cache"
+POLICY = "topology-aware"
+KNOWN_VERSIONS = frozenset({"1"})
+MAX_STATE_BYTES = 8 << 20
+"""Of the file; a container takes 2 to 6 kB."""
+MAX_GRANTS = 10_000
+CPU_TYPES = ("normal", "reserved", "preserve")
+MAX_NODE_MASK = 2**64
+
+
+def read_grants(root: Path) -> tuple[ReportedNriGrant, ...] | None:
+    """The grants of the plugin on the node whose files lie under *root*; None where there is no such file.
+
+    Raises:
+        OSError: the file may not be read.
+        ValueError: it is not a state file of this policy that this program knows.
+    """
+    try:
+        content = read_file(root / STATE_FILE, MAX_STATE_BYTES)
+    except FileNotFoundError:
+        return None
+    document = parse_json(content)
+    if not isinstance(document, Mapping):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - what came is a wrong value of another's
+    version, policy = document.get("Version"), document.get("PolicyName")
+    if version not in KNOWN_VERSIONS:
+        raise ValueError(f"version {version!r:.40} is not known")
+    if policy != POLICY:
+        raise ValueError(f"written by policy {policy!r:.40}")
+    entries = document.get("PolicyJSON")
+    text = entries.get("allocations") if isinstance(entries, Mapping) else None
+    if text is None:
+        return ()
+    if not isinstance(text, str):
+        raise ValueError("allocations: a JSON text is expected")  # noqa: TRY004
+    grants = parse_json(text.encode())
+    if not isinstance(grants, Mapping) or len(grants) > MAX_GRANTS:
+        raise ValueError(f"allocations: an object of up to {MAX_GRANTS} grants is expected")
+    return tuple(_grant(id_, value) for id_, value in sorted(grants.items()))
+
+
+def _grant(id_: str, value: object) -> ReportedNriGrant:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"grant {id_[:80]!r}: not an object")  # noqa: TRY004
+    name = _text(id_, value, "PrettyName").split("/")
+    cpu_type = _number(id_, value, "CPUType", len(CPU_TYPES))
+    if len(name) != 3:
+        raise ValueError(f"grant {id_[:80]!r}: PrettyName is not NAMESPACE/POD/CONTAINER")
+    return ReportedNriGrant(
+        container_id=id_[:256],
+        namespace=name[0],
+        pod=name[1],
+        container=name[2],
+        pool=_text(id_, value, "Pool"),
+        cpu_type=CPU_TYPES[cpu_type],  # type: ignore[arg-type]
+        exclusive=format_ids(parse_cpu_list(_text(id_, value, "Exclusive"))),
+        millicpu=_number(id_, value, "Part", 2**31),
+        memory_nodes=_number(id_, value, "MemoryPool", MAX_NODE_MASK),
+        memory_types=_number(id_, value, "MemType", 16),
+        memory_bytes=_number(id_, value, "MemSize", 2**62),
+    )
+
+
+def _text(id_: str, grant: Mapping[str, object], field: str) -> str:
+    value = grant.get(field)
+    if not isinstance(value, str) or len(value) > 8192:
+        raise ValueError(f"grant {id_[:80]!r}: {field} is no text")
+    return value
+
+
+def _number(id_: str, grant: Mapping[str, object], field: str, end: int) -> int:
+    value = grant.get(field)
+    if type(value) is not int or not 0 <= value < end:
+        raise ValueError(f"grant {id_[:80]!r}: {field} is no number from 0 to {end - 1}")
+    return value

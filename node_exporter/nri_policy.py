@@ -1,0 +1,176 @@
+"""The NRI topology-aware policy of a node: whether it runs, its configuration, its machine and its grants.
+
+Laws of this file
+- The policy runs where its state file is, or where a configuration for this node is found.
+- Each part is optional; one that cannot be read costs its own field and a Problem.
+- Machine and configuration change rarely: the machine is read again every `MACHINE_SECONDS`, a configuration of the API
+  server every `CONFIG_SECONDS` at a regular look. Grants are read at each look.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from node_exporter.files import check_depth, describe, parse_json, read_file
+from node_exporter.nri_grants import STATE_FILE, read_grants
+from node_exporter.nri_machine import DiscoveryError, read_nri_machine
+from node_exporter.report import JsonObject, Problem, ReportedNriGrant, ReportedNriMachine, ReportedNriPolicy
+
+if TYPE_CHECKING:
+    from node_exporter.sinks.connection import Connection
+    from node_exporter.sinks.nrt import ApiServer
+
+SOURCE: Final = "nri"
+MACHINE_SECONDS: Final = 600.0
+CONFIG_SECONDS: Final = 60.0
+MAX_CONFIG_BYTES: Final = 256 << 10
+MAX_CONFIG_DEPTH: Final = 16
+MAX_ANSWER_BYTES: Final = 1 << 20
+GROUP_LABELS: Final = ("config.nri/group", "group.config.nri", "resource-policy.nri.io/group")
+"""Labels of a Node that name its group, the newest first (`pkg/agent/agent.go` groupConfigName)."""
+POLICIES: Final = "/apis/config.nri/v1alpha1/namespaces/{namespace}/topologyawarepolicies/{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriConfig:
+    """The spec of a TopologyAwarePolicy, where it was found, and what the plugin said of it; see the report."""
+
+    spec: JsonObject
+    source: str
+    status: str = ""
+
+
+ReadNriConfig = Callable[[], NriConfig | None]
+"""The configuration that applies to the node; None where there is none. Raises OSError, ValueError."""
+
+
+def config_from_file(path: Path) -> ReadNriConfig:
+    """Reads the configuration from a JSON file: a TopologyAwarePolicy or its spec alone."""
+
+    def read() -> NriConfig | None:
+        return NriConfig(spec=_spec(parse_json(read_file(path, MAX_CONFIG_BYTES))), source=str(path))
+
+    return read
+
+
+def config_from_api_server(api: "ApiServer", node_name: str, namespace: str) -> ReadNriConfig:
+    """`config_from_api` with a connection of its own."""
+    from node_exporter.sinks.connection import Connection  # noqa: PLC0415 - loads an HTTP client
+
+    connection = Connection(
+        api.url, timeout_seconds=api.timeout_seconds, credentials=api.credentials, max_answer_bytes=MAX_ANSWER_BYTES
+    )
+    return config_from_api(connection, node_name, namespace)
+
+
+def config_from_api(connection: "Connection", node_name: str, namespace: str) -> ReadNriConfig:
+    """Reads the configuration from the API server: that of the node, else of its group, else the default.
+
+    Needs `get` on topologyawarepolicies (config.nri) in the plugin's namespace, and on the Node for its group.
+    """
+
+    def get(path: str) -> Mapping[str, object] | None:
+        answer = connection.send("GET", path)
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise ValueError(f"{path}: the API server answered {answer.status}")
+        document = parse_json(answer.content)
+        if not isinstance(document, Mapping):
+            raise ValueError(f"{path}: not an object")  # noqa: TRY004 - what came is a wrong value of another's
+        return document
+
+    def read() -> NriConfig | None:
+        labels = _mapping(
+            _mapping((get(f"/api/v1/nodes/{quote(node_name, safe='')}") or {}).get("metadata")).get("labels")
+        )
+        group = next((str(labels[label]) for label in GROUP_LABELS if labels.get(label)), "")
+        for name in (f"node.{node_name}", f"group.{group}" if group else "", "default"):
+            path = POLICIES.format(namespace=quote(namespace, safe=""), name=quote(name, safe=""))
+            found = get(path) if name else None
+            if found is not None:
+                told = _mapping(_mapping(_mapping(found.get("status")).get("nodes")).get(node_name)).get("status")
+                return NriConfig(spec=_spec(found), source=name, status=str(told or "")[:64])
+        return None
+
+    return read
+
+
+def _spec(document: object) -> JsonObject:
+    """The spec of a TopologyAwarePolicy; a document without `kind` is the spec itself. Raises ValueError."""
+    if not isinstance(document, Mapping):
+        raise ValueError("a TopologyAwarePolicy is expected")  # noqa: TRY004
+    spec = document.get("spec") if "kind" in document or "spec" in document else document
+    if not isinstance(spec, Mapping) or document.get("kind", "TopologyAwarePolicy") != "TopologyAwarePolicy":
+        raise ValueError("a TopologyAwarePolicy with a spec is expected")
+    check_depth(dict(spec), MAX_CONFIG_DEPTH)
+    return dict(spec)
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+class NriObserver:
+    """Looks at the policy of one node, and keeps what changes rarely."""
+
+    def __init__(self, root: Path, read_config: ReadNriConfig | None) -> None:
+        self._root = root
+        self._read_config = read_config
+        self._machine: ReportedNriMachine | None = None
+        self._machine_problems: tuple[Problem, ...] = ()
+        self._machine_at = float("-inf")
+        self._config: NriConfig | None = None
+        self._config_problems: tuple[Problem, ...] = ()
+        self._config_at = float("-inf")
+
+    def look(self, *, is_tick: bool) -> tuple[ReportedNriPolicy | None, tuple[Problem, ...]]:
+        """The section of the report; None where the policy does not run. A regular look renews the configuration."""
+        grants, problems = self._grants()
+        if self._read_config is not None and (is_tick or self._config_at < 0):
+            self._renew_config(self._read_config)
+        if grants is None and not problems and self._config is None:
+            return None, self._config_problems
+        if time.monotonic() - self._machine_at > MACHINE_SECONDS:
+            self._renew_machine()
+        config = self._config
+        if config is None and not self._config_problems:
+            reason = "no TopologyAwarePolicy is known: neither a file nor the API server was named or had one"
+            problems = (*problems, Problem(source=SOURCE, path="config", reason=reason))
+        policy = ReportedNriPolicy(
+            machine=self._machine,
+            config=None if config is None else config.spec,
+            config_source="" if config is None else config.source,
+            config_status="" if config is None else config.status,
+            grants=grants,
+        )
+        return policy, (*problems, *self._machine_problems, *self._config_problems)
+
+    def _grants(self) -> tuple[tuple[ReportedNriGrant, ...] | None, tuple[Problem, ...]]:
+        try:
+            return read_grants(self._root), ()
+        except (OSError, ValueError) as error:
+            problem = Problem(source=SOURCE, path=f"/{STATE_FILE}", reason=describe(error))
+            return None, (problem,)
+
+    def _renew_machine(self) -> None:
+        self._machine_at = time.monotonic()
+        self._machine, self._machine_problems = None, ()
+        try:
+            self._machine = read_nri_machine(self._root)
+        except DiscoveryError as error:
+            reason = f"the plugin does not start here, so containers are not managed: {describe(error)}"
+            self._machine_problems = (Problem(source=SOURCE, path="machine", reason=reason, severity="error"),)
+
+    def _renew_config(self, read: ReadNriConfig) -> None:
+        if time.monotonic() - self._config_at < CONFIG_SECONDS:
+            return
+        self._config_at = time.monotonic()
+        try:
+            self._config, self._config_problems = read(), ()
+        except (OSError, ValueError) as error:
+            reason = f"{describe(error)}: the last known configuration is kept"
+            self._config_problems = (Problem(source=SOURCE, path="config", reason=reason),)

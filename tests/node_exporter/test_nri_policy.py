@@ -1,0 +1,221 @@
+"""Grants and configuration of the NRI policy: what is read, what is refused, and what of it reaches the report."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from node_exporter.__main__ import main
+from node_exporter.node import NodeReader, NodeSettings
+from node_exporter.nri_grants import STATE_FILE, read_grants
+from node_exporter.nri_policy import NriObserver, config_from_api, config_from_file
+from node_exporter.sinks.connection import Connection, CredentialFiles
+from tests.node_exporter.nodes import SCENARIO, cpu_state, memory_state
+from tests.node_exporter.nri_trees import GRANT, write_nri_machine, write_state_file
+from tests.node_exporter.trees import write_scenario, write_text
+from tests.replay.nri.vectors import snapshot
+
+SPEC = {"pinCPU": True, "pinMemory": True, "reservedResources": {"cpu": "750m"}}
+
+
+def test_grants_are_what_the_plugin_last_wrote(tmp_path: Path) -> None:
+    reserved = GRANT | {"PrettyName": "kube-system/dns/main", "CPUType": 1, "Exclusive": "", "Pool": "root"}
+    write_state_file(tmp_path, {"c2": reserved, "c1": GRANT})
+
+    grants = read_grants(tmp_path)
+
+    assert grants is not None
+    first, second = grants
+    assert (first.container_id, first.namespace, first.pod, first.container) == ("c1", "team", "solver", "app")
+    assert (first.pool, first.cpu_type, first.exclusive, first.millicpu) == ("NUMA node #1", "normal", "4-5", 500)
+    assert (first.memory_nodes, first.memory_types, first.memory_bytes) == (2, 1, 1 << 30)
+    assert (second.container_id, second.cpu_type) == ("c2", "reserved")
+
+
+def test_no_state_file_is_no_policy_and_one_without_decisions_grants_nothing(tmp_path: Path) -> None:
+    assert read_grants(tmp_path) is None
+
+    write_state_file(tmp_path, {}, PolicyJSON={})
+
+    assert read_grants(tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    ("grant", "changes", "words"),
+    [
+        ({}, {"Version": "2"}, "version '2' is not known"),
+        ({}, {"PolicyName": "balloons"}, "written by policy 'balloons'"),
+        ({}, {"PolicyJSON": {"allocations": 3}}, "allocations"),
+        ({}, {"PolicyJSON": {"allocations": "{"}}, "not JSON"),
+        ({}, {"PolicyJSON": {"allocations": "[]"}}, "an object of up to"),
+        ({"PrettyName": "solver"}, {}, "PrettyName"),
+        ({"Part": "500"}, {}, "Part is no number"),
+        ({"Part": True}, {}, "Part is no number"),
+        ({"CPUType": 3}, {}, "CPUType is no number from 0 to 2"),
+        ({"MemoryPool": 1 << 64}, {}, "MemoryPool"),
+        ({"Exclusive": "9-1"}, {}, "not a range"),
+        ({"Pool": None}, {}, "Pool is no text"),
+    ],
+)
+def test_a_state_file_of_another_form_is_refused(
+    grant: dict[str, object], changes: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    write_state_file(tmp_path, {"c1": GRANT | grant}, **changes)
+
+    with pytest.raises(ValueError, match=words):
+        read_grants(tmp_path)
+
+
+def test_a_huge_state_file_costs_its_own_part_only(tmp_path: Path) -> None:
+    write_text(tmp_path / STATE_FILE, " " * (9 << 20))
+
+    policy, problems = NriObserver(tmp_path, None).look(is_tick=True)
+
+    assert policy is not None
+    assert policy.grants is None
+    assert f"/{STATE_FILE}" in {problem.path for problem in problems}
+
+
+def test_a_node_without_the_policy_has_no_section(tmp_path: Path) -> None:
+    assert NriObserver(tmp_path, None).look(is_tick=True) == (None, ())
+
+
+class FakeApi:
+    """Answers GET with the objects by path; 404 for the rest. `status`: for every answer, if it is set."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Any] = {}
+        self.status: int | None = None
+        self.asked: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked.append(self.path)
+                body = orjson.dumps(outer.objects.get(self.path, {}))
+                self.send_response(outer.status or (200 if self.path in outer.objects else 404))
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    fake = FakeApi()
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()
+
+
+def policy(name: str, **spec: object) -> tuple[str, dict[str, Any]]:
+    path = f"/apis/config.nri/v1alpha1/namespaces/kube-system/topologyawarepolicies/{name}"
+    status = {"nodes": {"n1": {"status": "Success"}}}
+    return path, {"kind": "TopologyAwarePolicy", "metadata": {"name": name}, "spec": spec, "status": status}
+
+
+def connection(api: FakeApi) -> Connection:
+    return Connection(api.url, timeout_seconds=5, credentials=CredentialFiles())
+
+
+def test_the_most_specific_configuration_applies(api: FakeApi) -> None:
+    read = config_from_api(connection(api), "n1", "kube-system")
+    api.objects["/api/v1/nodes/n1"] = {"metadata": {"labels": {"config.nri/group": "fast"}}}
+    found = [read()]
+    for name in ("default", "group.fast", "node.n1"):
+        path, document = policy(name, pinCPU=True)
+        api.objects[path] = document
+        found.append(read())
+
+    assert found[0] is None
+    assert [config.source for config in found[1:] if config] == ["default", "group.fast", "node.n1"]
+    assert found[3] is not None
+    assert (found[3].spec, found[3].status) == ({"pinCPU": True}, "Success")
+
+
+def test_an_api_server_that_refuses_costs_the_configuration_only(api: FakeApi, tmp_path: Path) -> None:
+    api.status = 403
+    write_state_file(tmp_path, {"c1": GRANT})
+    write_nri_machine(tmp_path, snapshot("s-n4c16"))
+
+    policy, problems = NriObserver(tmp_path, config_from_api(connection(api), "n1", "kube-system")).look(is_tick=True)
+
+    assert policy is not None
+    assert policy.config is None
+    assert policy.grants is not None
+    assert policy.machine is not None
+    assert ["403" in problem.reason for problem in problems] == [True]
+
+
+def test_the_api_server_is_not_asked_at_every_look(api: FakeApi, tmp_path: Path) -> None:
+    observer = NriObserver(tmp_path, config_from_api(connection(api), "n1", "kube-system"))
+    for _ in range(5):
+        observer.look(is_tick=True)
+
+    assert len(api.asked) == 3  # the node, node.n1 and default
+
+
+@pytest.mark.parametrize("document", [SPEC, {"kind": "TopologyAwarePolicy", "spec": SPEC}])
+def test_a_file_holds_the_policy_or_its_spec(document: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps(document))
+
+    config = config_from_file(path)()
+
+    assert config is not None
+    assert (config.spec, config.source) == (SPEC, str(path))
+
+
+def test_another_kind_of_object_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps({"kind": "BalloonsPolicy", "spec": SPEC}))
+
+    with pytest.raises(ValueError, match="TopologyAwarePolicy"):
+        config_from_file(path)()
+
+
+def test_the_report_of_such_a_node_has_the_section_and_others_have_none(tmp_path: Path) -> None:
+    root = write_scenario(
+        tmp_path / "node", SCENARIO, {"cpu_manager_state": cpu_state(), "memory_manager_state": memory_state()}
+    )
+    reader = NodeReader(NodeSettings(root=root, node_name="n1", kubelet_version="v1.36.2"))
+    before = reader.look(is_tick=True)
+    write_state_file(root, {"c1": GRANT})
+    after = reader.look(is_tick=True)
+
+    assert before.nri is None
+    assert after.nri is not None
+    assert after.nri.grants is not None
+    assert [grant.pool for grant in after.nri.grants] == ["NUMA node #1"]
+    # The tree is one for cadvisor: the plugin needs files that it lacks.
+    assert after.nri.machine is None
+    assert {(p.source, p.path, p.severity) for p in after.problems if p.source == "nri"} == {
+        ("nri", "machine", "error"),
+        ("nri", "config", "warning"),
+    }
+
+
+def test_the_program_takes_the_configuration_from_a_file(tmp_path: Path) -> None:
+    write_nri_machine(tmp_path / "node", snapshot("s-n4c16"))
+    write_state_file(tmp_path / "node", {"c1": GRANT})
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps(SPEC))
+
+    result = CliRunner().invoke(main, ["report", "--root", str(tmp_path / "node"), "--nri-config", str(path)])
+
+    section = json.loads(result.stdout)["nri"]
+    assert section["config"] == SPEC
+    assert section["config_source"] == str(path)
+    assert len(section["machine"]["cpus"]) == 16

@@ -1,0 +1,181 @@
+"""The section `nri` of a report: what is taken, what is refused, and what costs only itself."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.replay.nri.config import PolicyConfig
+from extender.wire.errors import WireError
+from extender.wire.reports import ReadReport, read_report
+from node_exporter.report import KubeletState, NodeReport, ReportedMachine
+
+Section = dict[str, Any]
+
+
+def section() -> Section:
+    """A machine of one package, two NUMA nodes with one CPU each, and one grant."""
+    cpus = [[0, 0, 0, 0, 0, "0", 0, "", [0]], [1, 0, 0, 0, 1, "1", 0, "", [0]]]
+    nodes = [
+        {
+            "id": i, "cpus": str(i), "memory": 1 << 30, "has_memory": True, "has_normal_memory": True,
+            "is_online": True, "distances": [10, 20] if i == 0 else [20, 10],
+        }
+        for i in range(2)
+    ]  # fmt: skip
+    machine = {
+        "cpus": cpus, "caches": [[1, 0, "0-1"]], "nodes": nodes, "present": "0-1", "isolated": "",
+        "performance": None, "efficient": None, "memory_total": 2 << 30,
+    }  # fmt: skip
+    grant = {
+        "container_id": "c1", "namespace": "team", "pod": "solver", "container": "app", "pool": "NUMA node #1",
+        "cpu_type": "normal", "exclusive": "1", "millicpu": 0, "memory_nodes": 2, "memory_types": 1,
+        "memory_bytes": 4096,
+    }  # fmt: skip
+    config = {"pinCPU": True, "reservedResources": {"cpu": "750m"}}
+    return {
+        "version": 1, "machine": machine, "config": config, "config_source": "default", "config_status": "Success",
+        "grants": [grant],
+    }  # fmt: skip
+
+
+def read(nri: object) -> ReadReport:
+    report = NodeReport(
+        node_name="n1", boot_id="b", sequence=1, observed_at=1.0, kubelet_version=None,
+        machine=ReportedMachine(cpus=(), numa=(), num_sockets=0), kubelet=None, devices=None,
+        state=KubeletState(), pods=None,
+    )  # fmt: skip
+    return read_report(orjson.dumps(asdict(report) | {"nri": nri}))
+
+
+def problems(report: ReadReport) -> dict[str, str]:
+    return {problem.path: problem.reason for problem in report.problems if problem.path.startswith("nri")}
+
+
+def test_a_section_is_read_whole() -> None:
+    report = read(section())
+
+    assert report.nri is not None
+    assert report.nri.machine is not None
+    assert [cpu.node for cpu in report.nri.machine.cpus] == [0, 1]
+    assert report.nri.config == PolicyConfig(pin_cpu=True, reserved_cpus="750m", reserved_millicpu=750)
+    assert report.nri.grants is not None
+    assert report.nri.grants[0].pool == "NUMA node #1"
+    assert problems(report) == {}
+
+
+def test_a_report_without_the_section_is_as_before() -> None:
+    assert read(None).nri is None
+
+
+def test_a_section_of_an_unknown_version_costs_only_itself() -> None:
+    report = read({"version": 2, "machine": "of another form"})
+
+    assert report.nri is None
+    assert problems(report) == {"nri": "left out: version 2 is not known; this extender reads version 1"}
+
+
+def test_a_large_section_costs_only_itself() -> None:
+    large = section()
+    large["grants"] = [large["grants"][0] | {"container_id": f"c{i}"} for i in range(10_001)]
+
+    report = read(large)
+
+    assert report.nri is None
+    assert any("too large" in reason for reason in problems(report).values())
+
+
+def change(*path: str | int, to: object) -> Callable[[Section], None]:
+    def apply(document: Section) -> None:
+        place: Any = document
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = to
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("edit", "field"),
+    [
+        (change("machine", "cpus", 0, 4, to=2), "nri.machine.cpus[0]"),
+        (change("machine", "cpus", 0, 8, to=[1]), "nri.machine.cpus[0]"),
+        (change("machine", "cpus", 1, 0, to=0), "nri.machine.cpus[1]"),
+        (change("machine", "cpus", 0, 5, to="1"), "nri.machine.cpus[0]"),
+        (change("machine", "cpus", 0, 5, to="0,9"), "nri.machine.cpus"),
+        (change("machine", "cpus", to=[]), "nri.machine.cpus"),
+        (change("machine", "caches", 0, 2, to="1-0"), "nri.machine.caches[0]"),
+        (change("machine", "nodes", 1, "memory", to=-1), "nri.machine.nodes"),
+        (change("machine", "memory_total", to=0), "nri.machine.memory_total"),
+        (change("grants", 0, "exclusive", to="x"), "nri.grants[0].exclusive"),
+        (change("grants", 0, "memory_nodes", to=-1), "nri.grants[0].memory_nodes"),
+        (change("grants", 0, "cpu_type", to="other"), "nri.grants[0].cpu_type"),
+        (change("machine", "cpus", 0, 0, to="0"), "nri.machine.cpus[0][0]"),
+    ],
+)
+def test_a_section_that_contradicts_itself_is_refused_with_its_field(
+    edit: Callable[[Section], None], field: str
+) -> None:
+    document = json.loads(json.dumps(section()))
+    edit(document)
+
+    with pytest.raises(WireError) as caught:
+        read(document)
+
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (change("machine", "nodes", 1, "id", to=4), "gaps"),
+        (change("machine", "nodes", 1, "distances", to=[0, 10]), "as close as itself"),
+        (change("machine", "nodes", 1, "cpus", to=""), "no DRAM"),
+        (change("machine", "efficient", to="0"), "both core kinds"),
+    ],
+)
+def test_where_the_plugin_does_not_start_there_is_no_machine_and_the_reason_is_told(
+    edit: Callable[[Section], None], words: str
+) -> None:
+    document = json.loads(json.dumps(section()))
+    edit(document)
+    if words == "no DRAM":
+        document["machine"]["nodes"][0]["memory"] = 0
+
+    report = read(document)
+
+    assert report.nri is not None
+    assert report.nri.machine is None
+    assert words in problems(report)["nri.machine"]
+
+
+def test_a_configuration_that_is_not_understood_is_not_known() -> None:
+    document = section() | {"config": {"pinCPU": "yes"}}
+
+    report = read(document)
+
+    assert report.nri is not None
+    assert report.nri.config is None
+    assert "nri.config.pinCPU" in problems(report)
+
+
+def test_a_configuration_that_the_plugin_refused_is_not_what_it_runs_with() -> None:
+    report = read(section() | {"config_status": "Failure"})
+
+    assert report.nri is not None
+    assert report.nri.config is None
+    assert "refused this configuration" in problems(report)["nri.config"]
+
+
+def test_distances_that_differ_by_direction_are_averaged() -> None:
+    document = section()
+    document["machine"]["nodes"][0]["distances"] = [10, 31]
+
+    report = read(document)
+
+    assert report.nri is not None
+    assert report.nri.machine is not None
+    assert [node.distances for node in report.nri.machine.nodes] == [(10, 25), (25, 10)]
