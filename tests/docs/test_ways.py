@@ -24,7 +24,8 @@ def entered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, l
     with FakeApiServer(bookmark_seconds=0.2) as server:
         server.nodes.create({"metadata": {"name": NODE}})
         config = kubeconfig(tmp_path_factory.mktemp("kube"), server.url)
-        app = Traced(make_app(make_service(Settings(port=0, question_workers=0, kubeconfig=config))))
+        patient = Settings(port=0, question_workers=0, kubeconfig=config, filter_seconds=30, bind_seconds=30)
+        app = Traced(make_app(make_service(patient)))
         with tracing(), TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
             until(lambda: client.get("/readyz").is_success)
             pod = server.pods.create(pod_of(4, "1Gi", name="solver-0"))
