@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from extender.cli.asking import complete_node
+from extender.replay.rules import NEWEST_MINOR, OLDEST_MINOR
 from extender.wire.bundles import bundle_of
 from extender.wire.documents import read_documents
 from extender.wire.errors import WireError
@@ -58,7 +59,11 @@ def node_options(command: F) -> F:
                 metavar="NAME=true|false",
                 help="Copies, machines: a feature gate of the kubelet; the others stay as they are.",
             ),
-            click.option("--kubelet-version", help="Copies, machines: another kubelet."),
+            click.option(
+                "--kubelet-version",
+                help=f"Copies, machines: another kubelet, v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR}; a newer one is "
+                f"replayed as v1.{NEWEST_MINOR}.",
+            ),
             click.option(
                 "--rule",
                 "rules",
