@@ -98,7 +98,7 @@ def test_every_example_of_a_request_is_accepted(client: TestClient) -> None:
 def test_every_example_of_a_field_of_a_hypothetical_node_is_accepted(client: TestClient) -> None:
     fields = client.get("/openapi.json").json()["components"]["schemas"]["HypotheticalNode"]["properties"]
     shown = [(name, example) for name, field in fields.items() for example in field.get("examples", ())]
-    assert {"machine", "copy_of", "kubelet_version", "kubelet", "devices"} == {name for name, _ in shown}
+    assert {"machine", "copy_of", "kubelet_version", "kubelet", "rules", "devices"} == {name for name, _ in shown}
     for name, example in shown:
         base = {} if name in ("machine", "copy_of") else {"machine": fields["machine"]["examples"][0]}
         question = {"pod": pod_of(1), "nodes": [], "hypothetical": [{**base, name: example}]}
