@@ -36,3 +36,15 @@ def test_the_rooms_are_those_of_the_import_contract_in_its_order() -> None:
 def test_every_package_of_the_extender_is_on_the_page() -> None:
     packages = [path.parent.name for path in ROOT.glob("extender/*/__init__.py")]
     assert [name for name in packages if f"extender/{name}" not in PAGE] == []
+
+
+def test_the_types_of_a_way_are_few_and_exist() -> None:
+    sources = "".join(
+        path.read_text() for room in ("extender", "node_exporter") for path in (ROOT / room).rglob("*.py")
+    )
+    for way in ("Filter", "Bind", "Report"):
+        (line,) = re.findall(r"^Types: (.*(?:\n.+)*)", section(way), re.MULTILINE)
+        names = re.findall(r"`(\w+)`", line)
+        assert 8 <= len(names) <= 12
+        for name in names:
+            assert re.search(rf"^(?:class {name}\b|{name}(?:: \w+)? = )", sources, re.MULTILINE), name
