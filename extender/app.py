@@ -23,10 +23,11 @@ from extender.api.records.predictions import audit_router
 from extender.api.reports import reports_router
 from extender.api.scheduler import FREQUENT, scheduler_endpoints, scheduler_router
 from extender.api.service import LateNodeContext, Service
-from extender.cluster.in_flight import Settled, Timeouts
 from extender.cluster.node import NodeRecord
+from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.pods import KnownPods
 from extender.cluster.restarts import Restarts
+from extender.cluster.settled_pod import SettledPod
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
 from extender.observability.metrics import Metrics
@@ -147,7 +148,7 @@ def _scheduling_settings(settings: Settings) -> SchedulingSettings:
 def _make_store(settings: Settings, clock: Callable[[], float], audit: Audit, metrics: Metrics) -> NodeStore:
     """The store of all nodes; what becomes of pods in flight goes to *audit*."""
 
-    def settle(settled: Settled) -> None:
+    def settle(settled: SettledPod) -> None:
         kind = audit.take(settled)
         metrics.predictions.labels(*kind).inc()
 

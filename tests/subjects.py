@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from extender.cluster.node_class import ClassTable
 from extender.questions.node_context import NodeContext
 from extender.questions.subjects import Subject
+from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode
 from extender.scheduling.judge import Judge, UncertaintyPolicy, make_judge
 from extender.scheduling.ranking.strategies import make_strategy
@@ -23,7 +24,7 @@ def subject_of(node: SampleNode, *, requested_milli: Mapping[str, int] | None = 
     """The sample node as it stands."""
     return Subject(
         name=node.name,
-        node_class=CLASSES.hold(node.kubelet, node.state, frozenset(), stale=False),
+        node_class=CLASSES.hold(node.kubelet, PossibleStates((node.state,)), frozenset(), stale=False),
         states=(node.state,),
         around=NodeContext(
             allocatable_milli=node_allocatable(node.kubelet, node.state.devices), requested_milli=requested_milli

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import orjson
 
+from extender.cluster.errors import UnknownNodeError
 from extender.cluster.node import NodeRecord
 from extender.cluster.node_class import AWAITED, UNKNOWN, NodeClass
-from extender.cluster.store import UnknownNodeError
 from extender.questions.node_context import NOTHING_KNOWN, LookUp, NodeContext, Taint
 from extender.questions.subjects import Subject, subject_of
 from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState

@@ -13,8 +13,8 @@ from extender.api.http.problems import documented
 from extender.api.nodes.routes import NodeName
 from extender.api.nodes.views import certainty_of
 from extender.api.service import Service
+from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.cluster.node import NodeRecord, Observation
-from extender.cluster.store import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.intake.report import known_kubelet, observation_of
 from extender.replay.verdict import Certainty, Provider
 from extender.wire.errors import WireError, shown

@@ -15,19 +15,19 @@ Mirrors: kubelet `kubelet.go` HandlePodAdditions, `config/config.go` podStorage.
 from collections.abc import Callable, Collection, Sequence
 from itertools import combinations
 
-from extender.cluster.ledger import Admit, Event, Release
+from extender.cluster.ledger import Admit, BindingState, Event, Release
 from extender.replay.pod import Pod
 
 
 def predecessors(
     admits: Sequence[Admit],
     events: Sequence[Event],
-    told_apart: Collection[str],
+    distinguished: Collection[str],
     shape_of: Callable[[Pod], object] = lambda pod: pod.shape,
 ) -> list[int]:
     """For each of *admits* the bits of those that are taken to have been met before it: together, every outcome.
 
-    *admits* are some of *events*, both in the ledger's order; *told_apart*: UIDs of pods that are more than a shape.
+    *admits* are some of *events*, both in the ledger's order; *distinguished*: UIDs of pods that are more than a shape.
     """
     if len(admits) < 2:
         return [0] * len(admits)
@@ -35,8 +35,8 @@ def predecessors(
     before = list(surely)
     shapes = [shape_of(admit.pod) for admit in admits]
     for (i, first), (j, second) in combinations(enumerate(admits), 2):
-        is_alike = not (first.unsure or second.unsure) and shapes[i] == shapes[j]
-        if is_alike and not {first.uid, second.uid} & set(told_apart) and _may_swap_names(i, j, surely):
+        is_alike = BindingState.IN_DOUBT not in (first.binding, second.binding) and shapes[i] == shapes[j]
+        if is_alike and not {first.uid, second.uid} & set(distinguished) and _may_swap_names(i, j, surely):
             before[j] |= 1 << i
     return before
 
@@ -68,7 +68,7 @@ def _may_overtake(first: Admit, second: Admit) -> bool:
     """Whether the kubelet may have met *second* before *first*, which stands before it in the ledger."""
     if second.ordered and first.started_at is not None and first.started_at <= second.since:
         return False
-    if first.unsure or not (first.ordered or second.ordered):
+    if first.binding is BindingState.IN_DOUBT or not (first.ordered or second.ordered):
         return True
     ages = first.pod.created_at, second.pod.created_at
     return ages[0] is not None and ages[1] is not None and ages[1] <= ages[0]

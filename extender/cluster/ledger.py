@@ -4,40 +4,65 @@ Laws of this file
 - A ledger is a value: every function returns a new one (or the same, if there is nothing to note).
 - Events stand in the order in which the kubelet meets them: first those that the pod watch has shown (it tells them in
   the API server's order, which is the kubelet's), then the pods that we bound and that the watch has not shown yet.
-- Only what a kubelet *gave* a pod proves that it admitted it. A listed pod may still be on its way, and a report may be
-  older than the binding: absence proves nothing until the pod has run for `absence_seconds` under a newer word of the
-  node.
+- A pod is confirmed only once a report shows resources allocated to it. A listed pod may still be in flight, and a
+  report may be older than the binding: absence proves nothing until the pod has run for `absence_seconds` before the
+  node was last heard.
 - A UID is noted as admitted at most once, and never comes back after it has left: repeats of an event change nothing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from itertools import takewhile
-from typing import Final
+from typing import Final, assert_never
 
+from extender.cluster.events import (
+    BindingInDoubt,
+    PodAssumed,
+    PodEvent,
+    PodFinished,
+    PodForgotten,
+    PodGone,
+    PodRefused,
+    PodSeen,
+    PodTerminating,
+)
 from extender.replay.pod import Pod
 
 LEFT_REMEMBERED_SECONDS: Final = 900.0
 """How long a pod that left is remembered, so that a late report that still holds it is not believed."""
 
 
+class BindingState(Enum):
+    """What is known of the binding of a pod in flight."""
+
+    ASSUMED = "assumed"
+    """This service is about to bind the pod, or has; expires unless the watch shows the pod."""
+    IN_DOUBT = "in doubt"
+    """This service tried to bind the pod, and the outcome is not known; expires too."""
+    SEEN = "seen"
+    """The pod watch has shown the pod on the node."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admit:
-    """A pod that the kubelet admits, or has admitted, since the report.
+    """A pod in flight: the kubelet admits it, or has admitted it since the report.
 
-    `since`: when we took note. `firm`: the pod watch has shown it bound to the node; otherwise it expires.
-    `started_at`: when the watch first said that the kubelet has started it; None until then. `ordered`: it stands where
-    its binding stands among the events; nobody knows that of a pod that came in a list. `unsure`: we tried to bind it,
-    and whether that has come or will come to pass is not known.
+    `since`: when it became known. `started_at`: when the watch first said that the kubelet has started it; None until
+    then. `ordered`: its place among the events is that of its binding; not known of a pod that came in a list.
     """
 
     uid: str
     pod: Pod
     since: float
-    firm: bool = False
+    binding: BindingState = BindingState.ASSUMED
     started_at: float | None = None
     ordered: bool = True
-    unsure: bool = False
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the watch has shown it on the node."""
+        return self.binding is BindingState.SEEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,51 +107,73 @@ class Ledger:
     def next_due(self, now: float, assume_seconds: float) -> float | None:
         """When time alone changes something next; None if it never does."""
         times = [e.due for e in self.events if isinstance(e, Release) and e.due > now]
-        times += [e.since + assume_seconds for e in self.events if isinstance(e, Admit) and not e.firm]
+        times += [e.since + assume_seconds for e in self.events if isinstance(e, Admit) and not e.is_seen]
         return min(times, default=None)
 
 
 EMPTY: Final = Ledger()
 
 
+def apply(ledger: Ledger, event: PodEvent, now: float, *, finish_seconds: float) -> Ledger:
+    """The ledger after the event. *finish_seconds*: how long a kubelet may still count a finished pod."""
+    match event:
+        case PodAssumed(pod=pod):
+            return assume(ledger, pod, now)
+        case PodForgotten(uid=uid):
+            return forget(ledger, uid)
+        case BindingInDoubt(uid=uid):
+            return doubt(ledger, uid)
+        case PodSeen(pod=pod, started=started, ordered=ordered):
+            return see(ledger, pod, now, started=started, ordered=ordered)
+        case PodRefused(uid=uid):
+            return refuse(ledger, uid, now)
+        case PodTerminating(uid=uid):
+            return terminate(ledger, uid)
+        case PodFinished(uid=uid):
+            return leave(ledger, uid, now + finish_seconds)
+        case PodGone(uid=uid):
+            return leave(ledger, uid, now)
+    assert_never(event)
+
+
 def assume(ledger: Ledger, pod: Pod, now: float) -> Ledger:
     """We are about to bind the pod to the node."""
-    if _is_over(ledger, pod.uid) or ledger.find(pod.uid) is not None:
+    if _is_settled(ledger, pod.uid) or ledger.find(pod.uid) is not None:
         return ledger
     return replace(ledger, events=(*ledger.events, Admit(uid=pod.uid, pod=pod, since=now)))
 
 
 def forget(ledger: Ledger, uid: str) -> Ledger:
     """Our binding failed. A pod that the watch has shown stays."""
-    return _without(ledger, lambda admit: admit.uid == uid and not admit.firm)
+    return _without(ledger, lambda admit: admit.uid == uid and not admit.is_seen)
 
 
 def doubt(ledger: Ledger, uid: str) -> Ledger:
     """Nobody knows what came of our binding. A pod that the watch has shown is beyond doubt."""
     known = ledger.find(uid)
-    if known is None or known.firm or known.unsure:
+    if known is None or known.binding is not BindingState.ASSUMED:
         return ledger
-    return _instead(ledger, known, replace(known, unsure=True))
+    return _instead(ledger, known, replace(known, binding=BindingState.IN_DOUBT))
 
 
 def see(ledger: Ledger, pod: Pod, now: float, *, started: bool, ordered: bool = True) -> Ledger:
     """The watch shows the pod on the node, alive; *started*: the kubelet has admitted it; *ordered*: see `Admit`."""
-    if _is_over(ledger, pod.uid):
+    if _is_settled(ledger, pod.uid):
         return ledger
     known = ledger.find(pod.uid)
     started_at = now if started else None
     if known is None:
-        seen = Admit(uid=pod.uid, pod=pod, since=now, firm=True, started_at=started_at, ordered=ordered)
+        seen = Admit(uid=pod.uid, pod=pod, since=now, binding=BindingState.SEEN, started_at=started_at, ordered=ordered)
         return _insert(ledger, seen)
-    if known.firm:
+    if known.is_seen:
         if known.started_at is not None or not started:
             return ledger
         return _instead(ledger, known, replace(known, started_at=now))
     rest = replace(ledger, events=tuple(e for e in ledger.events if e is not known))
-    return _insert(rest, replace(known, firm=True, started_at=started_at, ordered=ordered, unsure=False))
+    return _insert(rest, replace(known, binding=BindingState.SEEN, started_at=started_at, ordered=ordered))
 
 
-def ask_to_leave(ledger: Ledger, uid: str) -> Ledger:
+def terminate(ledger: Ledger, uid: str) -> Ledger:
     """The pod's deletion was asked for: it is gone as soon as its containers have stopped."""
     if uid in ledger.leaving or uid in ledger.left:
         return ledger
@@ -187,7 +234,7 @@ def end(ledger: Ledger, uids: Iterable[str], now: float) -> Ledger:
 
 def is_lost(admit: Admit, now: float, assume_seconds: float) -> bool:
     """Whether the pod was assumed too long ago, and nobody has seen it."""
-    return not admit.firm and now - admit.since >= assume_seconds
+    return not admit.is_seen and now - admit.since >= assume_seconds
 
 
 def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds: float) -> Ledger:
@@ -196,15 +243,15 @@ def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds:
     *held*: pods that the report still shows; that these have left is never forgotten.
     """
     ledger = _without(ledger, lambda admit: is_lost(admit, now, assume_seconds))
-    over = _over(ledger.events, now)
+    ended = _ended(ledger.events, now)
     old = [uid for uid, at in ledger.left.items() if now - at > LEFT_REMEMBERED_SECONDS and uid not in held]
-    if not over and not old:
+    if not ended and not old:
         return ledger
-    left = {**ledger.left, **dict.fromkeys(over, now)}
+    left = {**ledger.left, **dict.fromkeys(ended, now)}
     for uid in old:
         del left[uid]
-    events = tuple(e for e in ledger.events if e.uid not in over)
-    return replace(ledger, events=events, resolved=ledger.resolved - over, left=left)
+    events = tuple(e for e in ledger.events if e.uid not in ended)
+    return replace(ledger, events=events, resolved=ledger.resolved - ended, left=left)
 
 
 def left_before(events: Sequence[Event], admit: Admit) -> frozenset[str]:
@@ -215,17 +262,17 @@ def left_before(events: Sequence[Event], admit: Admit) -> frozenset[str]:
     return frozenset(e.uid for e in earlier if isinstance(e, Release) and e.due <= admit.since)
 
 
-def _over(events: tuple[Event, ...], now: float) -> frozenset[str]:
-    """Pods that have left, and that no pod still on its way can have met at its admission."""
-    over = frozenset(e.uid for e in events if isinstance(e, Release) and e.due <= now)
+def _ended(events: tuple[Event, ...], now: float) -> frozenset[str]:
+    """Pods that have left, and that no pod still in flight can have met at its admission."""
+    ended = frozenset(e.uid for e in events if isinstance(e, Release) and e.due <= now)
     came = {e.uid: e for e in events if isinstance(e, Admit)}
-    met_by = [e for e in came.values() if e.uid not in over]
-    while met_by and over:
+    met_by = [e for e in came.values() if e.uid not in ended]
+    while met_by and ended:
         admit = met_by.pop()
-        met = over - left_before(events, admit) - {admit.uid}
-        over -= met
+        met = ended - left_before(events, admit) - {admit.uid}
+        ended -= met
         met_by += [came[uid] for uid in met if uid in came]
-    return over
+    return ended
 
 
 def absent(ledger: Ledger, heard_at: float, *, absence_seconds: float) -> frozenset[str]:
@@ -235,7 +282,7 @@ def absent(ledger: Ledger, heard_at: float, *, absence_seconds: float) -> frozen
     )
 
 
-def _is_over(ledger: Ledger, uid: str) -> bool:
+def _is_settled(ledger: Ledger, uid: str) -> bool:
     """Whether the pod's admission is in the past for good."""
     return (
         uid in ledger.resolved
@@ -246,7 +293,7 @@ def _is_over(ledger: Ledger, uid: str) -> bool:
 
 def _insert(ledger: Ledger, event: Event) -> Ledger:
     """Put in what the watch has told, before the pods that it has not shown yet."""
-    place = next((i for i, e in enumerate(ledger.events) if isinstance(e, Admit) and not e.firm), len(ledger.events))
+    place = next((i for i, e in enumerate(ledger.events) if isinstance(e, Admit) and not e.is_seen), len(ledger.events))
     return replace(ledger, events=(*ledger.events[:place], event, *ledger.events[place:]))
 
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
-from extender.replay.counts import Counts
+from extender.replay.counts import Counted, Counts
 from extender.replay.kubelet import Kubelet
+from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider
 
@@ -50,21 +51,39 @@ class Observation:
     counts: Counts | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def is_replayable(self) -> bool:
+        """Whether the report is enough for verdicts."""
+        return self.kubelet is not None and self.state is not None
+
+    @classmethod
+    def of_counts(cls, counted: Counted) -> Self:
+        """What stands in place of a report of a node that does not report."""
+        return cls(
+            node_name=counted.node_name,
+            boot_id="",
+            sequence=0,
+            digest="",
+            observed_at=0.0,
+            kubelet=None,
+            state=None,
+            counts=counted.counts,
+            facts=counted.facts,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
     """A node at present. `heard_at`: when its last report or heartbeat arrived, seconds of the service's own clock.
 
-    `state` is what the next pod would meet: the reported state, and what has happened since on top; where that is not
-    certain, one of the states that it can be, and `others` are the rest (equal to `node_class.others` but for the ids
-    of pods and devices). `past_boots` are boot ids that a newer one has replaced.
+    `possible`: the states that the next pod can meet, which are the reported state with what has happened since. They
+    equal those of the class but for the ids of pods and devices. `past_boots` are boot ids that a newer one replaced.
     """
 
     observation: Observation
     heard_at: float
-    state: ManagerState | None
     node_class: NodeClass
-    others: tuple[ManagerState, ...] = ()
+    possible: PossibleStates = NO_STATES
     past_boots: tuple[str, ...] = ()
 
     @property
@@ -75,7 +94,12 @@ class NodeRecord:
     @property
     def states(self) -> tuple[ManagerState, ...]:
         """Every state of the node that is followed; empty where no verdict is possible."""
-        return () if self.state is None else (self.state, *self.others)
+        return self.possible.states
+
+    @property
+    def state(self) -> ManagerState | None:
+        """The likeliest of `states`; None where no verdict is possible."""
+        return self.possible.first
 
     @property
     def kubelet(self) -> Kubelet | None:

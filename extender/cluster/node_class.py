@@ -3,8 +3,8 @@
 Laws of this file
 - Two nodes are of one class if their kubelets (hardware, configuration, version) and their states are equal, and
   as much is known of one as of the other. Whatever is computed of a class holds for all of its nodes.
-- A node that can be in one of several states is of a class with the nodes that can be in the same ones.
-- A class id is never used twice: what is remembered of a class that is gone can do no harm.
+- Nodes with the same set of possible states share a class.
+- A class id is never used twice: what is cached of a class that is gone is never read.
 - `NodeClass` compares by identity, because `ClassTable` makes only one object a class: lookups cost one pointer hash.
 """
 
@@ -14,6 +14,7 @@ from typing import Final
 
 from extender.replay.counts import Counts
 from extender.replay.kubelet import Kubelet
+from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.replay.rules import Rules
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider
@@ -25,20 +26,18 @@ NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
 class NodeClass:
     """What nodes of one class have in common.
 
-    `kubelet` and `state` are both None where no replay is possible; `counts` may then still prove something. `others`
-    are further states that the nodes can be in; with `complete` False there are more. `hidden` names the managers whose
-    part of the state is not known: a pod that needs none of them still gets a sound verdict. `stale`: the last sign of
-    life is old. `distrusted`: the kubelet did other than foretold too often, so verdicts rank these nodes and refuse
-    nothing. `awaited`: nothing is known yet, because this service has only just begun to listen.
+    `possible`: the states that the nodes can be in. Where no replay is possible it is empty, and `kubelet` None;
+    `counts` may then still prove something. `hidden` names the managers whose part of the state is not known: a pod
+    that needs none of them still gets a sound verdict. `stale`: the last report or heartbeat is old. `distrusted`: the
+    kubelet contradicted too many predictions, so verdicts rank these nodes and refuse nothing. `awaited`: nothing is
+    known yet, because this service has only just started.
     """
 
     id: int
     kubelet: Kubelet | None = None
-    state: ManagerState | None = None
+    possible: PossibleStates = NO_STATES
     hidden: frozenset[Provider] = NOTHING_HIDDEN
     stale: bool = False
-    others: tuple[ManagerState, ...] = ()
-    complete: bool = True
     distrusted: bool = False
     counts: Counts | None = None
     awaited: bool = False
@@ -46,7 +45,17 @@ class NodeClass:
     @property
     def states(self) -> tuple[ManagerState, ...]:
         """Every state that is followed; empty where no verdict is possible."""
-        return () if self.state is None else (self.state, *self.others)
+        return self.possible.states
+
+    @property
+    def state(self) -> ManagerState | None:
+        """The likeliest of `states`; None where no verdict is possible."""
+        return self.possible.first
+
+    @property
+    def complete(self) -> bool:
+        """Whether `states` are all that the nodes can be in."""
+        return self.possible.complete
 
     @property
     def rules(self) -> Rules | None:
@@ -57,7 +66,7 @@ class NodeClass:
 
 
 UNKNOWN: Final = NodeClass(id=0)
-"""The class of nodes that nothing is known of."""
+"""Class returned for unknown nodes."""
 
 AWAITED: Final = NodeClass(id=-1, awaited=True)
 """Stands for `UNKNOWN` while the service warms up: exporters report again within their next heartbeat."""
@@ -84,31 +93,26 @@ class ClassTable:
     def hold(
         self,
         kubelet: Kubelet | None,
-        state: ManagerState | None,
+        possible: PossibleStates,
         hidden: frozenset[Provider],
         *,
         stale: bool,
-        others: tuple[ManagerState, ...] = (),
-        complete: bool = True,
         distrusted: bool = False,
         counts: Counts | None = None,
     ) -> NodeClass:
         """The class of a node with these properties, for one more holder. Pair each call with a `drop`."""
-        if kubelet is None or state is None:
+        if kubelet is None or not possible.states:
             return UNKNOWN if counts is None else self._hold_counts(counts, stale=stale)
-        several = frozenset((state.key, *(other.key for other in others))) if others else None
-        key = (kubelet.identity, several or state.key, hidden, stale, complete, distrusted)
+        key = (kubelet.identity, possible.key, hidden, stale, distrusted)
         found = self._classes.get(key)
         if found is None:
             self._last_id += 1
             found = NodeClass(
                 id=self._last_id,
                 kubelet=kubelet,
-                state=state,
+                possible=possible,
                 hidden=hidden,
                 stale=stale,
-                others=others,
-                complete=complete,
                 distrusted=distrusted,
             )
             self._add(key, found, kubelet.rules)

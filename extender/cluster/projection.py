@@ -1,152 +1,108 @@
 """From a report and a ledger to the states that the next pod can meet.
 
 Laws of this file
-- Pure: the same report and ledger always lead to the same states, whatever the order in which they became known.
-- A pod that the report shows in part is in the middle of its admission: what it holds is taken out and its admission
-  replayed whole, which is what the kubelet is doing.
+- Pure: the same input always leads to the same projection, whatever the order in which its parts became known.
+- A pod that the report shows in part is in the middle of its admission. What it holds is taken out, and its admission
+  is replayed whole, as the kubelet completes it.
 - A pod that the replay says the kubelet refuses is not charged.
-- What came first is not always known (`order`): a pod may have left before or after another one was admitted, one that
-  was asked to leave may be gone or not, so may one that only the report knows, an init container may have given its
-  memory back or not, a binding whose reply was lost may never have been. Every order is followed, up to `MAX_STATES`
-  states, `MAX_ORDERS` orders and `MAX_ADMISSIONS`; if that is not all, `complete` is False. Of more than `MAX_UNSURE`
-  pods that may be gone (or started), only none, each one alone and all together are followed, and that is not all.
+- The order of events is not always known (`admission_order`). A pod may have left before or after another one was
+  admitted. A terminating pod may be gone or not, and so may one that only the report knows. An init container may have
+  given its memory back or not. A binding in doubt may not exist. Every combination is followed, within the bounds of
+  `search_bounds`; `complete` is False where that is not all.
 
 Mirrors: kubelet `cm/{cpumanager,memorymanager}` removeStaleState, `cm/devicemanager` UpdateAllocatedDevices.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, islice
 from typing import Final
 
 from extender.cluster.admission_order import predecessors
-from extender.cluster.ends import can_only_gain
-from extender.cluster.ledger import Admit, Ledger, Release, left_before
-from extender.cluster.node import Observation
-from extender.cluster.steps import Steps, held_by
+from extender.cluster.ledger import Admit, BindingState, Ledger, Release, left_before
+from extender.cluster.reported_pod import gives_back
+from extender.cluster.search_bounds import MAX_ADMISSIONS, MAX_MAYBE_GONE, MAX_ORDERS, MAX_STATES, MAX_TRIED
+from extender.cluster.steps import Steps
 from extender.replay.admission import Outcome, answer, is_indifferent
 from extender.replay.branches import MAX_REPLAYS, together
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
+from extender.replay.possible_states import PossibleStates
 from extender.replay.state import ManagerState
-from extender.replay.verdict import Certainty, Provider, Rejected, Verdict, is_given_up
-
-MAX_STATES: Final = 32
-"""States of one node that are followed."""
-_MAX_TRIED: Final = 8 * MAX_STATES
-MAX_ORDERS: Final = 16
-"""Ways to have admitted the same number of pods."""
-MAX_ADMISSIONS: Final = 192
-"""Admissions replayed to follow one node once; a fifth of a millisecond to half of one each."""
-MAX_UNSURE: Final = 4
-"""Pods that may be gone, or started, of which every combination is followed."""
-MAX_ENDS: Final = 64
-"""Pods of which `survives_sudden_exit` asks what if they had ended."""
-MAX_END_ADMISSIONS: Final = 512
-"""Admissions replayed for that, by all that ask at the same time."""
+from extender.replay.verdict import Certainty, Rejected, Verdict, is_given_up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Following:
-    """What follows: every state that the next pod can meet (never empty), told apart by what they answer.
+class ProjectionInput:
+    """All that a projection follows from. A value, so that it can be computed when it is needed.
 
-    `complete` False: there were more. `verdicts`: what the replay says of each pod on its way, by UID, one for each way
-    it can go. `one_order`: the kubelet meets the pods on their way as they were bound.
+    `reported`: the state that the last report shows. `now`: seconds of the service's clock. `vanished`: pods of the
+    report that no longer exist; `maybe_gone`: pods of the report that may not.
     """
 
-    states: tuple[ManagerState, ...]
-    complete: bool = True
+    kubelet: Kubelet
+    reported: ManagerState
+    ledger: Ledger
+    now: float
+    vanished: frozenset[str] = frozenset()
+    maybe_gone: frozenset[str] = frozenset()
+
+    @property
+    def leaving(self) -> frozenset[str]:
+        """Pods that the kubelet may count no more."""
+        return self.ledger.may_be_gone(self.now) | self.maybe_gone
+
+    def initial_state(self, steps: Steps) -> ManagerState:
+        """The reported state without pods that are gone, and without pods in flight that it shows in part."""
+        in_flight = (admit.uid for admit in self.ledger.admits)
+        return steps.release(self.reported, {*self.ledger.left, *self.vanished, *in_flight})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """Every state that the next pod can meet.
+
+    `verdicts`: what the replay predicts of each pod in flight, by UID, one verdict for each possible outcome.
+    `one_order`: the kubelet meets the pods in flight in the order of their bindings.
+    """
+
+    possible: PossibleStates
     verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
     one_order: bool = True
 
     @property
+    def complete(self) -> bool:
+        """Whether all that is possible was followed."""
+        return self.possible.complete
+
+    @property
     def refused(self) -> frozenset[str]:
-        """Pods on their way that the kubelet may refuse."""
+        """Pods in flight that the kubelet may refuse."""
         verdicts = self.verdicts.items()
         return frozenset(uid for uid, ways in verdicts if any(isinstance(way, Rejected) for way in ways))
 
 
-def follow(
-    kubelet: Kubelet,
-    reported: ManagerState,
-    ledger: Ledger,
-    now: float,
-    *,
-    ghosts: Collection[str] = (),
-    doubtful: Collection[str] = (),
-    steps: Steps | None = None,
-) -> Following:
-    """The states that follow from *reported*. *ghosts*: pods in it that no longer exist; *doubtful*: that may not.
+def project(given: ProjectionInput, steps: Steps | None = None) -> Projection:
+    """The states that follow from the report and the ledger.
 
-    *steps*: those of earlier calls about the same report; they save work and change nothing.
+    *steps*: those of earlier calls for the same report. They save work and change nothing.
     """
     steps = Steps() if steps is None else steps
     steps.make_room()
-    state = _without_what_left(reported, ledger, ghosts, steps)
-    leaving = ledger.may_be_gone(now) | frozenset(doubtful)
-    if not ledger.events and not leaving and not ledger.starting:
-        return Following(states=(state,))
-    return _Walk(kubelet, ledger, leaving, now, steps).from_state(state)
+    state = given.initial_state(steps)
+    if not given.ledger.events and not given.leaving and not given.ledger.starting:
+        return Projection(possible=PossibleStates((state,)))
+    return project_from(state, given, given.leaving, steps)
 
 
-def _without_what_left(reported: ManagerState, ledger: Ledger, ghosts: Collection[str], steps: Steps) -> ManagerState:
-    """Where the walk begins; pods on their way that the report shows in part are taken out, too."""
-    return steps.release(reported, {*ledger.left, *ghosts, *(admit.uid for admit in ledger.admits)})
+def project_from(state: ManagerState, given: ProjectionInput, leaving: frozenset[str], steps: Steps) -> Projection:
+    """The same from another initial state, and with other pods that may be gone."""
+    return _Projector(given.kubelet, given.ledger, leaving, given.now, steps).from_state(state)
 
 
-def survives_sudden_exit(
-    kubelet: Kubelet,
-    reported: ManagerState,
-    ledger: Ledger,
-    uid: str,
-    now: float,
-    *,
-    ghosts: Collection[str] = (),
-    doubtful: Collection[str] = (),
-    max_admissions: int = MAX_END_ADMISSIONS,
-) -> bool:
-    """Whether a pod on its way is also surely admitted if any one other has ended, at any moment, that nobody told of.
-
-    And those that it may overtake as surely as before. Looks at `MAX_ENDS` others at most, as long as that takes no
-    more than about *max_admissions* replays. Arguments as of `follow`.
-    """
-    steps = Steps()
-    start, leaving = _without_what_left(reported, ledger, ghosts, steps), ledger.may_be_gone(now) | frozenset(doubtful)
-
-    def walk(state: ManagerState, *ended: str) -> Following:
-        return _Walk(kubelet, ledger, leaving.union(ended), now, steps).from_state(state)
-
-    others = (start.pod_uids | {admit.uid for admit in ledger.admits}) - leaving - ledger.left.keys() - {uid}
-    is_alone = all(admit.uid == uid for admit in ledger.admits)  # then an end counts before it only
-    refused = frozenset() if is_alone else walk(start).refused
-    for other in islice(sorted(others), MAX_ENDS):
-        following = walk(steps.release(start, (other,))) if is_alone else walk(start, other)
-        endangered = frozenset({uid}) if following.one_order else following.refused - refused | {uid}
-        if not following.complete or following.refused & endangered:
-            return False
-        if steps.admissions >= max_admissions:
-            break
-    return True
-
-
-def is_safe_from_ends(
-    kubelet: Kubelet, reported: ManagerState, ledger: Ledger, uid: str, now: float, following: Following, steps: Steps
-) -> bool:
-    """Whether `survives_sudden_exit` is surely True, found out without a replay. False: not known.
-
-    *following*: what `follow` returned for the same ledger and *now*.
-    """
-    admits = ledger.admits
-    if len(admits) != 1 or admits[0].uid != uid or not following.complete:
-        return False
-    request = steps.request(admits[0].pod, kubelet.rules)
-    unsure = len(ledger.may_be_gone(now)) + len(ledger.starting)  # so few that with one pod less all are followed, too
-    return unsure <= MAX_UNSURE and can_only_gain(kubelet, reported, request, following.verdicts.get(uid, ()))
-
-
-class _Walk:
-    """From one state through all that may have happened since."""
+class _Projector:
+    """Follows one state through all that may have happened since the report."""
 
     def __init__(self, kubelet: Kubelet, ledger: Ledger, leaving: frozenset[str], now: float, steps: Steps) -> None:
         rules = kubelet.rules
@@ -164,28 +120,27 @@ class _Walk:
                 {uid: pod for uid, pod in self.requests.items() if any(c.reusable for c in pod.containers)}
             )
         releases = {event.uid for event in ledger.events if isinstance(event, Release)}
-        self.told_apart: Final = frozenset(leaving | releases | self.starting.keys())
+        self.distinguished: Final = frozenset(leaving | releases | self.starting.keys())
         self.complete = True
         self.given_up = False
         self.one_order = True
         self.admissions_left = MAX_ADMISSIONS
         self.verdicts: Final[dict[str, tuple[Verdict, ...]]] = {}
 
-    def from_state(self, state: ManagerState) -> Following:
+    def from_state(self, state: ManagerState) -> Projection:
         """Every state that is possible by now."""
         ways: dict[int, tuple[ManagerState, ...]] = {0: (state,)}
         shape_of = partial(self.steps.shape, rules=self.kubelet.rules)
-        before = predecessors(self.admits, self.events, self.told_apart, shape_of)
+        before = predecessors(self.admits, self.events, self.distinguished, shape_of)
         for _ in self.admits:
             ways = self._one_more(ways, before)
         (states,) = ways.values()
         states = tuple(self.steps.release(state, self.released) for state in self._by_now(states, self.leaving))
         answers = tuple({self.steps.number(state): state for state in states}.values())
         self._check(len(answers) <= MAX_STATES)
-        return Following(
-            states=answers[:MAX_STATES],
-            complete=self.complete,
-            verdicts=self._told(),
+        return Projection(
+            possible=PossibleStates(answers[:MAX_STATES], complete=self.complete),
+            verdicts=self._predicted(),
             one_order=self.one_order,
         )
 
@@ -225,14 +180,14 @@ class _Walk:
         else:
             self.verdicts[admit.uid] = (*self.verdicts.get(admit.uid, ()), *(outcome.verdict for outcome in outcomes))
         yield from (outcome.state for outcome in outcomes)
-        if admit.unsure:
+        if admit.binding is BindingState.IN_DOUBT:
             yield from states
 
     def _admit_in_all(self, states: tuple[ManagerState, ...], request: PodRequest) -> tuple[Outcome, ...]:
         """The outcomes from all the states; those where other pods hold the same are not taken for one."""
         alike: dict[object, list[ManagerState]] = {}
         for state in states:
-            alike.setdefault(self.steps.holdings(state, self.told_apart), []).append(state)
+            alike.setdefault(self.steps.holdings(state, self.distinguished), []).append(state)
         outcomes: list[Outcome] = []
         for group in alike.values():
             each = max(len(group), MAX_REPLAYS * len(group) // len(states)) // len(group)
@@ -266,71 +221,37 @@ class _Walk:
             return states
         pairs = zip(states, candidates, strict=True)
         changed = (change(state, uids) for state, unsure in pairs for uids in _combinations(unsure))
-        tried = list(islice(changed, _MAX_TRIED + 1))
-        self._check(max(map(len, candidates)) <= MAX_UNSURE and len(tried) <= _MAX_TRIED)
-        return self._distinct((*states, *tried[:_MAX_TRIED]))
+        tried = list(islice(changed, MAX_TRIED + 1))
+        self._check(max(map(len, candidates)) <= MAX_MAYBE_GONE and len(tried) <= MAX_TRIED)
+        return self._distinct((*states, *tried[:MAX_TRIED]))
 
     def _distinct(self, states: Iterable[ManagerState]) -> tuple[ManagerState, ...]:
-        """Without those that neither a later pod nor what is not sure yet can tell apart."""
+        """Drop states that neither a later pod nor a later event can tell apart."""
         number, holdings = self.steps.number, self.steps.holdings
-        return tuple({(number(state), holdings(state, self.told_apart)): state for state in states}.values())
+        return tuple({(number(state), holdings(state, self.distinguished)): state for state in states}.values())
 
     def _some(self, states: tuple[ManagerState, ...]) -> tuple[ManagerState, ...]:
-        """As many as are followed."""
+        """As many states as are followed."""
         self._check(len(states) <= MAX_STATES)
         return states[:MAX_STATES]
 
     def _check(self, is_all: bool) -> None:  # noqa: FBT001
         self.complete = self.complete and is_all
 
-    def _told(self) -> dict[str, tuple[Verdict, ...]]:
-        """What was foretold of each pod: certain only if the same in every order."""
-        told = {}
+    def _predicted(self) -> dict[str, tuple[Verdict, ...]]:
+        """The verdicts on each pod; they are certain only if all have the same answer."""
+        predicted = {}
         for uid, verdicts in self.verdicts.items():
             is_one = len({answer(verdict) for verdict in verdicts}) == 1
-            told[uid] = verdicts if is_one else tuple(replace(v, certainty=Certainty.POSSIBLE) for v in verdicts)
-        return told
+            predicted[uid] = verdicts if is_one else tuple(replace(v, certainty=Certainty.POSSIBLE) for v in verdicts)
+        return predicted
 
 
 def _combinations(uids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Those that can have changed together, nobody left out; see `MAX_UNSURE`."""
-    if len(uids) > MAX_UNSURE:
+    """Those that can have changed together, nobody left out; see `MAX_MAYBE_GONE`."""
+    if len(uids) > MAX_MAYBE_GONE:
         yield from ((uid,) for uid in uids)
         yield uids
         return
     for count in range(1, len(uids) + 1):
         yield from combinations(uids, count)
-
-
-def gives_back(state: ManagerState, request: PodRequest) -> bool:
-    """Whether init containers of the pod hold memory that its next start gives back."""
-    held = state.memory.entries.get(request.uid)
-    return held is not None and any(c.reusable and c.name in held for c in request.containers[:-1])
-
-
-def is_over(kubelet: Kubelet, observation: Observation, request: PodRequest) -> bool:
-    """Whether there is nothing to wait for: the report shows all that the kubelet gives the pod, or it gives none."""
-    if is_indifferent(kubelet, request):
-        return True
-    state = observation.state
-    if state is None or request.uid not in state.pod_uids:
-        return False
-    held = held_by(state, request.uid)
-    return all(key in held for key in _expected(kubelet, state, observation.hidden, request))
-
-
-def _expected(
-    kubelet: Kubelet, state: ManagerState, hidden: Collection[Provider], request: PodRequest
-) -> Iterator[str]:
-    """What a pod has as long as it is active; what its ordinary init containers had may be given back by now."""
-    for c in request.containers:
-        if c.reusable:
-            continue
-        if c.cpus and kubelet.cpu_static and Provider.CPU not in hidden:
-            yield f"cpu/{c.name}"
-        if c.memory_bytes and kubelet.memory_static and Provider.MEMORY not in hidden:
-            yield f"memory/{c.name}"
-        for resource, count in c.devices.items():
-            known = resource in state.devices.devices and resource not in c.dra_resources
-            if count and known and Provider.DEVICE not in hidden:
-                yield f"device/{c.name}/{resource}"

@@ -11,7 +11,7 @@ Laws of this file
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, Final, TypeVar
 
-from extender.replay import budget
+from extender.cluster.search_bounds import MAX_STEPS, MAX_STEPS_OF_ONE, STEPS_A_REPLAY
 from extender.replay.admission import Outcome, admit, release_pods, start_pod
 from extender.replay.budget import Budget
 from extender.replay.kubelet import Kubelet
@@ -20,14 +20,6 @@ from extender.replay.rules import Rules
 from extender.replay.state import ManagerState
 
 T = TypeVar("T")
-MAX_STEPS: Final = 4096
-"""Results kept for one node. A walk over a few pods makes a few dozen."""
-STEPS_A_REPLAY: Final = budget.MAX_STEPS // budget.REPLAYS
-"""Steps of the replay's budget for each replay that an admission may take: states that share replays share steps."""
-
-MAX_STEPS_OF_ONE: Final = 200_000
-"""Steps of the replay's budget for one admission: nodes are followed on the event loop. The longest one from a single
-state in the recordings takes 90,000."""
 
 
 class Steps:

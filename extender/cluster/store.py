@@ -1,60 +1,40 @@
-"""All nodes, in memory: the last report of each, and what has happened since.
+"""All nodes in memory: the last report of each, the events since then, and the class that follows.
 
 Laws of this file
-- Synchronous and without locks: only the event loop's thread calls it, so every picture taken of it is consistent.
-- No clock: the time of each call is an argument, in seconds of one monotonic clock.
-- An older report never replaces a newer one; a report that is refused changes nothing.
-- What the next pod would meet follows from the report and the node's ledger alone (`following`). It is computed when
-  somebody looks at the node after one of them has changed, and is the same as if it were computed at every change.
-- `_class_of` always mirrors `_nodes`: verbs look at classes, never at records.
+- Synchronous and without locks: only the event loop's thread calls it, so every snapshot is consistent.
+- No clock: the time of each call is an argument, in seconds of one monotonic clock. Only `expire` applies timeouts; a
+  read returns what follows as of the last `expire` or change.
+- An older report never replaces a newer one. A report that is refused changes nothing.
+- A node's class follows from its report and its ledger alone (`projection`). It is computed at the first read after a
+  change, and is the same as if it had been computed at once.
+- `_class_of` mirrors `_nodes` at every read: verbs read classes, never records.
 """
 
+import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from enum import Enum
 from typing import Final
 
-from extender.cluster.in_flight import InFlight, Settled, Timeouts, ignore
-from extender.cluster.ledger import Ledger
-from extender.cluster.node import REMEMBERED_BOOTS, NodeRecord, Observation
+from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
+from extender.cluster.events import PodAssumed, PodEvent
+from extender.cluster.ledger import EMPTY, Ledger
+from extender.cluster.node import NodeRecord, Observation
 from extender.cluster.node_class import AWAITED, UNKNOWN, ClassTable, NodeClass
-from extender.cluster.projection import MAX_END_ADMISSIONS
+from extender.cluster.pod_tracker import PodTracker, Timeouts
+from extender.cluster.report_order import is_same, past_boots_after
 from extender.cluster.restarts import Restarts
+from extender.cluster.settled_pod import SettledPod, ignore
 from extender.cluster.snapshot import ClassIndex, ClusterSnapshot
+from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS
+from extender.cluster.watching import Watching
 from extender.replay.counts import Counted
 from extender.replay.pod import Pod
+from extender.replay.possible_states import NO_STATES
 from extender.replay.rules import Rules
 
 
-class OutdatedError(Exception):
-    """What was said is older than what is held, or contradicts it; the held report's order is in the message."""
-
-    def __init__(self, reason: str, held: Observation) -> None:
-        super().__init__(f"{reason}; held is boot {held.boot_id!r}, sequence {held.sequence}")
-
-
-class UnknownNodeError(LookupError):
-    """No report of this node is held."""
-
-
-class ClusterFullError(Exception):
-    """A report of one more node than the service is set up for."""
-
-
-class Watching(Enum):
-    """What is known of the pods on nodes, beside reports."""
-
-    NOT = "not"
-    """Nobody watches pods: only what we bind ourselves."""
-    LIVE = "live"
-    """Every pod, as the API server has it."""
-    SILENT = "silent"
-    """The watch has gone silent: pods may have come and gone."""
-
-
 class NodeStore:
-    """The picture of the cluster that verbs look at."""
+    """The nodes of the cluster. Reads come first, then changes."""
 
     def __init__(
         self,
@@ -62,28 +42,35 @@ class NodeStore:
         stale_after_seconds: float,
         max_nodes: int,
         timeouts: Timeouts | None = None,
-        settled: Callable[[Settled], None] = ignore,
+        settled: Callable[[SettledPod], None] = ignore,
         awaited_until: float | None = None,
         restarts: Restarts | None = None,
     ) -> None:
-        """*awaited_until*: when a node not heard of stops being `AWAITED` and is `UNKNOWN`; None: from the start."""
+        """*settled* is called once for each pod whose admission is over.
+
+        *awaited_until*: when nodes without a report are no longer `AWAITED` but `UNKNOWN`; None: from the start.
+        """
         self._stale_after: Final = stale_after_seconds
         self._max_nodes: Final = max_nodes
-        self._nodes: dict[str, NodeRecord] = {}
-        self._class_of: Final = ClassIndex(UNKNOWN if awaited_until is None else AWAITED)
+        self._timeouts: Final = timeouts or Timeouts()
+        self._on_settled: Final = settled
         self._awaited_until = awaited_until
+        self._restarts: Final = restarts or Restarts()
+        self._nodes: dict[str, NodeRecord] = {}
+        self._trackers: dict[str, PodTracker] = {}
+        """Of every node that has a report or had an event: a ledger can begin before the first report."""
+        self._class_of: Final = ClassIndex(UNKNOWN if awaited_until is None else AWAITED)
         self._classes: Final = ClassTable()
         self._fresh: dict[str, None] = {}
         """Names of nodes that are not stale, the one not heard of for longest first."""
-        self._in_flight: Final = InFlight(timeouts or Timeouts(), settled)
-        self._restarts: Final = restarts or Restarts()
+        self._due: list[tuple[float, str]] = []
+        """Heap of times at which time alone changes a node."""
         self._watching = Watching.NOT
         self._distrusted: set[str] = set()
         self._existing: frozenset[str] | None = None
         self._versions: dict[str, str] = {}
-        self._batched: set[str] | None = None
         self._unfiled: dict[str, None] = {}
-        """Nodes of which something has changed since they were filed under their class."""
+        """Nodes that have changed since they were filed under their class."""
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -143,19 +130,11 @@ class NodeStore:
         held = self._nodes.get(observation.node_name)
         if held is None:
             self._check_room()
-            past_boots: tuple[str, ...] = ()
-        elif held.observation.counts is not None:
-            past_boots = held.past_boots
-        else:
-            if _is_same(held.observation, observation):
-                if held.observation.version_from_node == observation.version_from_node:
-                    return self._touch(held, now)
-                return self._put(observation, held.past_boots, now)
-            _check_newer(held, observation)
-            past_boots = held.past_boots
-            if observation.boot_id != held.observation.boot_id:
-                past_boots = (*past_boots, held.observation.boot_id)[-REMEMBERED_BOOTS:]
-        return self._put(observation, past_boots, now)
+        elif held.observation.counts is None and is_same(held.observation, observation):
+            if held.observation.version_from_node == observation.version_from_node:
+                return self._touch(held, now)
+            return self._put(observation, held.past_boots, now)
+        return self._put(observation, past_boots_after(held, observation), now)
 
     def observe_counts(self, counted: Counted, now: float) -> NodeRecord:
         """Take in all that is known of a node that does not report: nothing changes where a fresh report is held.
@@ -172,17 +151,7 @@ class NodeStore:
             return held
         elif held.observation.counts == counted.counts:
             return self._touch(held, now)
-        observation = Observation(
-            node_name=name,
-            boot_id="",
-            sequence=0,
-            digest="",
-            observed_at=0.0,
-            kubelet=None,
-            state=None,
-            counts=counted.counts,
-            facts=counted.facts,
-        )
+        observation = Observation.of_counts(counted)
         return self._put(observation, held.past_boots if held else (), now)
 
     def heartbeat(self, name: str, *, boot_id: str, sequence: int, digest: str, now: float) -> None:
@@ -209,7 +178,7 @@ class NodeStore:
     @property
     def pods_in_flight(self) -> int:
         """Pods that are bound or about to be, and that no report shows yet."""
-        return len(self._in_flight)
+        return sum(len(tracker.ledger.admits) for tracker in self._trackers.values())
 
     @property
     def distrusted_count(self) -> int:
@@ -217,94 +186,64 @@ class NodeStore:
         return len(self._distrusted)
 
     def ledger(self, name: str) -> Ledger:
-        """What has happened on a node since its report; empty for a node that nothing is known of."""
-        return self._in_flight.ledger(name)
-
-    @contextmanager
-    def batch(self, now: float) -> Iterator[None]:
-        """Bring ledgers and reports of changed nodes together once, at the end. Nothing may look at them before."""
-        self._batched = set()
-        try:
-            yield
-        finally:
-            changed, self._batched = self._batched, None
-            for name in changed:
-                self._again(name, now)
-
-    def assume(self, name: str, pod: Pod, now: float) -> bool:
-        """We are about to bind the pod to the node: from now on its room is taken.
-
-        False if that would endanger another pod on its way there, or this one: a kubelet that is told of several pods
-        at once does not admit them in the order of their bindings. `forget` then takes it back. Always True for a node
-        whose verdicts only rank.
-        """
-        refused_before = self._in_flight.refused(name)
-        if self._in_flight.assume(name, pod, now):
-            self._again(name, now)
-        return name in self._distrusted or self._in_flight.is_safe(name, refused_before)
+        """What has happened on a node since its report; empty for an unknown node."""
+        tracker = self._trackers.get(name)
+        return EMPTY if tracker is None else tracker.ledger
 
     def is_admitted(self, name: str, uid: str) -> bool:
-        """Whether all that is foretold of a pod on its way is that it is admitted; True if nothing is."""
-        return name in self._distrusted or self._in_flight.is_admitted(name, uid)
+        """True if every predicted outcome for the pod in flight is admission, or there is no prediction."""
+        tracker = self._trackers.get(name)
+        return name in self._distrusted or tracker is None or tracker.is_admitted(uid)
 
     def survives_sudden_exit(
-        self, name: str, uid: str, now: float, max_admissions: int = MAX_END_ADMISSIONS
+        self, name: str, uid: str, now: float, max_admissions: int = MAX_EXIT_ADMISSIONS
     ) -> Callable[[], bool] | None:
-        """Tells whether a pod on its way is admitted whichever one other pod has ended.
+        """Computes whether a pod in flight is still certain to be admitted if any single other pod exits unobserved.
 
-        None: that is sure already, or nothing is predicted of the pod. A pure question about the present, which takes
-        long on nodes with many pods: any thread may ask it.
+        None: that is known already, or nothing is predicted of the pod. The function returned is pure, and any thread
+        may call it; it takes long on nodes with many pods.
         """
         record = self._nodes.get(name)
-        if record is None or name in self._distrusted:
+        if record is None or name in self._distrusted or not record.observation.is_replayable:
             return None
-        return self._in_flight.survives_sudden_exit(record.observation, uid, now, max_admissions)
+        return self._trackers[name].survives_sudden_exit(uid, now, max_admissions)
 
     def may_be_gone(self, name: str, now: float) -> frozenset[str]:
         """Pods of the node that its kubelet may count no more, and may still count; all of them are leaving."""
-        return self._in_flight.may_be_gone(name, now)
+        tracker = self._trackers.get(name)
+        return frozenset() if tracker is None else tracker.may_be_gone(now)
 
-    def forget(self, name: str, uid: str, now: float) -> None:
-        """Our binding failed for certain: its room is free again."""
-        if self._in_flight.forget(name, uid):
-            self._again(name, now)
+    def apply(self, *events: PodEvent, now: float) -> None:
+        """Apply events in order. Ledgers and reports of the changed nodes are brought together once, at the end."""
+        changed: dict[str, None] = {}
+        for event in events:
+            tracker = self._tracker(event.node_name)
+            before = tracker.ledger
+            self._settle(tracker.apply(event, now))
+            if tracker.ledger is not before:
+                changed[event.node_name] = None
+        for name in changed:
+            self._reconcile(name, now)
 
-    def doubt(self, name: str, uid: str, now: float) -> None:
-        """Nobody knows whether our binding has come to pass, or will."""
-        if self._in_flight.doubt(name, uid):
-            self._again(name, now)
+    def assume(self, name: str, pod: Pod, now: float) -> bool:
+        """Take the room of a pod that is about to be bound to the node.
 
-    def see_pod(self, name: str, pod: Pod, now: float, *, started: bool, ordered: bool = True) -> None:
-        """The API server has the pod on the node, alive; *started*: its kubelet has admitted it.
-
-        *ordered*: this is told in the order of the bindings, not by a list.
+        False if the kubelet may then refuse this pod, or another one in flight that it would surely have admitted:
+        kubelets do not always admit pods in the order of their bindings. The room is taken all the same, until
+        `PodForgotten`. Always True for a node whose verdicts only rank.
         """
-        if self._in_flight.see(name, pod, now, started=started, ordered=ordered):
-            self._again(name, now)
-
-    def see_refusal(self, name: str, uid: str, reason: str, now: float) -> None:
-        """The kubelet has refused the pod, with this status reason."""
-        if self._in_flight.refuse(name, uid, reason, now):
-            self._again(name, now)
-
-    def see_leaving(self, name: str, uid: str, now: float) -> None:
-        """The pod's deletion was asked for: it may be gone at any moment."""
-        if self._in_flight.ask_to_leave(name, uid):
-            self._again(name, now)
-
-    def see_finish(self, name: str, uid: str, now: float) -> None:
-        """The pod is finished; its kubelet has yet to tear it down."""
-        if self._in_flight.finish(name, uid, now):
-            self._again(name, now)
-
-    def see_end(self, name: str, uid: str, now: float) -> None:
-        """The pod no longer exists."""
-        if self._in_flight.gone(name, uid, now):
-            self._again(name, now)
+        tracker = self._tracker(name)
+        before = tracker.projection
+        self.apply(PodAssumed(name, pod), now=now)
+        return name in self._distrusted or tracker.is_safe(frozenset() if before is None else before.refused)
 
     def starting(self, now: float) -> Collection[str]:
         """Nodes whose kubelets are stopped or have just started; see `restarts`."""
-        return self._restarts.names(now, self._in_flight.lacks_pods)
+        return self._restarts.names(now, self._lacks_pods)
+
+    def _lacks_pods(self, name: str, started_at: float) -> bool:
+        tracker = self._trackers.get(name)
+        return tracker is not None and tracker.lacks_pods(started_at)
 
     def set_existing(self, names: Iterable[str]) -> None:
         """Every node that the API server has."""
@@ -325,7 +264,7 @@ class NodeStore:
     def drop_node(self, name: str) -> None:
         """The node was deleted. What comes back under its name is another one."""
         self._versions.pop(name, None)
-        self._in_flight.drop(name)
+        self._trackers.pop(name, None)
         self._distrusted.discard(name)
         self._fresh.pop(name, None)
         self._restarts.forget(name)
@@ -338,9 +277,8 @@ class NodeStore:
         if watching is self._watching:
             return
         self._watching = watching
-        self._in_flight.watching = watching is Watching.LIVE
         for name in list(self._nodes):
-            self._again(name, now)
+            self._reconcile(name, now)
 
     def set_distrusted(self, name: str, now: float, *, distrusted: bool) -> NodeRecord:
         """Whether the node's verdicts only rank, because its kubelet did other than foretold too often.
@@ -352,7 +290,7 @@ class NodeStore:
             raise UnknownNodeError(name)
         if (name in self._distrusted) is not distrusted:
             (self._distrusted.add if distrusted else self._distrusted.discard)(name)
-            self._again(name, now)
+            self._reconcile(name, now)
         return self._filed(name)
 
     def expire(self, now: float) -> None:
@@ -360,15 +298,18 @@ class NodeStore:
         if self._awaited_until is not None and now >= self._awaited_until:
             self._awaited_until = None
             self._class_of.set_unknown(UNKNOWN)
-        for name in self._in_flight.due(now):
-            self._again(name, now)
+        due = set()
+        while self._due and self._due[0][0] <= now:
+            due.add(heapq.heappop(self._due)[1])
+        for name in due:
+            self._reconcile(name, now)
         while self._fresh:
             name = next(iter(self._fresh))
             record = self._nodes[name]
             if now - record.heard_at <= self._stale_after:
                 return
             del self._fresh[name]
-            self._update(record, now)
+            self._reconcile(name, now)
 
     def is_stale(self, record: NodeRecord) -> bool:
         """Whether the node was not heard of for too long, as of the last `expire`."""
@@ -379,48 +320,51 @@ class NodeStore:
             raise ClusterFullError(f"reports of {self._max_nodes} nodes are held, and no more are allowed")
 
     def _put(self, observation: Observation, past_boots: tuple[str, ...], now: float) -> NodeRecord:
-        record = NodeRecord(
-            observation=observation,
-            heard_at=now,
-            state=observation.state,
-            node_class=UNKNOWN,
-            past_boots=past_boots,
-        )
-        self._renew(observation.node_name)
+        name = observation.node_name
+        self._nodes[name] = NodeRecord(observation=observation, heard_at=now, node_class=UNKNOWN, past_boots=past_boots)
+        self._renew(name)
         self._restarts.observe(observation, now)
-        self._update(record, now)
-        return self._filed(observation.node_name)
+        self._reconcile(name, now)
+        return self._filed(name)
 
     def _touch(self, held: NodeRecord, now: float) -> NodeRecord:
-        record = replace(held, heard_at=now)
         was_stale = self.is_stale(held)
+        self._nodes[held.name] = replace(held, heard_at=now)
         self._renew(held.name)
-        if was_stale or self._in_flight.ledger(held.name).events:
-            self._update(record, now)
-        else:
-            self._nodes[held.name] = record
+        if was_stale or self.ledger(held.name).events:
+            self._reconcile(held.name, now)
         return self._filed(held.name)
 
     def _renew(self, name: str) -> None:
         self._fresh.pop(name, None)
         self._fresh[name] = None
 
-    def _again(self, name: str, now: float) -> None:
-        if self._batched is not None:
-            self._batched.add(name)
-            return
-        record = self._nodes.get(name)
-        if record is not None:
-            self._update(record, now)
+    def _tracker(self, name: str) -> PodTracker:
+        tracker = self._trackers.get(name)
+        if tracker is None:
+            tracker = self._trackers[name] = PodTracker(name, self._timeouts)
+        return tracker
 
-    def _update(self, record: NodeRecord, now: float) -> None:
-        """Something of the node has changed: what follows is computed when somebody looks at it."""
-        self._in_flight.update(record.observation, record.heard_at, now)
-        self._nodes[record.name] = record
-        self._unfiled[record.name] = None
+    def _settle(self, settled: Iterable[SettledPod]) -> None:
+        for each in settled:
+            self._on_settled(each)
+
+    def _reconcile(self, name: str, now: float) -> None:
+        """The node has changed, or time has changed it: its class is computed at the next read."""
+        record = self._nodes.get(name)
+        if record is None:
+            return
+        self._unfiled[name] = None
+        if not record.observation.is_replayable:
+            return
+        tracker, is_live = self._tracker(name), self._watching is Watching.LIVE
+        self._settle(tracker.reconcile(record.observation, record.heard_at, now, watch_is_live=is_live))
+        due = tracker.next_due(now)
+        if due is not None:
+            heapq.heappush(self._due, (due, name))
 
     def _file_all(self) -> None:
-        """File every node that has changed: the picture is whole then."""
+        """File every node that has changed under its class."""
         while self._unfiled:
             self._file(next(iter(self._unfiled)))
 
@@ -431,14 +375,13 @@ class NodeStore:
         del self._unfiled[name]
         record = self._nodes[name]
         observation = record.observation
-        following = self._in_flight.follow(observation)
+        projection = self._tracker(name).projection if observation.is_replayable else None
+        possible = NO_STATES if projection is None else projection.possible
         node_class = self._classes.hold(
             observation.kubelet,
-            None if following is None else following.states[0],
+            possible,
             observation.hidden,
             stale=name not in self._fresh or self._watching is Watching.SILENT,
-            others=() if following is None else following.states[1:],
-            complete=following is None or following.complete,
             distrusted=name in self._distrusted,
             counts=observation.counts,
         )
@@ -449,25 +392,5 @@ class NodeStore:
             record,
             node_class=node_class,
             observation=replace(observation, kubelet=node_class.kubelet),
-            state=None if following is None else following.states[0],
-            others=() if following is None else following.states[1:],
+            possible=possible,
         )
-
-
-def _is_same(held: Observation, observation: Observation) -> bool:
-    return (held.boot_id, held.sequence, held.digest) == (
-        observation.boot_id,
-        observation.sequence,
-        observation.digest,
-    )
-
-
-def _check_newer(held: NodeRecord, observation: Observation) -> None:
-    known = held.observation
-    if observation.boot_id in held.past_boots:
-        raise OutdatedError(f"boot {observation.boot_id!r} is over", known)
-    if observation.boot_id != known.boot_id or observation.sequence > known.sequence:
-        return
-    if observation.sequence == known.sequence:
-        raise OutdatedError(f"sequence {observation.sequence} was used for another report", known)
-    raise OutdatedError(f"sequence {observation.sequence} is older", known)

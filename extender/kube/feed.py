@@ -10,13 +10,14 @@ Laws of this file
   CouldHaveRunningContainers; all kubelets from 1.24 on), so its next admission collects what the pod held.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 import orjson
 
+from extender.cluster.events import PodEvent, PodFinished, PodGone, PodRefused, PodSeen, PodTerminating
 from extender.cluster.pods import KnownPods
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Change, Changed, Gone
@@ -50,9 +51,8 @@ class ClusterFeed:
         """Take in what the watch of pods tells."""
         now = self._clock()
         changes = batch.changes if self.pods_complete else sorted(batch.changes, key=_age)
-        with self._cluster.batch(now):
-            for change in changes:
-                self._pod(change, now, ordered=not batch.listed)
+        events = [event for change in changes for event in self._events(change, ordered=not batch.listed)]
+        self._cluster.apply(*events, now=now)
         self.pods_complete = self.pods_complete or batch.complete
 
     def apply_nodes(self, batch: Batch[NodeObject]) -> None:
@@ -71,13 +71,14 @@ class ClusterFeed:
         if self.nodes_complete:
             self._cluster.set_existing(self._nodes.keys())
 
-    def _pod(self, change: Change[PodRecord], now: float, *, ordered: bool) -> None:
+    def _events(self, change: Change[PodRecord], *, ordered: bool) -> Iterator[PodEvent]:
+        """What the change means to the pod's node; the pod's place is noted on the way."""
         record = change.value
         node, uid = record.node_name, record.kubelet_uid
         if isinstance(change, Gone):
             self._pods.gone(record.uid)
             if not record.mirror:
-                self._cluster.see_end(node, uid, now)
+                yield PodGone(node, uid)
             return
         if isinstance(change, Changed) and _stage(change.old) == _stage(record):
             return
@@ -85,17 +86,17 @@ class ClusterFeed:
         self._on_bound(record.uid)
         if record.finished:
             if record.phase == "Failed" and record.message.startswith(REJECTED):
-                self._cluster.see_refusal(node, uid, record.reason, now)
+                yield PodRefused(node, uid, record.reason)
             elif isinstance(change, Changed) and change.old.terminating and not change.old.finished:
-                self._cluster.see_end(node, uid, now)
+                yield PodGone(node, uid)
             else:
-                self._cluster.see_finish(node, uid, now)
+                yield PodFinished(node, uid)
             return
         pod = pod_of(record)
         if pod is not None:
-            self._cluster.see_pod(node, pod, now, started=record.started_at is not None, ordered=ordered)
+            yield PodSeen(node, pod, started=record.started_at is not None, ordered=ordered)
         if record.terminating:
-            self._cluster.see_leaving(node, uid, now)
+            yield PodTerminating(node, uid)
 
 
 def _stage(record: PodRecord) -> tuple[bool, bool, bool]:

@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.cluster.node import NodeRecord
-from extender.cluster.store import ClusterFullError, NodeStore, OutdatedError, UnknownNodeError
+from extender.cluster.store import NodeStore
 from extender.intake.report import known_kubelet, observation_of
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient

@@ -23,6 +23,7 @@ from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
 from extender.replay.observed import ObservedStateError, check_observed
 from extender.replay.pod import resolve
+from extender.replay.possible_states import PossibleStates
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider, Rejected
@@ -95,7 +96,7 @@ def build(node: HypotheticalNode, path: str, number: int, find_live: FindLive) -
     )
     return Subject(
         name=node.name or f"hypothetical {number}: {base.name}",
-        node_class=NodeClass(id=-number, kubelet=kubelet, state=state, hidden=hidden),
+        node_class=NodeClass(id=-number, kubelet=kubelet, possible=PossibleStates((state,)), hidden=hidden),
         states=(state,),
         hypothetical=True,
         around=around,

@@ -18,6 +18,7 @@ from extender.questions.subjects import Subject
 from extender.replay.admission import start_pod
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
+from extender.replay.possible_states import PossibleStates
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty
 from extender.scheduling.candidates import Candidates
@@ -167,11 +168,9 @@ class PlacementPlan:
             return before
         return self._classes.hold(
             before.kubelet,
-            states[0],
+            PossibleStates(states, before.complete),
             before.hidden,
             stale=before.stale,
-            others=states[1:],
-            complete=before.complete,
             distrusted=before.distrusted,
         )
 

@@ -54,7 +54,7 @@ def subject_of(
         return Subject(name=name, node_class=node_class, states=(), around=around)
     if around.allocatable_milli is None:
         around = replace(around, allocatable_milli=node_allocatable(node_class.kubelet, state.devices))
-    return Subject(name=name, node_class=node_class, states=(state, *node_class.others), around=around, facts=facts)
+    return Subject(name=name, node_class=node_class, states=(state, *node_class.states[1:]), around=around, facts=facts)
 
 
 def candidates_of(subjects: Iterable[Subject]) -> Candidates:

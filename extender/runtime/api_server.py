@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from extender.api.service import Service
-from extender.cluster.store import Watching
+from extender.cluster.watching import Watching
 from extender.config.settings import Settings
 from extender.kube.access import Access, discover
 from extender.kube.binder import AsyncBinder, Binder, Binding, BindingWritten, Conflict, Failed, NotFound

@@ -25,8 +25,8 @@ from enum import Enum
 from typing import Final
 
 from extender.cluster.pods import KnownPods
-from extender.cluster.projection import MAX_END_ADMISSIONS, MAX_ENDS
 from extender.cluster.store import NodeStore
+from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS, MAX_EXITS
 from extender.replay.pod import Pod
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.binder import (
@@ -106,7 +106,7 @@ class Bind:
         self._clock, self._sleep, self._offload = clock, sleep, offload
         self._locks = NodeLocks()
         self._waiting = WaitingPlaces()
-        self._admissions = SharedBudget(MAX_END_ADMISSIONS, MAX_ENDS)
+        self._admissions = SharedBudget(MAX_EXIT_ADMISSIONS, MAX_EXITS)
 
     async def bind(self, args: ExtenderBindingArgs) -> BindOutcome:
         """Bind the pod. Raises nothing of its own."""

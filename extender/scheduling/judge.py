@@ -17,7 +17,6 @@ from typing import Final, NamedTuple, Protocol
 
 from extender.cluster.node_class import NodeClass
 from extender.replay.admission import MAX_OUTCOMES, is_indifferent
-from extender.replay.branches import admit_in_all
 from extender.replay.budget import Budget, for_replays
 from extender.replay.counts import Counts
 from extender.replay.kubelet import Kubelet
@@ -158,7 +157,7 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
         if (by_setting := _by_setting(kubelet, policy, stale=node_class.stale)) is not None:
             return by_setting
         budget = budget or for_replays(MAX_OUTCOMES)
-        outcomes = admit_in_all(kubelet, node_class.states, request, max_replays=MAX_OUTCOMES, budget=budget)
+        outcomes = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
         if is_given_up(outcomes[0].verdict):
             return _given_up(outcomes[0].verdict, policy)
         certainty = outcomes[0].verdict.certainty if node_class.complete else Certainty.POSSIBLE
@@ -177,7 +176,7 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
         if not admissions and not is_open:
             return Judgement(refusal_of(rejected[0]), certainty)
         if (rejected or is_open or not node_class.complete) and policy.requires_certainty:
-            is_settled = node_class.complete and not node_class.others
+            is_settled = node_class.possible.is_certain
             return Judgement(
                 RefusalReason.CHANCE if is_settled else RefusalReason.UNSETTLED, certainty, trouble=trouble
             )

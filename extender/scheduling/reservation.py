@@ -15,6 +15,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Self
 
+from extender.cluster.events import BindingInDoubt, PodForgotten
 from extender.cluster.pods import KnownPods
 from extender.cluster.store import NodeStore
 from extender.replay.pod import Pod
@@ -85,7 +86,7 @@ class Reservation:
         elsewhere = self._pods.unsure_node(self.pod.uid)
         self._pods.bound(self.pod.uid, self.node_name)
         if elsewhere is not None and elsewhere != self.node_name:
-            self._cluster.forget(elsewhere, self.pod.uid, self._clock())
+            self._cluster.apply(PodForgotten(elsewhere, self.pod.uid), now=self._clock())
 
     def roll_back(self, *, settles: bool = False) -> None:
         """The pod is certain not to be on the node through this call: give the room back.
@@ -94,13 +95,13 @@ class Reservation:
         """
         self._move(Stage.ROLLED_BACK, Stage.RESERVED, Stage.SENT)
         if settles or not self.is_repeat:
-            self._cluster.forget(self.node_name, self.pod.uid, self._clock())
+            self._cluster.apply(PodForgotten(self.node_name, self.pod.uid), now=self._clock())
 
     def leave_in_doubt(self) -> None:
         """It is not known whether the pod is on the node: the room stays until the watch or a timeout decides."""
         self._move(Stage.IN_DOUBT, Stage.SENT)
         self._pods.unsure(self.pod.uid, self.node_name)
-        self._cluster.doubt(self.node_name, self.pod.uid, self._clock())
+        self._cluster.apply(BindingInDoubt(self.node_name, self.pod.uid), now=self._clock())
 
     def _move(self, stage: Stage, *allowed: Stage) -> None:
         if self.stage not in allowed:

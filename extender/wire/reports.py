@@ -10,7 +10,7 @@ Laws of this file
   `problems` says what was too large.
 - A version that the report does not tell is that of the Node object, which the kubelet itself wrote.
 - What pods hold that the kubelet does not count stays in `state`: whether they are gone is decided where the pod watch
-  is known (`cluster.in_flight`).
+  is known (`cluster.pod_tracker`).
 """
 
 import hashlib

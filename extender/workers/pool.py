@@ -22,8 +22,8 @@ from extender.answers.question import (
     WorkerDiedError,
 )
 from extender.answers.snapshot import Snapshot
+from extender.cluster.errors import UnknownNodeError
 from extender.cluster.node import NodeRecord
-from extender.cluster.store import UnknownNodeError
 from extender.observability.logs import REQUEST_ID
 from extender.observability.metrics import Metrics
 from extender.questions.node_context import LookUp

@@ -32,7 +32,7 @@ import orjson
 from extender.answers.answering import answer
 from extender.answers.question import Asked
 from extender.answers.snapshot import Snapshot
-from extender.cluster.store import UnknownNodeError
+from extender.cluster.errors import UnknownNodeError
 from extender.observability.logs import REQUEST_ID, set_up_logging
 from extender.scheduling.judge import Judge, make_judge
 from extender.scheduling.ranking.strategies import make_strategy

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from extender.api.service import Service
 from extender.app import make_app, make_service
+from extender.cluster.events import PodRefused, PodSeen
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from extender.scheduling.barrier import Barrier
@@ -93,7 +94,9 @@ def test_a_node_that_changes_during_the_last_look_is_not_bound_to(clock: Clock, 
     async def meanwhile(work: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
         if service.cluster.pods_in_flight == 1:
             for name in ("x", "y"):
-                service.cluster.see_pod("node-a", pod_from_json(pod_of(cpus, name=name)), clock(), started=False)
+                service.cluster.apply(
+                    PodSeen("node-a", pod_from_json(pod_of(cpus, name=name)), started=False), now=clock()
+                )
         return work(*args)
 
     service = make_service(Settings(), clock, offload=meanwhile)
@@ -173,7 +176,7 @@ def test_a_node_that_keeps_disagreeing_is_shown_and_then_only_ranks(clock: Clock
         for name in ("a", "b"):
             client.post("/scheduler/filter", json=args_of(pod_of(2, name=name), "node-a"))
             assert _bind(client, name) == ""
-            service.cluster.see_refusal("node-a", f"uid-{name}", "TopologyAffinityError", clock.now)
+            service.cluster.apply(PodRefused("node-a", f"uid-{name}", "TopologyAffinityError"), now=clock.now)
         _report(client, workloads=FULL)
         document = {**report_of(sample(workloads=FULL)), "sequence": 2}
         client.put("/v1/nodes/node-a/report", content=orjson.dumps(document))

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from extender.api.scheduler import FILTER, scheduler_endpoints
 from extender.app import make_service
+from extender.cluster.errors import UnknownNodeError
+from extender.cluster.events import PodForgotten, PodGone, PodSeen
 from extender.cluster.node import Observation
 from extender.cluster.snapshot import ClusterSnapshot
-from extender.cluster.store import UnknownNodeError, Watching
+from extender.cluster.watching import Watching
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from extender.scheduling.cache import MAX_KNOWN_FEASIBLE, NOBODY
@@ -72,11 +74,11 @@ class World:
             case "assume":
                 cluster.assume(name, pod, now)
             case "forget":
-                cluster.forget(name, pod.uid, now)
+                cluster.apply(PodForgotten(name, pod.uid), now=now)
             case "see":
-                cluster.see_pod(name, pod, now, started=which == 0)
+                cluster.apply(PodSeen(name, pod, started=which == 0), now=now)
             case "end":
-                cluster.see_end(name, pod.uid, now)
+                cluster.apply(PodGone(name, pod.uid), now=now)
             case "drop":
                 cluster.drop_node(name)
             case "distrust":

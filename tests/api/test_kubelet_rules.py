@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from extender.api.service import Service
 from extender.app import make_app, make_service
+from extender.cluster.events import PodSeen
 from extender.config.settings import Settings
 from extender.replay.admission import admit
 from extender.replay.pod import resolve
@@ -58,7 +59,7 @@ def _play(client: TestClient, service: Service, kubelets: list[PlayedKubelet], p
     for kubelet in kubelets:
         assert client.put(f"/v1/nodes/{kubelet.node.name}/report", json=kubelet.report()).is_success
         for pod in pods:
-            service.cluster.see_pod(kubelet.node.name, pod_from_json(pod), service.clock(), started=False)
+            service.cluster.apply(PodSeen(kubelet.node.name, pod_from_json(pod), started=False), now=service.clock())
             kubelet.admit(pod)
             assert client.put(f"/v1/nodes/{kubelet.node.name}/report", json=kubelet.report()).is_success
 

@@ -7,6 +7,7 @@ from starlette.testclient import TestClient
 
 from extender.api.service import Service
 from extender.app import make_app, make_service
+from extender.cluster.events import PodSeen
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from extender.wire.pods import pod_from_json
@@ -36,11 +37,11 @@ def test_a_resize_of_a_running_pod_changes_nothing_that_its_kubelet_holds(versio
     resized = {**running, "spec": pod_of(6, "2Gi")["spec"]}
     with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
         assert client.put("/v1/nodes/node-a/report", json=report_of(node)).is_success
-        service.cluster.see_pod("node-a", pod_from_json(running), service.clock(), started=True)
+        service.cluster.apply(PodSeen("node-a", pod_from_json(running), started=True), now=service.clock())
         before = _picture(client, service)
 
         for seen in (resized, running, resized):
-            service.cluster.see_pod("node-a", pod_from_json(seen), service.clock(), started=True)
+            service.cluster.apply(PodSeen("node-a", pod_from_json(seen), started=True), now=service.clock())
             assert _picture(client, service) == before
         report = {**report_of(node, sequence=2), "kubelet": {**report_of(node)["kubelet"], "featureGates": EXCLUSIVE}}
         assert client.put("/v1/nodes/node-a/report", json=report).is_success
@@ -48,7 +49,9 @@ def test_a_resize_of_a_running_pod_changes_nothing_that_its_kubelet_holds(versio
 
     restarted = make_service(Settings(question_workers=0), clock)
     with TestClient(make_app(restarted), client=("127.0.0.1", 50_000)) as client:
-        restarted.cluster.see_pod("node-a", pod_from_json(resized), restarted.clock(), started=True, ordered=False)
+        restarted.cluster.apply(
+            PodSeen("node-a", pod_from_json(resized), started=True, ordered=False), now=restarted.clock()
+        )
         assert client.put("/v1/nodes/node-a/report", json=report).is_success
         assert _picture(client, restarted) == before
         assert client.get("/v1/audit").json()["recent"] == []

@@ -16,6 +16,7 @@ from extender.cluster.node_class import ClassTable
 from extender.questions.capacity import Capacity
 from extender.questions.node_context import NodeContext
 from extender.questions.subjects import Subject
+from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode
 from extender.scheduling.judge import UncertaintyPolicy, make_judge
@@ -56,7 +57,7 @@ def _subjects(states: Sequence[SampleNode], nodes: int) -> list[Subject]:
     subjects = []
     for number in range(nodes):
         node = states[number % len(states)]
-        node_class = classes.hold(node.kubelet, node.state, frozenset(), stale=False)
+        node_class = classes.hold(node.kubelet, PossibleStates((node.state,)), frozenset(), stale=False)
         around = NodeContext(allocatable_milli=node_allocatable(node.kubelet, node.state.devices))
         subjects.append(Subject(name=f"node-{number:04}", node_class=node_class, states=(node.state,), around=around))
     return subjects

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.cluster.node_class import ClassTable
+from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import PodShape, UncertaintyPolicy, make_judge
@@ -79,7 +80,7 @@ def _sites(pods: range) -> dict[str, CandidateNode]:
         node = _node(seed, pods)
         config = replace(node.kubelet, policy=type(node.kubelet.policy)("single-numa-node"))
         running = {p["metadata"]["uid"]: RunningPod(uid=p["metadata"]["uid"], priority=0) for p in node.pods}
-        held = table.hold(config, node.state, frozenset(), stale=False)
+        held = table.hold(config, PossibleStates((node.state,)), frozenset(), stale=False)
         candidates[node.name] = CandidateNode(node_class=held, states=(node.state,), pods=NodePods(pods=running))
     return candidates
 
@@ -116,7 +117,7 @@ def _strategies() -> Table:
     held = []
     for seed in range(STATES):
         node = _node(seed, range(1, 16))
-        held.append(classes.hold(node.kubelet, node.state, frozenset(), stale=False))
+        held.append(classes.hold(node.kubelet, PossibleStates((node.state,)), frozenset(), stale=False))
     for name in STRATEGIES:
         judge = make_judge(make_strategy(name, Weights({})), UncertaintyPolicy())
         times = []

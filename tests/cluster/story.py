@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from extender.cluster.in_flight import Timeouts
+from extender.cluster.events import BindingInDoubt, PodForgotten, PodGone, PodSeen, PodTerminating
 from extender.cluster.node import Observation
-from extender.cluster.store import NodeStore, Watching
+from extender.cluster.pod_tracker import Timeouts
+from extender.cluster.store import NodeStore
+from extender.cluster.watching import Watching
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.pod import Pod, resolve
 from extender.replay.state import ManagerState
@@ -103,16 +105,16 @@ class Story:
         if JUDGE(PodShape(pod), node_class).refusal is not None:
             return
         if not self.cluster.assume("n", pod, self.now):
-            self.cluster.forget("n", pod.uid, self.now)
+            self.cluster.apply(PodForgotten("n", pod.uid), now=self.now)
             return
         survives = self.cluster.survives_sudden_exit("n", pod.uid, self.now)
         if survives is not None and not survives():
-            self.cluster.forget("n", pod.uid, self.now)
+            self.cluster.apply(PodForgotten("n", pod.uid), now=self.now)
             return
         if reply == "received":
             self.log.append(("bind", pod))
             return
-        self.cluster.doubt("n", pod.uid, self.now)
+        self.cluster.apply(BindingInDoubt("n", pod.uid), now=self.now)
         if reply == "late":
             self.on_wire.append(pod)
 
@@ -135,12 +137,12 @@ class Story:
     def _extender_hears(self, kind: str, pod: Pod, *, ordered: bool) -> None:
         match kind:
             case "bind" | "started":
-                self.cluster.see_pod("n", pod, self.now, started=kind == "started", ordered=ordered)
+                self.cluster.apply(PodSeen("n", pod, started=kind == "started", ordered=ordered), now=self.now)
             case "leaving":
                 self.told_to_leave.add(pod.uid)
-                self.cluster.see_leaving("n", pod.uid, self.now)
+                self.cluster.apply(PodTerminating("n", pod.uid), now=self.now)
             case "end":
-                self.cluster.see_end("n", pod.uid, self.now)
+                self.cluster.apply(PodGone("n", pod.uid), now=self.now)
 
     def kubelet_reads(self) -> None:
         """Its watch delivers one event."""

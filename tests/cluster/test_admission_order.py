@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.admission_order import predecessors
-from extender.cluster.ledger import Admit, Event, Release
+from extender.cluster.ledger import Admit, BindingState, Event, Release
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of
 
@@ -30,18 +30,18 @@ def ledgers(draw: st.DrawFn) -> tuple[list[Admit], list[Event], set[str]]:
             draw(st.sampled_from((0, 0, 1, 2))),
             draw(st.sampled_from((0, 1, 2, 2, None))),
             ordered=draw(st.sampled_from((True, True, True, False))),
-            unsure=draw(st.sampled_from((False,) * 9 + (True,))),
+            binding=draw(st.sampled_from((BindingState.ASSUMED,) * 9 + (BindingState.IN_DOUBT,))),
             started_at=draw(st.sampled_from((None, None, None, number + 0.5, number + 1.5))),
         )
         for number in range(count)
     ]
     events: list[Event] = list(admits)
-    told_apart = {admit.uid for admit in admits if draw(st.integers(0, 9)) == 0}
+    distinguished = {admit.uid for admit in admits if draw(st.integers(0, 9)) == 0}
     if draw(st.booleans()):
         gone = draw(st.integers(0, count - 1))
         events.insert(draw(st.integers(gone + 1, count)), Release(uid=f"uid-{gone}", due=0.0))
-        told_apart.add(f"uid-{gone}")
-    return admits, events, told_apart
+        distinguished.add(f"uid-{gone}")
+    return admits, events, distinguished
 
 
 def _orders(before: Sequence[int], done: int = 0) -> list[tuple[int, ...]]:
@@ -59,14 +59,16 @@ def _orders(before: Sequence[int], done: int = 0) -> list[tuple[int, ...]]:
 @settings(max_examples=500, deadline=None)
 @given(ledgers())
 def test_every_outcome_is_followed_and_no_other(case: tuple[list[Admit], list[Event], set[str]]) -> None:
-    admits, events, told_apart = case
+    admits, events, distinguished = case
 
     def outcome(order: tuple[int, ...]) -> tuple[Hashable, ...]:
         kept = [admits[number] for number in order]
-        return tuple(a.uid if a.unsure or a.uid in told_apart else a.pod.shape for a in kept)
+        return tuple(
+            a.uid if a.binding is BindingState.IN_DOUBT or a.uid in distinguished else a.pod.shape for a in kept
+        )
 
     everything = _orders(predecessors(admits, events, {admit.uid for admit in admits}))
-    followed = _orders(predecessors(admits, events, told_apart))
+    followed = _orders(predecessors(admits, events, distinguished))
 
     assert {outcome(order) for order in followed} == {outcome(order) for order in everything}
     assert set(followed) <= set(everything)

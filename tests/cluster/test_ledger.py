@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.in_flight import Fate, Settled, Timeouts
+from extender.cluster.events import PodFinished, PodForgotten, PodGone, PodRefused, PodSeen, PodTerminating
 from extender.cluster.node import NodeRecord, Observation
-from extender.cluster.store import NodeStore, Watching
+from extender.cluster.pod_tracker import Timeouts
+from extender.cluster.settled_pod import AdmissionResult, SettledPod
+from extender.cluster.store import NodeStore
+from extender.cluster.watching import Watching
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.pod import Pod, resolve
 from extender.replay.state import ManagerState
@@ -30,7 +33,7 @@ class World:
 
     def __init__(self, node: SampleNode = EMPTY) -> None:
         self.node = node
-        self.settled: list[Settled] = []
+        self.settled: list[SettledPod] = []
         self.cluster = NodeStore(stale_after_seconds=1000, max_nodes=10, timeouts=TIMEOUTS, settled=self.settled.append)
         self.truth = node.state
         self.sequence = 0
@@ -66,8 +69,8 @@ class World:
         return {state.key for state in node_class.states}
 
     @property
-    def fates(self) -> list[tuple[str, Fate]]:
-        return [(each.pod.uid, each.fate) for each in self.settled]
+    def results(self) -> list[tuple[str, AdmissionResult]]:
+        return [(each.pod.uid, each.result) for each in self.settled]
 
 
 def _pod(name: str = "p", cpu: int = 4, **more: Any) -> Pod:
@@ -92,7 +95,7 @@ def test_an_assumed_pod_takes_its_room_at_once_and_is_confirmed_by_its_uid() -> 
 
     assert world.states(2) == {world.truth.key}
     assert world.cluster.pods_in_flight == 0
-    assert world.fates == [(pod.uid, Fate.ADMITTED)]
+    assert world.results == [(pod.uid, AdmissionResult.ADMITTED)]
 
 
 def test_a_report_from_before_the_binding_is_no_proof_of_absence() -> None:
@@ -100,7 +103,7 @@ def test_a_report_from_before_the_binding_is_no_proof_of_absence() -> None:
     world.report(EMPTY.state, 0)
     world.cluster.assume("n", pod, 1)
     world.report(EMPTY.state, 2)
-    world.cluster.see_pod("n", pod, 3, started=True)
+    world.cluster.apply(PodSeen("n", pod, started=True), now=3)
     world.report(EMPTY.state, 4)
 
     assert world.states(4) == {world.admits(pod).key}
@@ -109,7 +112,7 @@ def test_a_report_from_before_the_binding_is_no_proof_of_absence() -> None:
 def test_a_pod_that_runs_and_holds_nothing_is_believed_in_the_end() -> None:
     world, pod = World(), _pod()
     world.report(EMPTY.state, 0)
-    world.cluster.see_pod("n", pod, 1, started=True)
+    world.cluster.apply(PodSeen("n", pod, started=True), now=1)
 
     world.report(EMPTY.state, 122)
 
@@ -121,9 +124,9 @@ def test_a_failed_binding_gives_the_room_back_unless_the_watch_has_shown_the_pod
     world.report(EMPTY.state, 0)
     for pod in (first, second):
         world.cluster.assume("n", pod, 1)
-    world.cluster.see_pod("n", second, 2, started=False)
+    world.cluster.apply(PodSeen("n", second, started=False), now=2)
     for pod in (first, second):
-        world.cluster.forget("n", pod.uid, 3)
+        world.cluster.apply(PodForgotten("n", pod.uid), now=3)
 
     assert world.states(3) == {world.admits(second).key}
 
@@ -135,7 +138,7 @@ def test_an_assumption_that_nobody_confirms_expires() -> None:
 
     assert world.states(60) != {EMPTY.state.key}
     assert world.states(61.5) == {EMPTY.state.key}
-    assert world.fates == [(pod.uid, Fate.LOST)]
+    assert world.results == [(pod.uid, AdmissionResult.LOST)]
 
 
 def test_the_order_of_the_watch_is_the_kubelets() -> None:
@@ -143,8 +146,8 @@ def test_the_order_of_the_watch_is_the_kubelets() -> None:
     world, ours, other = World(), _pod("ours", 6), _pod("other", 3)
     world.report(EMPTY.state, 0)
     world.cluster.assume("n", ours, 1)
-    world.cluster.see_pod("n", other, 2, started=False)
-    world.cluster.see_pod("n", ours, 3, started=False)
+    world.cluster.apply(PodSeen("n", other, started=False), now=2)
+    world.cluster.apply(PodSeen("n", ours, started=False), now=3)
 
     world.admits(other)
     assert world.states(3) == {world.admits(ours).key}
@@ -153,13 +156,13 @@ def test_the_order_of_the_watch_is_the_kubelets() -> None:
 def test_a_pod_that_the_kubelet_refuses_is_not_charged() -> None:
     world = World()
     world.report(EMPTY.state, 0)
-    world.cluster.see_pod("n", _pod("huge", 17), 1, started=False)
+    world.cluster.apply(PodSeen("n", _pod("huge", 17), started=False), now=1)
     assert world.states(1) == {EMPTY.state.key}
 
-    world.cluster.see_refusal("n", "uid-huge", "TopologyAffinityError", 2)
+    world.cluster.apply(PodRefused("n", "uid-huge", "TopologyAffinityError"), now=2)
 
     assert world.states(2) == {EMPTY.state.key}
-    assert world.fates == [("uid-huge", Fate.REFUSED)]
+    assert world.results == [("uid-huge", AdmissionResult.REFUSED)]
     assert world.settled[0].reason == "TopologyAffinityError"
 
 
@@ -181,11 +184,11 @@ def test_a_pod_that_left_before_its_report_leaves_nothing_behind() -> None:
     world.report(EMPTY.state, 0)
     world.cluster.assume("n", pod, 1)
     held = world.admits(pod)
-    world.cluster.see_end("n", pod.uid, 2)
+    world.cluster.apply(PodGone("n", pod.uid), now=2)
     assert world.states(2) == {EMPTY.state.key}
 
     world.report(held, 3)
-    world.cluster.see_pod("n", pod, 4, started=True)
+    world.cluster.apply(PodSeen("n", pod, started=True), now=4)
 
     assert world.states(4) == {EMPTY.state.key}
 
@@ -196,10 +199,10 @@ def test_a_report_that_counts_a_pod_no_more_ends_its_admission() -> None:
     world.cluster.assume("n", pod, 1)
 
     world.report(EMPTY.state, 2, left=frozenset({pod.uid}))
-    world.cluster.see_pod("n", pod, 3, started=True)
+    world.cluster.apply(PodSeen("n", pod, started=True), now=3)
 
     assert world.states(3) == {EMPTY.state.key}
-    assert world.fates == [(pod.uid, Fate.LEFT)]
+    assert world.results == [(pod.uid, AdmissionResult.LEFT)]
 
 
 @pytest.mark.parametrize("watching", [Watching.LIVE, Watching.SILENT])
@@ -208,7 +211,7 @@ def test_a_running_pod_that_its_kubelet_does_not_list_yet_is_in_doubt_and_not_go
     world, pod = World(), _pod()
     held = world.admits(pod)
     world.cluster.set_watching(Watching.LIVE, 0)
-    world.cluster.see_pod("n", pod, 0, started=True)
+    world.cluster.apply(PodSeen("n", pod, started=True), now=0)
     world.report(held, 0)
 
     world.cluster.set_watching(watching, 50)
@@ -220,7 +223,7 @@ def test_a_running_pod_that_its_kubelet_does_not_list_yet_is_in_doubt_and_not_go
     assert world.states(71) == {held.key}
 
     world.report(held, 80, left=frozenset({pod.uid}))
-    world.cluster.see_end("n", pod.uid, 81)
+    world.cluster.apply(PodGone("n", pod.uid), now=81)
     assert world.states(81) == {EMPTY.state.key}
 
 
@@ -228,12 +231,12 @@ def test_a_pod_on_its_way_that_a_started_kubelet_does_not_list_yet_stays_on_its_
     world, pod = World(), _pod()
     world.cluster.set_watching(Watching.LIVE, 0)
     world.report(EMPTY.state, 0)
-    world.cluster.see_pod("n", pod, 1, started=False)
+    world.cluster.apply(PodSeen("n", pod, started=False), now=1)
 
     world.report(EMPTY.state, 2, left=frozenset({pod.uid}))
 
     assert world.states(3) == {world.admits(pod).key}
-    assert world.fates == []
+    assert world.results == []
 
 
 def test_a_running_pod_that_a_starting_kubelet_refuses_holds_nothing_though_the_report_still_shows_it() -> None:
@@ -242,9 +245,9 @@ def test_a_running_pod_that_a_starting_kubelet_refuses_holds_nothing_though_the_
     world.cluster.set_watching(Watching.LIVE, 0)
     held = world.admits(pod)
     world.report(held, 0)
-    world.cluster.see_pod("n", pod, 0, started=True)
+    world.cluster.apply(PodSeen("n", pod, started=True), now=0)
 
-    world.cluster.see_refusal("n", pod.uid, "SMTAlignmentError", 10)
+    world.cluster.apply(PodRefused("n", pod.uid, "SMTAlignmentError"), now=10)
     assert world.states(10) == {EMPTY.state.key}
 
     world.report(held, 11, left=frozenset({pod.uid}))
@@ -254,11 +257,11 @@ def test_a_running_pod_that_a_starting_kubelet_refuses_holds_nothing_though_the_
 def test_the_refusal_of_a_pod_that_had_started_says_nothing_of_its_admission() -> None:
     world, pod = World(), _pod()
     world.report(EMPTY.state, 0)
-    world.cluster.see_pod("n", pod, 1, started=True)
+    world.cluster.apply(PodSeen("n", pod, started=True), now=1)
 
-    world.cluster.see_refusal("n", pod.uid, "SMTAlignmentError", 2)
+    world.cluster.apply(PodRefused("n", pod.uid, "SMTAlignmentError"), now=2)
 
-    assert world.fates == [(pod.uid, Fate.LEFT)]
+    assert world.results == [(pod.uid, AdmissionResult.LEFT)]
 
 
 def test_a_started_kubelet_counts_as_starting_until_its_reports_have_the_pods_of_its_first_list() -> None:
@@ -266,9 +269,9 @@ def test_a_started_kubelet_counts_as_starting_until_its_reports_have_the_pods_of
     world, runs, coming = World(), _pod("runs"), _pod("coming")
     world.cluster.set_watching(Watching.LIVE, 0)
     held = world.admits(runs)
-    world.cluster.see_pod("n", runs, 0, started=True)
+    world.cluster.apply(PodSeen("n", runs, started=True), now=0)
     world.report(held, 0, pod_uids=frozenset({runs.uid}), listed=frozenset({runs.uid}))
-    world.cluster.see_pod("n", coming, 90, started=False)
+    world.cluster.apply(PodSeen("n", coming, started=False), now=90)
     just_started = {"kubelet_listens": True, "kubelet_seconds": 1.0}
 
     world.report(held, 101, pod_uids=frozenset({runs.uid}), **just_started)
@@ -296,7 +299,7 @@ def test_a_finished_pod_may_hold_its_room_a_little_longer() -> None:
     world, pod = World(), _pod()
     held = world.admits(pod)
     world.report(held, 0)
-    world.cluster.see_finish("n", pod.uid, 1)
+    world.cluster.apply(PodFinished("n", pod.uid), now=1)
 
     assert world.states(2) == {held.key, EMPTY.state.key}
     assert world.states(4.5) == {EMPTY.state.key}
@@ -306,15 +309,15 @@ def test_a_pod_asked_to_leave_may_be_gone_at_any_moment() -> None:
     world, leaving, coming = World(), _pod("leaving", 8), _pod("coming", 6)
     held = world.admits(leaving)
     world.report(held, 0)
-    world.cluster.see_pod("n", leaving, 1, started=True)
-    world.cluster.see_leaving("n", leaving.uid, 2)
+    world.cluster.apply(PodSeen("n", leaving, started=True), now=1)
+    world.cluster.apply(PodTerminating("n", leaving.uid), now=2)
     world.cluster.assume("n", coming, 3)
 
     stayed = world.admits(coming)
     before = World()
     assert {stayed.key, before.admits(coming).key} <= world.states(3)
-    world.cluster.see_pod("n", coming, 4, started=True)
-    world.cluster.see_end("n", leaving.uid, 4)
+    world.cluster.apply(PodSeen("n", coming, started=True), now=4)
+    world.cluster.apply(PodGone("n", leaving.uid), now=4)
     assert world.releases(leaving).key in world.states(4)
     world.report(world.truth, 5)
     assert world.states(5) == {world.truth.key}
@@ -339,7 +342,7 @@ def test_what_a_restart_forgot_may_have_left_before_or_after_the_next_pod_or_not
     world.admits(gone)
     shown = world.admits(stays)
     world.cluster.set_watching(Watching.LIVE, 0)
-    world.cluster.see_pod("n", stays, 0, started=True)
+    world.cluster.apply(PodSeen("n", stays, started=True), now=0)
     world.report(shown, 1)
     world.cluster.assume("n", coming, 2)
 
@@ -359,7 +362,7 @@ def test_pods_of_static_manifests_are_nobodys_ghosts(listed: bool) -> None:  # n
     world.cluster.set_watching(Watching.LIVE, 0)
     world.report(held, 0, listed=frozenset({pod.uid}) if listed else frozenset())
     if not listed:
-        world.cluster.see_pod("n", pod, 0, started=True)
+        world.cluster.apply(PodSeen("n", pod, started=True), now=0)
 
     assert (len(world.states(1)) == 2) is listed
     assert world.states(100) == {held.key}
@@ -370,13 +373,13 @@ def test_a_pod_that_the_watch_knows_and_the_kubelet_no_longer_lists_may_be_gone(
     world, pod = World(), _pod()
     held = world.admits(pod)
     world.cluster.set_watching(Watching.LIVE, 0)
-    world.cluster.see_pod("n", pod, 0, started=True)
+    world.cluster.apply(PodSeen("n", pod, started=True), now=0)
     world.report(held, 1, listed=frozenset({pod.uid}))
     assert world.states(1) == {held.key}
 
     world.report(held, 2, unlisted=frozenset({pod.uid}))
     assert world.states(2) == world.states(1000) == {held.key, EMPTY.state.key}
-    world.cluster.see_finish("n", pod.uid, 1000)
+    world.cluster.apply(PodFinished("n", pod.uid), now=1000)
     assert world.states(1004) == {EMPTY.state.key}
 
 
@@ -387,7 +390,7 @@ def test_a_reported_pod_that_has_yet_to_start_may_give_the_memory_of_its_init_co
     world.cluster.set_watching(Watching.LIVE, 0)
     world.report(EMPTY.state, 0)
     world.cluster.assume("n", pod, 1)
-    world.cluster.see_pod("n", pod, 2, started=False)
+    world.cluster.apply(PodSeen("n", pod, started=False), now=2)
     admitted = world.admits(pod)
     started = start_pod(admitted, request)
     assert admitted.key != started.key
@@ -403,7 +406,7 @@ def test_a_reported_pod_that_has_yet_to_start_may_give_the_memory_of_its_init_co
     both_started = {start_pod(state, request).key for state in ways}
     assert {*(state.key for state in ways), *both_started} <= world.states(4)
 
-    world.cluster.forget("n", later.uid, 5)
+    world.cluster.apply(PodForgotten("n", later.uid), now=5)
     world.report(started, 6)
     assert world.states(6) == {started.key}
 
@@ -412,9 +415,9 @@ def test_a_pod_that_ends_before_it_starts_gives_nothing_back_any_more() -> None:
     world, pod = World(), _with_init("early", 2, {"memory": "9Gi", "cpu": "2"})
     world.cluster.set_watching(Watching.LIVE, 0)
     world.report(EMPTY.state, 0)
-    world.cluster.see_pod("n", pod, 1, started=False)
+    world.cluster.apply(PodSeen("n", pod, started=False), now=1)
     world.report(world.admits(pod), 2)
-    world.cluster.see_end("n", pod.uid, 3)
+    world.cluster.apply(PodGone("n", pod.uid), now=3)
 
     assert world.states(3) == {EMPTY.state.key}
     assert not world.cluster.ledger("n").starting
@@ -487,7 +490,7 @@ def test_any_order_of_reports_bindings_and_watch_settles_to_the_same_truth(seed:
 
     assert world.states(now + 200) == {world.truth.key}
     assert world.cluster.pods_in_flight == 0
-    assert len(world.fates) == len({uid for uid, _ in world.fates})
+    assert len(world.results) == len({uid for uid, _ in world.results})
 
 
 def _tell(world: World, kind: str, value: Any, now: float, *, is_last_report: bool) -> None:  # noqa: ANN401
@@ -500,10 +503,10 @@ def _tell(world: World, kind: str, value: Any, now: float, *, is_last_report: bo
             if cluster.ledger("n").find(value.uid) is None:
                 cluster.assume("n", value, now)
         case "see" | "started":
-            cluster.see_pod("n", value, now, started=kind == "started")
+            cluster.apply(PodSeen("n", value, started=kind == "started"), now=now)
         case "leaving":
-            cluster.see_leaving("n", value.uid, now)
+            cluster.apply(PodTerminating("n", value.uid), now=now)
         case "finish":
-            cluster.see_finish("n", value.uid, now)
+            cluster.apply(PodFinished("n", value.uid), now=now)
         case "end":
-            cluster.see_end("n", value.uid, now)
+            cluster.apply(PodGone("n", value.uid), now=now)

@@ -1,4 +1,4 @@
-"""Following late and step by step is the same as following at once and from the beginning; and it is less work."""
+"""Following late and step by step is the same as projection at once and from the beginning; and it is less work."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,15 +10,21 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from extender.cluster.in_flight import Settled, Timeouts
+from extender.cluster.events import PodFinished, PodRefused
 from extender.cluster.ledger import EMPTY as NOTHING
-from extender.cluster.ledger import assume, see
+from extender.cluster.ledger import Ledger, assume, see
 from extender.cluster.node import Observation
-from extender.cluster.projection import follow
-from extender.cluster.steps import MAX_STEPS, Steps
-from extender.cluster.store import NodeStore, Watching
+from extender.cluster.pod_tracker import Timeouts
+from extender.cluster.projection import Projection, ProjectionInput, project
+from extender.cluster.search_bounds import MAX_STEPS
+from extender.cluster.settled_pod import SettledPod
+from extender.cluster.steps import Steps
+from extender.cluster.store import NodeStore
+from extender.cluster.watching import Watching
 from extender.replay.admission import admit
+from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, resolve
+from extender.replay.state import ManagerState
 from extender.replay.verdict import Rejected
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
@@ -29,11 +35,17 @@ from tests.faults.hostile_nodes import uneven_numa_nodes
 from tests.reports import pod_of
 
 
+def _project(
+    kubelet: Kubelet, state: ManagerState, ledger: Ledger, now: float, steps: Steps | None = None
+) -> Projection:
+    return project(ProjectionInput(kubelet=kubelet, reported=state, ledger=ledger, now=now), steps)
+
+
 class Both:
     """Two clusters that hear the same: `eager` is looked at after every event, `late` only where it must be."""
 
     def __init__(self) -> None:
-        self.settled: tuple[list[Settled], list[Settled]] = ([], [])
+        self.settled: tuple[list[SettledPod], list[SettledPod]] = ([], [])
         self.eager, self.late = (
             NodeStore(
                 stale_after_seconds=1e6,
@@ -66,7 +78,7 @@ class TwinStory(Story):
         if kind == "bind":
             outcome = admit(self.node.kubelet, self.truth, resolve(pod, self.node.kubelet.rules))
             if isinstance(outcome.verdict, Rejected):
-                self.cluster.see_refusal("n", pod.uid, outcome.verdict.reason, self.now)
+                self.cluster.apply(PodRefused("n", pod.uid, outcome.verdict.reason), now=self.now)
                 return
         super()._kubelet_hears(kind, pod)
 
@@ -78,7 +90,7 @@ class TwinStory(Story):
             for each in classes_at(store, ["n"], self.now)
         ]
         assert seen[0] == seen[1]
-        late, eager = ([(s.pod.uid, s.fate, s.verdicts) for s in settled] for settled in self.cluster.settled)
+        late, eager = ([(s.pod.uid, s.result, s.verdicts) for s in settled] for settled in self.cluster.settled)
         assert late == eager
 
     def compare_from_scratch(self) -> None:
@@ -88,8 +100,8 @@ class TwinStory(Story):
         observation: Observation = record.observation
         assert observation.kubelet is not None
         assert observation.state is not None
-        fresh = follow(observation.kubelet, observation.state, ledger, self.now)
-        assert {state.key for state in fresh.states} == {state.key for state in record.states}
+        fresh = _project(observation.kubelet, observation.state, ledger, self.now)
+        assert {state.key for state in fresh.possible.states} == {state.key for state in record.states}
         assert fresh.complete == record.node_class.complete
 
 
@@ -107,7 +119,7 @@ class TwinMachine(StoryMachine):
     def hear_finish(self) -> None:
         """What the other stories leave out: a pod that is finished, and counts a little longer."""
         story = self.step()
-        story.cluster.see_finish("n", min(story.active), story.now)
+        story.cluster.apply(PodFinished("n", min(story.active)), now=story.now)
 
 
 class LateReaderMachine(TwinMachine):
@@ -162,7 +174,7 @@ def test_one_pod_more_costs_one_replay_and_a_known_one_none() -> None:
     for i, pod in enumerate(pods):
         for change in (assume(ledger, pod, i), see(assume(ledger, pod, i), pod, i, started=False)):
             ledger, before = change, steps.admissions
-            follow(kubelet, state, ledger, i, steps=steps)
+            _project(kubelet, state, ledger, i, steps=steps)
             costs.append(steps.admissions - before)
 
     assert costs == [1, 0] * 5
@@ -172,7 +184,7 @@ def test_what_is_kept_is_bounded() -> None:
     steps, kubelet, state = Steps(), EMPTY.kubelet, EMPTY.state
     sizes = set()
     for i in range(MAX_STEPS // 2):
-        follow(kubelet, state, assume(NOTHING, pod_from_json(pod_of(2, name=f"p{i}")), 0), 1, steps=steps)
+        _project(kubelet, state, assume(NOTHING, pod_from_json(pod_of(2, name=f"p{i}")), 0), 1, steps=steps)
         sizes.add(len(steps))
 
     assert max(sizes) > MAX_STEPS
@@ -188,9 +200,9 @@ def test_after_one_replay_that_was_given_up_no_other_is_tried() -> None:
     steps, ledger = Steps(), NOTHING
     for i in range(5):
         ledger = assume(ledger, pod_from_json(pod_of(60, name=f"p{i}")), i)
-        following = follow(report.kubelet, report.state, ledger, i, steps=steps)
-        assert not following.complete
-        assert following.states == (report.state,)
-        assert following.refused == frozenset(), "nothing is known of what the kubelet does"
+        projection = _project(report.kubelet, report.state, ledger, i, steps=steps)
+        assert not projection.complete
+        assert projection.possible.states == (report.state,)
+        assert projection.refused == frozenset(), "nothing is known of what the kubelet does"
 
     assert steps.admissions <= 2, "what was given up is not paid for with each event"

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.cluster.node import Observation
 from extender.cluster.node_class import UNKNOWN
-from extender.cluster.store import ClusterFullError, NodeStore, OutdatedError, UnknownNodeError
+from extender.cluster.store import NodeStore
 from extender.replay.verdict import Provider
 from extender.samples.nodes import SampleNode, Workload
 from tests.cluster.reading import classes_at

@@ -6,7 +6,7 @@ from typing import Any
 
 from extender.api.service import Service
 from extender.app import make_app, make_service
-from extender.cluster.store import Watching
+from extender.cluster.watching import Watching
 from extender.config.settings import Settings
 from extender.identity import EVERYTHING
 from extender.kube.changes import Batch, Mirror, Seen

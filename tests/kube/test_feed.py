@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.in_flight import Fate, Settled
 from extender.cluster.node import Observation
 from extender.cluster.pods import KnownPods
+from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.feed import ClusterFeed
@@ -20,7 +20,7 @@ NODE = sample()
 
 class World:
     def __init__(self) -> None:
-        self.settled: list[Settled] = []
+        self.settled: list[SettledPod] = []
         self.cluster = NodeStore(stale_after_seconds=1000, max_nodes=10, settled=self.settled.append)
         self.pods = KnownPods(100)
         self.bound: list[str] = []
@@ -87,7 +87,9 @@ def test_a_rejection_is_told_from_any_other_failure(world: World) -> None:
     )
     world.feed.apply_pods(Batch((Changed(first, rejected), Changed(second, evicted))))
 
-    assert [(s.pod.uid, s.fate, s.reason) for s in world.settled] == [("uid-p", Fate.REFUSED, "SMTAlignmentError")]
+    assert [(s.pod.uid, s.result, s.reason) for s in world.settled] == [
+        ("uid-p", AdmissionResult.REFUSED, "SMTAlignmentError")
+    ]
 
 
 def test_a_static_pod_is_known_by_the_uid_that_its_kubelet_gave_it(world: World) -> None:

@@ -14,6 +14,7 @@ from extender.questions.subjects import Subject
 from extender.replay.admission import admit, start_pod
 from extender.replay.alignment import Alignment
 from extender.replay.pod import resolve
+from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.replay.verdict import Admitted, Certainty
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode, Workload
@@ -119,7 +120,7 @@ def test_a_mix_is_taken_in_turn_and_totals_count_it_in_turn() -> None:
 
 def test_nodes_that_are_not_known_take_none() -> None:
     known = subject_of(sample())
-    unknown = Subject(name="x", node_class=replace(known.node_class, kubelet=None, state=None), states=())
+    unknown = Subject(name="x", node_class=replace(known.node_class, kubelet=None, possible=NO_STATES), states=())
 
     (room,) = _rooms([pod_of(1)], unknown)
 
@@ -135,7 +136,7 @@ def _place_naively(nodes: list[SampleNode], pods: list[Manifest]) -> list[str | 
         shape = PodShape(workload.copy(number))
         merits = {}
         for name, subject in subjects.items():
-            node_class = replace(subject.node_class, state=states[name])
+            node_class = replace(subject.node_class, possible=PossibleStates((states[name],)))
             judgement = judge()(shape, node_class)
             if judgement.refusal is None:
                 merits[name] = judgement.merit or 0

@@ -11,6 +11,7 @@ from extender.replay.admission import MAX_OUTCOMES, Outcome, admit
 from extender.replay.branches import admit_in_all
 from extender.replay.budget import Budget
 from extender.replay.pod import PodRequest, resolve
+from extender.replay.possible_states import PossibleStates
 from extender.replay.verdict import Admitted, Certainty, is_given_up
 from extender.scheduling.judge import Action, PodShape, Trouble, UncertaintyPolicy, make_judge
 from extender.scheduling.ranking.strategies import least_numa
@@ -82,7 +83,7 @@ def steps_of_the_first(pod: Any) -> int:  # noqa: ANN401
 def node_class() -> NodeClass:
     assert OBSERVATION.kubelet is not None
     assert OBSERVATION.state is not None
-    return ClassTable().hold(OBSERVATION.kubelet, OBSERVATION.state, frozenset(), stale=False)
+    return ClassTable().hold(OBSERVATION.kubelet, PossibleStates((OBSERVATION.state,)), frozenset(), stale=False)
 
 
 def test_alternatives_that_run_out_of_steps_leave_the_first_outcome() -> None:

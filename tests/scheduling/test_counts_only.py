@@ -9,6 +9,7 @@ import pytest
 from extender.cluster.node_class import ClassTable
 from extender.replay.counts import Counts, ZoneCounts
 from extender.replay.pod import has_pod_level_resources, resolve
+from extender.replay.possible_states import NO_STATES
 from extender.replay.rules import Rules
 from extender.replay.sets import iter_bits, parse_list
 from extender.replay.startup import start
@@ -85,7 +86,7 @@ def test_what_is_not_told_proves_nothing() -> None:
 
 
 def judged(counts: Counts, cpus: int | str, *, stale: bool = False, **doubts: Action) -> Judgement:
-    node_class = ClassTable().hold(None, None, frozenset(), stale=stale, counts=counts)
+    node_class = ClassTable().hold(None, NO_STATES, frozenset(), stale=stale, counts=counts)
     return make_judge(least_numa, UncertaintyPolicy(**doubts))(PodShape(pod_from_json(pod_of(cpus))), node_class)
 
 
@@ -99,7 +100,7 @@ def test_every_answer_says_that_it_is_degraded() -> None:
     burstable = pod_of("500m")
     burstable["status"]["qosClass"] = "Burstable"
     shape = PodShape(pod_from_json(burstable))
-    node_class = ClassTable().hold(None, None, frozenset(), stale=False, counts=TWO)
+    node_class = ClassTable().hold(None, NO_STATES, frozenset(), stale=False, counts=TWO)
     assert make_judge(least_numa, UncertaintyPolicy())(shape, node_class) == INDIFFERENT
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cluster.in_flight import Fate, Settled
+from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.replay.admission import admit, release_pods
 from extender.replay.pod import resolve
 from extender.replay.verdict import Admitted
@@ -16,7 +16,7 @@ GPU = "vendor.example/gpu"
 NODE = sample(devices={GPU: [0, 1, 1]})
 
 
-def _settled(*, complete: bool) -> Settled:
+def _settled(*, complete: bool) -> SettledPod:
     """A pod that was predicted on an empty node, and that its kubelet placed beside another one."""
     pod, other = (pod_from_json(pod_of(4, "2Gi", name=name, devices={GPU: 1})) for name in ("p", "other"))
     requests = [resolve(each, NODE.kubelet.rules) for each in (other, pod)]
@@ -24,11 +24,11 @@ def _settled(*, complete: bool) -> Settled:
     state = NODE.state
     for request in requests:
         state = admit(NODE.kubelet, state, request).state
-    return Settled(
+    return SettledPod(
         node_name="n",
         pod=pod,
         kubelet=NODE.kubelet,
-        fate=Fate.ADMITTED,
+        result=AdmissionResult.ADMITTED,
         verdicts=(verdict,),
         complete=complete,
         state=release_pods(state, (other.uid,)),

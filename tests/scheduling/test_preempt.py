@@ -9,6 +9,7 @@ import pytest
 from extender.cluster.node_class import UNKNOWN, ClassTable
 from extender.replay.admission import admit, release_pods
 from extender.replay.pod import resolve
+from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import Action, PodShape, UncertaintyPolicy, make_judge
 from extender.scheduling.preemption.plan import (
@@ -55,7 +56,9 @@ def _pods(changes: Mapping[str, dict[str, Any]] | None = None, node: SampleNode 
 def _site(node: SampleNode = FULL, pods: NodePods | None = None, **how: bool) -> CandidateNode:
     stale = how.get("stale", False)
     return CandidateNode(
-        node_class=TABLE.hold(node.kubelet, node.state, frozenset(), stale=stale), states=(node.state,), pods=pods
+        node_class=TABLE.hold(node.kubelet, PossibleStates((node.state,)), frozenset(), stale=stale),
+        states=(node.state,),
+        pods=pods,
     )
 
 
@@ -273,7 +276,7 @@ def test_where_a_node_can_be_in_several_states_the_victims_must_help_in_all() ->
         other = admit(FULL.kubelet, other, resolve(pod_from_json(pod), FULL.kubelet.rules)).state
     assert other.key == state.key
     pods = _pods({first["metadata"]["uid"]: {"priority": 10}, last["metadata"]["uid"]: {"priority": 10}})
-    node_class = TABLE.hold(FULL.kubelet, state, frozenset(), stale=False)
+    node_class = TABLE.hold(FULL.kubelet, PossibleStates((state,)), frozenset(), stale=False)
     uids = [pod["metadata"]["uid"] for pod in middle]
     one, both = (
         CandidateNode(node_class=node_class, states=states, pods=pods) for states in ((state,), (state, other))

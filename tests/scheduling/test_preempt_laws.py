@@ -14,6 +14,7 @@ from extender.replay.admission import admit, start_pod
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import resolve
+from extender.replay.possible_states import PossibleStates
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
@@ -108,7 +109,7 @@ class Case:
     def answer(self, limit: int = 4000) -> Plan | Veto:
         shape = PodShape(pod_from_json(self.pod))
         judge = make_judge(least_numa, UncertaintyPolicy())
-        node_class = ClassTable().hold(self.node.kubelet, self.node.state, frozenset(), stale=False)
+        node_class = ClassTable().hold(self.node.kubelet, PossibleStates((self.node.state,)), frozenset(), stale=False)
         return plan_preemption(
             Preemptor(shape=shape, priority=PRIORITY, may_preempt=self.may_preempt),
             {"n": self.proposal},

@@ -16,6 +16,7 @@ from extender.replay.branches import admit_in_all
 from extender.replay.budget import MAX_STEPS, Budget
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
+from extender.replay.possible_states import PossibleStates
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty, Provider
 from extender.samples.nodes import SampleNode, Workload
@@ -47,7 +48,7 @@ PASS, REFUSE, REPLAY = Action.PASS, Action.REFUSE, Action.REPLAY
 
 
 def _class(node: SampleNode, *, stale: bool = False, hidden: frozenset[Provider] = frozenset()) -> NodeClass:
-    return TABLE.hold(node.kubelet, node.state, hidden, stale=stale)
+    return TABLE.hold(node.kubelet, PossibleStates((node.state,)), hidden, stale=stale)
 
 
 def _shape(**wanted: Any) -> PodShape:
@@ -311,7 +312,7 @@ def test_a_defect_in_one_class_is_that_class_alone(monkeypatch: pytest.MonkeyPat
             raise ZeroDivisionError("a defect")
         return admit_in_all(kubelet, states, request, **bounds)
 
-    monkeypatch.setattr("extender.scheduling.judge.admit_in_all", admit)
+    monkeypatch.setattr("extender.replay.possible_states.admit_in_all", admit)
     judged = judge_all(make_judge(least_numa, UncertaintyPolicy(unknown=REFUSE)), _shape(), [broken, good])
 
     assert judged.judgements[broken.id][:4] == (RefusalReason.UNKNOWN, Certainty.UNKNOWN, None, Trouble.DEFECT)

@@ -13,6 +13,7 @@ from extender.config.settings import Settings
 from extender.replay.admission import admit
 from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts
 from extender.replay.pod import resolve
+from extender.replay.possible_states import PossibleStates
 from extender.replay.startup import initial_state, start
 from extender.replay.state import Device, DeviceState
 from extender.replay.verdict import Admitted
@@ -83,7 +84,9 @@ def test_the_example_is_on_the_nodes_that_the_docs_describe() -> None:
 def test_the_example_has_the_merits_and_scores_of_the_docs(name: str) -> None:
     written = [cell.split(" → ") for cell in _table("strategy")[name]]
     table = ClassTable()
-    classes = [table.hold(node.kubelet, node.state, frozenset(), stale=False) for node in NODES.values()]
+    classes = [
+        table.hold(node.kubelet, PossibleStates((node.state,)), frozenset(), stale=False) for node in NODES.values()
+    ]
     shape = PodShape(pod_from_json(pod_of(8, "4Gi")))
 
     judgements = judge_all(make_judge(make_strategy(name, ALIKE), UncertaintyPolicy()), shape, classes).judgements

@@ -12,6 +12,7 @@ from extender.replay.admission import admit, release_pods
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest, resolve
+from extender.replay.possible_states import PossibleStates
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
@@ -139,7 +140,9 @@ def test_scores_are_ints_that_use_the_whole_range_in_the_order_of_merits(name: s
     """The states of one node in its history, as if they were so many nodes."""
     table = ClassTable()
     admissions = list(_admissions(document))
-    classes = [table.hold(kubelet, state, frozenset(), stale=False) for kubelet, state, _ in admissions]
+    classes = [
+        table.hold(kubelet, PossibleStates((state,)), frozenset(), stale=False) for kubelet, state, _ in admissions
+    ]
     judge = make_judge(make_strategy(name, ALIKE), UncertaintyPolicy())
     for step in (s for s in scenario_from_json(document).steps if s.pod is not None):
         assert step.pod is not None

@@ -10,6 +10,7 @@ from extender.cluster.node_class import ClassTable
 from extender.questions.explain import first_fault
 from extender.replay.admission import admit, is_indifferent
 from extender.replay.pod import resolve
+from extender.replay.possible_states import PossibleStates
 from extender.replay.verdict import Reason, Rejected, Verdict
 from extender.scheduling.judge import PodShape, UncertaintyPolicy, make_judge
 from extender.scheduling.ranking.strategies import least_numa
@@ -143,7 +144,7 @@ def test_a_pod_that_needs_no_alignment_reaches_the_merge_as_well(policy: str) ->
     assert report.state is not None
     pod = pod_from_json({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}})
     assert not is_indifferent(report.kubelet, resolve(pod, report.kubelet.rules))
-    node_class = ClassTable().hold(report.kubelet, report.state, frozenset(), stale=False)
+    node_class = ClassTable().hold(report.kubelet, PossibleStates((report.state,)), frozenset(), stale=False)
     judgement = make_judge(least_numa, UncertaintyPolicy())(PodShape(pod), node_class)
     assert judgement.refusal is RefusalReason.CRASH
 

@@ -9,7 +9,9 @@ import orjson
 import pytest
 
 from extender.answers.snapshot import Snapshot, SnapshotSender
-from extender.cluster.store import NodeStore, UnknownNodeError
+from extender.cluster.errors import UnknownNodeError
+from extender.cluster.events import PodForgotten
+from extender.cluster.store import NodeStore
 from extender.intake.report import observation_of
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.questions.subjects import Subject, live
@@ -25,7 +27,7 @@ NAMES = [f"node-{i}" for i in range(80)]
 def _told(subject: Subject) -> tuple[object, ...]:
     """All that a question can see of a node."""
     c = subject.node_class
-    parts = (c.id, c.state, c.others, c.hidden, c.stale, c.complete, c.distrusted, c.counts, c.awaited)
+    parts = (c.id, c.states, c.hidden, c.stale, c.complete, c.distrusted, c.counts, c.awaited)
     return subject.name, parts, subject.kubelet and subject.kubelet.identity, subject.states, subject.around
 
 
@@ -53,7 +55,7 @@ def test_what_is_sent_makes_the_same_nodes(seed: int) -> None:
         elif kind == "assume" and held is not None:
             cluster.assume(name, replace(pod_from_json(pod_of(2)), uid=f"uid-{step}"), now)
         elif kind == "forget":
-            cluster.forget(name, f"uid-{step - 1}", now)
+            cluster.apply(PodForgotten(name, f"uid-{step - 1}"), now=now)
         elif kind == "drop":
             cluster.drop_node(name)
         elif kind == "around":

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from extender.answers.question import BusyError, OutOfMemoryError, QuestionError, QuestionTimeoutError, WorkerDiedError
 from extender.api.http.bodies import BodyTooLargeError, EncodingError
-from extender.cluster.store import ClusterFullError, OutdatedError, UnknownNodeError
+from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError
 

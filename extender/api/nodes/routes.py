@@ -13,8 +13,8 @@ from extender.api.http.problems import documented
 from extender.api.nodes.models import NodeDetail, NodeIndex
 from extender.api.nodes.views import certainty_of, describe, is_large, summarize
 from extender.api.service import Service
+from extender.cluster.errors import UnknownNodeError
 from extender.cluster.node import NodeRecord
-from extender.cluster.store import UnknownNodeError
 from extender.questions.free_room import free_cpus
 from extender.replay.config import TopologyPolicy
 from extender.replay.verdict import Certainty

@@ -14,6 +14,7 @@ from typing import Final
 from extender.cluster.node_class import NodeClass
 from extender.replay.admission import is_indifferent, release_pods
 from extender.replay.branches import admit_in_all
+from extender.replay.possible_states import PossibleStates
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
 from extender.scheduling.judge import Judge, PodShape
@@ -76,6 +77,6 @@ def admitted_states(node_class: NodeClass, states: States, shape: PodShape) -> S
 def _admits(judge: Judge, shape: PodShape, node_class: NodeClass, states: Sequence[ManagerState]) -> bool:
     if not states:
         return False
-    then = replace(node_class, id=HYPOTHETICAL, state=states[0], others=tuple(states[1:]), complete=True)
+    then = replace(node_class, id=HYPOTHETICAL, possible=PossibleStates(tuple(states)))
     judgement = judge(shape, then)
     return judgement.refusal is None and judgement.trouble is None

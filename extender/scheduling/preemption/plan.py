@@ -19,6 +19,7 @@ from typing import Final
 from extender.cluster.node_class import UNKNOWN, NodeClass
 from extender.replay.admission import release_pods
 from extender.replay.kubelet import Kubelet
+from extender.replay.possible_states import PossibleStates
 from extender.replay.state import ManagerState
 from extender.scheduling.judge import Judge, PodShape
 from extender.scheduling.preemption.cpu_lower_bound import CPUBound
@@ -125,7 +126,9 @@ class ReplayBudget:
             self.left -= 1
             hypothetical = node_class
             if states:
-                hypothetical = replace(node_class, id=HYPOTHETICAL, state=states[0], others=states[1:])
+                hypothetical = replace(
+                    node_class, id=HYPOTHETICAL, possible=PossibleStates(states, node_class.complete)
+                )
             self._known[key] = self._judge(self._shape, hypothetical).refusal
         return self._known[key]
 

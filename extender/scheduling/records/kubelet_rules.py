@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from extender.cluster.in_flight import Settled
+from extender.cluster.settled_pod import SettledPod
 from extender.replay.budget import Budget, BudgetError
 from extender.replay.config import KubeletConfigError, TopologyPolicy
 from extender.replay.kubelet import Kubelet
@@ -75,11 +75,11 @@ class KubeletBehaviours:
     """
 
     def __init__(self) -> None:
-        self.waiting: deque[Settled] = deque()
+        self.waiting: deque[SettledPod] = deque()
         self.wake: Callable[[], None] = _nothing
         self._nodes: OrderedDict[str, _OfNode] = OrderedDict()
 
-    def add(self, settled: Settled) -> None:
+    def add(self, settled: SettledPod) -> None:
         """Have a disagreement examined, unless no rule could explain it or enough is known or waits."""
         if settled.predict_again is None or not rules_to_try(settled.kubelet) or len(self.waiting) >= MAX_WAITING:
             return
@@ -94,7 +94,7 @@ class KubeletBehaviours:
             self.waiting.append(settled)
             self.wake()
 
-    def record(self, settled: Settled, agreeing: Sequence[RuleSetting]) -> list[Behaviour]:
+    def record(self, settled: SettledPod, agreeing: Sequence[RuleSetting]) -> list[Behaviour]:
         """Take in what `agreeing_rules` said; returns what is now known of the kubelet for the first time."""
         node = self._nodes.get(settled.node_name)
         if node is None or node.identity != settled.kubelet.identity:
@@ -148,7 +148,7 @@ def rules_to_try(kubelet: Kubelet) -> tuple[RuleSetting, ...]:
     return tuple(settings[:MAX_RULES])
 
 
-def agreeing_rules(settled: Settled, agrees: Callable[[Settled], bool]) -> list[RuleSetting]:
+def agreeing_rules(settled: SettledPod, agrees: Callable[[SettledPod], bool]) -> list[RuleSetting]:
     """Of `rules_to_try`: those with which the kubelet did as predicted. Pure; any thread may call it.
 
     *agrees* compares a prediction with what the kubelet did.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from extender.cluster.in_flight import Fate, Settled, holdings
+from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.replay.pod import ContainerKind
 from extender.replay.state import Device
 from extender.replay.verdict import Admitted, Certainty, Reason
@@ -88,7 +88,7 @@ class Audit:
         self.behaviours = KubeletBehaviours()
         self._nodes: OrderedDict[str, deque[Result]] = OrderedDict()
 
-    def take(self, settled: Settled) -> Kind:
+    def take(self, settled: SettledPod) -> Kind:
         """Count one pod's fate; returns what it was counted as."""
         kind = _kind_of(settled)
         self.counts[kind] += 1
@@ -103,7 +103,7 @@ class Audit:
             self.behaviours.add(settled)
         return kind
 
-    def examined(self, settled: Settled, agreeing: Sequence[RuleSetting]) -> list[Behaviour]:
+    def examined(self, settled: SettledPod, agreeing: Sequence[RuleSetting]) -> list[Behaviour]:
         """Take in which rules explain a disagreement; returns what is now known of its kubelet for the first time."""
         for i, each in enumerate(self.recent):
             if each.uid == settled.pod.uid and each.node_name == settled.node_name:
@@ -124,12 +124,12 @@ class Audit:
         return iter(sorted((row for row in rows if row[1]), key=lambda row: (-row[1], row[0])))
 
 
-def agrees(settled: Settled) -> bool:
+def agrees(settled: SettledPod) -> bool:
     """Whether the kubelet did as predicted."""
     return _compare(settled) is Result.AGREED
 
 
-def _kind_of(settled: Settled) -> Kind:
+def _kind_of(settled: SettledPod) -> Kind:
     kubelet = settled.kubelet
     verdicts = settled.verdicts
     certainty = verdicts[0].certainty if verdicts else Certainty.UNKNOWN
@@ -142,17 +142,17 @@ def _kind_of(settled: Settled) -> Kind:
     )
 
 
-def _compare(settled: Settled) -> Result:
+def _compare(settled: SettledPod) -> Result:
     admitted = [v for v in settled.verdicts if isinstance(v, Admitted)]
-    match settled.fate:
-        case Fate.REFUSED:
+    match settled.result:
+        case AdmissionResult.REFUSED:
             if settled.reason not in set(Reason):
                 return Result.OTHER
             return Result.FALSE_ADMIT if len(admitted) == len(settled.verdicts) else Result.AGREED
-        case Fate.ADMITTED:
+        case AdmissionResult.ADMITTED:
             if not admitted:
                 return Result.FALSE_REFUSAL
-            observed = _comparable(settled, holdings(settled))
+            observed = _comparable(settled, settled.reported)
             matches = any(_comparable(settled, _predicted(settled, v)) == observed for v in admitted)
             if matches:
                 return Result.AGREED
@@ -161,13 +161,13 @@ def _compare(settled: Settled) -> Result:
             return Result.UNSETTLED
 
 
-def _comparable(settled: Settled, held: Mapping[str, object]) -> dict[str, object]:
+def _comparable(settled: SettledPod, held: Mapping[str, object]) -> dict[str, object]:
     """Without the memory of pods with init containers: theirs is given back, and the next container's shrinks."""
     shrinks = any(c.kind is not ContainerKind.APP for c in settled.pod.containers)
     return {key: value for key, value in held.items() if not (shrinks and key.startswith("memory/"))}
 
 
-def _predicted(settled: Settled, verdict: Admitted) -> dict[str, object]:
+def _predicted(settled: SettledPod, verdict: Admitted) -> dict[str, object]:
     """A predicted placement, in the form of `holdings`."""
     held: dict[str, object] = {}
     devices: Mapping[str, Mapping[str, Device]] = {} if settled.state is None else settled.state.devices.devices
@@ -182,7 +182,7 @@ def _predicted(settled: Settled, verdict: Admitted) -> dict[str, object]:
     return held
 
 
-def _disagreement(settled: Settled, kind: Kind, at: float) -> Disagreement:
+def _disagreement(settled: SettledPod, kind: Kind, at: float) -> Disagreement:
     first, state = settled.verdicts[0], settled.state
     predicted = predicted_words(state, first) if isinstance(first, Admitted) else f"refused: {first.message}"
     reported = f"refused: {settled.reason}" if state is None else reported_words(state, settled.pod.uid)

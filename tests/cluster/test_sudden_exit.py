@@ -1,4 +1,4 @@
-"""What `ends` says without a replay is what the replay says; and it says so of most pods."""
+"""What `sudden_exit` knows without a replay is what the replay says, and it knows it of most pods."""
 
 from dataclasses import replace
 from random import Random
@@ -7,10 +7,10 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.ends import can_only_gain
-from extender.cluster.ledger import EMPTY, Ledger, ask_to_leave, assume
-from extender.cluster.projection import follow, is_safe_from_ends, survives_sudden_exit
+from extender.cluster.ledger import EMPTY, Ledger, assume, terminate
+from extender.cluster.projection import ProjectionInput, project
 from extender.cluster.steps import Steps
+from extender.cluster.sudden_exit import can_only_gain, is_known_to_survive, survives_sudden_exit
 from extender.replay.admission import Outcome, admit, release_pods, start_pod
 from extender.replay.pod import Pod, resolve
 from extender.replay.state import ManagerState
@@ -85,19 +85,19 @@ def test_a_pod_that_can_only_gain_is_admitted_whichever_others_have_ended(seed: 
 
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32), node=st.sampled_from(NODES))
-def test_where_no_end_matters_the_full_question_says_so(seed: int, node: SampleNode) -> None:
+def test_where_no_exit_matters_the_replay_says_so_too(seed: int, node: SampleNode) -> None:
     """With pods that may be gone already, and as many pods on their way as there are."""
     random = Random(seed)
     state, count = _play(node, random)
     ledger: Ledger = EMPTY
     for uid in random.sample(sorted(state.pod_uids), min(len(state.pod_uids), random.choice((0, 0, 1, 3)))):
-        ledger = ask_to_leave(ledger, uid)
+        ledger = terminate(ledger, uid)
     for number in range(count, count + random.choice((1, 1, 1, 2))):
         pod = replace(_pod(number, random), created_at=number)
         ledger, steps = assume(ledger, pod, number), Steps()
-        following = follow(node.kubelet, state, ledger, number, steps=steps)
-        if is_safe_from_ends(node.kubelet, state, ledger, pod.uid, number, following, steps):
-            assert survives_sudden_exit(node.kubelet, state, ledger, pod.uid, number)
+        given = ProjectionInput(kubelet=node.kubelet, reported=state, ledger=ledger, now=number)
+        if is_known_to_survive(given, pod.uid, project(given, steps), steps):
+            assert survives_sudden_exit(given, pod.uid)
 
 
 def test_most_pods_of_one_container_need_no_replay() -> None:

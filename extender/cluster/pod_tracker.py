@@ -1,0 +1,262 @@
+"""One node's pods: the ledger, what the watch and the report say of them, and the projection.
+
+Laws of this file
+- Events and reports change the tracker at once. The projection is computed when it is first read after a change, and is
+  the same as if it had been computed at once.
+- Each pod in flight of which something was predicted is settled once. The methods that can settle pods return them.
+- No clock and no callbacks: time is an argument, and the caller asks `next_due` when time alone changes something.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from extender.cluster import ledger as ledgers
+from extender.cluster.events import PodEvent, PodFinished, PodGone, PodRefused, PodSeen
+from extender.cluster.ledger import EMPTY, Admit, Release
+from extender.cluster.node import Observation
+from extender.cluster.projection import Projection, ProjectionInput, project
+from extender.cluster.reported_pod import gives_back, shows_admission
+from extender.cluster.settled_pod import AdmissionResult, SettledPod
+from extender.cluster.steps import Steps
+from extender.cluster.sudden_exit import is_known_to_survive, survives_sudden_exit
+from extender.replay.kubelet import Kubelet
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """How long facts that nothing confirms are believed; seconds.
+
+    `assume`: a pod that this service bound, unless the watch or a report shows it. `finish`: a finished pod still
+    counts, because its kubelet has yet to tear it down. `ghost`: a pod that a report shows and the watch does not know
+    may exist; after that the kubelet's own list decides. `absence`: a pod that runs and that no report shows.
+    """
+
+    assume: float = 120.0
+    finish: float = 3.0
+    ghost: float = 30.0
+    absence: float = 120.0
+
+
+class PodTracker:
+    """The pods of one node. `ledger`: what has happened since its report."""
+
+    def __init__(self, node_name: str, timeouts: Timeouts) -> None:
+        self._name: Final = node_name
+        self._timeouts: Final = timeouts
+        self.ledger = EMPTY
+        self._given: ProjectionInput | None = None
+        self._projected: tuple[ProjectionInput, Projection] | None = None
+        self._steps = Steps()
+        self._shown: dict[str, bool] = {}
+        """Whether the report shows the admission of each pod in flight, by UID; for the state of `_given`."""
+        self._watched: set[str] = set()
+        """Pods that the watch has on the node, not finished."""
+        self._settled: set[str] = set()
+        """Pods of the ledger that were settled already."""
+        self._unknown_since: dict[str, float] = {}
+        self._not_listed: frozenset[str] = frozenset()
+        """Pods that the watch has, that hold something, and that the kubelet does not list."""
+
+    def apply(self, event: PodEvent, now: float) -> list[SettledPod]:
+        """Apply one event of this node; returns the pod that it settles, if any."""
+        settled: list[SettledPod] = []
+        match event:
+            case PodSeen(pod=pod):
+                self._watched.add(pod.uid)
+            case PodRefused(uid=uid, reason=reason):
+                self._watched.discard(uid)
+                settled = list(self._settle_refused(uid, reason))
+            case PodFinished(uid=uid) | PodGone(uid=uid):
+                self._watched.discard(uid)
+        self.ledger = ledgers.apply(self.ledger, event, now, finish_seconds=self._timeouts.finish)
+        return settled
+
+    def reconcile(
+        self, observation: Observation, heard_at: float, now: float, *, watch_is_live: bool
+    ) -> list[SettledPod]:
+        """Bring the ledger, the report and the time together; returns the pods whose admission is over.
+
+        *watch_is_live*: the watch knows every pod, so that one it does not know does not exist.
+        """
+        kubelet, state = observation.kubelet, observation.state
+        if kubelet is None or state is None:
+            return []
+        steps = self._steps
+        if self._given is None or self._given.reported is not state:
+            steps, self._shown = Steps(), {}
+        settled = self._take_settled(observation, kubelet, state, heard_at, now, steps)
+        vanished, maybe_gone = self._unknown_pods(observation, state, now, watch_is_live=watch_is_live)
+        lists_pods = observation.pod_uids is not None
+        self._not_listed = (state.pod_uids & self._watched) - observation.listed if lists_pods else frozenset()
+        self._steps = steps
+        self._given = ProjectionInput(
+            kubelet=kubelet,
+            reported=state,
+            ledger=self.ledger,
+            now=now,
+            vanished=vanished,
+            maybe_gone=maybe_gone,
+        )
+        return settled
+
+    def next_due(self, now: float) -> float | None:
+        """When `reconcile` is due again although nothing has happened; None if never."""
+        times = [at + self._timeouts.ghost for at in self._unknown_since.values() if now < at + self._timeouts.ghost]
+        due = self.ledger.next_due(now, self._timeouts.assume)
+        if due is not None:
+            times.append(max(due, now + 0.001))
+        return min(times, default=None)
+
+    @property
+    def projection(self) -> Projection | None:
+        """What follows, as of the last `reconcile`; None if no report is enough for a verdict."""
+        given = self._given
+        if given is None:
+            return None
+        if self._projected is None or self._projected[0] is not given:
+            self._projected = given, project(given, self._steps)
+        return self._projected[1]
+
+    def is_safe(self, refused_before: frozenset[str]) -> bool:
+        """Whether every pod in flight is certain to be admitted, but for those that were not before."""
+        projection = self.projection
+        if projection is None or projection.one_order:
+            return True
+        return projection.complete and projection.refused <= refused_before
+
+    def is_admitted(self, uid: str) -> bool:
+        """True if every predicted outcome for the pod in flight is admission, or there is no prediction."""
+        projection = self.projection
+        if projection is None or uid not in projection.verdicts:
+            return True
+        return projection.complete and uid not in projection.refused
+
+    def survives_sudden_exit(self, uid: str, now: float, max_admissions: int) -> Callable[[], bool] | None:
+        """See `NodeStore.survives_sudden_exit`."""
+        projection = self.projection
+        if self._given is None or projection is None or uid not in projection.verdicts:
+            return None
+        given = replace(self._given, now=now)
+        if is_known_to_survive(given, uid, projection, self._steps):
+            return None
+        return partial(survives_sudden_exit, given, uid, max_admissions)
+
+    def may_be_gone(self, now: float) -> frozenset[str]:
+        """Pods that the kubelet may count no more, and may still count."""
+        return self.ledger.may_be_gone(now) | (frozenset() if self._given is None else self._given.maybe_gone)
+
+    def lacks_pods(self, started_at: float) -> bool:
+        """Whether reports lack pods that a kubelet started at this time finds in its first list, and admits."""
+        not_listed = self._not_listed - self.ledger.leaving - self.ledger.left.keys()
+        return bool(not_listed) or any(admit.is_seen and admit.since < started_at for admit in self.ledger.admits)
+
+    def _take_settled(
+        self,
+        observation: Observation,
+        kubelet: Kubelet,
+        state: ManagerState,
+        heard_at: float,
+        now: float,
+        steps: Steps,
+    ) -> list[SettledPod]:
+        """Take out of the ledger what the report or the time has settled."""
+        # 1. Which pods in flight are settled, and how.
+        admits = self.ledger.admits
+        for admit in admits:
+            if admit.uid not in self._shown:
+                request = steps.request(admit.pod, kubelet.rules)
+                self._shown[admit.uid] = shows_admission(kubelet, observation, request)
+        shown = {a.uid for a in admits if self._shown[a.uid]}
+        shown |= ledgers.absent(self.ledger, heard_at, absence_seconds=self._timeouts.absence)
+        released = {e.uid for e in self.ledger.events if isinstance(e, Release) and e.due <= now}
+        left = observation.left - self._contradicted(observation)
+        settled: list[SettledPod] = []
+        for admit in admits:
+            if admit.uid in shown:
+                settled += self._settle(admit, AdmissionResult.ADMITTED, state=state)
+            elif admit.uid in released or admit.uid in left:
+                settled += self._settle(admit, AdmissionResult.LEFT)
+            elif ledgers.is_lost(admit, now, self._timeouts.assume):
+                settled += self._settle(admit, AdmissionResult.LOST)
+        # 2. The ledger without them.
+        ledger = ledgers.confirm(self.ledger, shown) if shown else self.ledger
+        ledger = ledgers.end(ledger, left, now)
+        ledger = ledgers.expire(ledger, state.pod_uids, now, assume_seconds=self._timeouts.assume)
+        # 3. Pods that the report shows before their init containers have given memory back.
+        starting = {**ledger.starting, **{a.uid: a.pod for a in admits if a.uid in shown}}
+        starting = {
+            uid: pod
+            for uid, pod in starting.items()
+            if uid not in ledger.left and kubelet.memory_static and gives_back(state, steps.request(pod, kubelet.rules))
+        }
+        self.ledger = ledgers.start(ledger, starting)
+        self._settled &= {a.uid for a in self.ledger.admits}
+        return settled
+
+    def _unknown_pods(
+        self, observation: Observation, state: ManagerState, now: float, *, watch_is_live: bool
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """Pods of the report that do not exist, and those that may not: the watch knows every pod, but not these.
+
+        Both are followed at first, because the watch may be late, and a kubelet collects what a pod held only when it
+        admits the next one. Later a pod that the kubelet lists exists, and another one does not. A pod that the watch
+        has alive and the kubelet does not list stays uncertain until they agree: a kubelet that has just started lists
+        no pod, and admits the running ones again when its first list comes.
+        """
+        unknown: frozenset[str] = frozenset()
+        if watch_is_live:
+            unknown = state.pod_uids - self._watched - self.ledger.left.keys()
+            unknown -= {a.uid for a in self.ledger.admits}
+        since = self._unknown_since = {uid: self._unknown_since.get(uid, now) for uid in sorted(unknown)}
+        recent = frozenset(uid for uid, at in since.items() if now < at + self._timeouts.ghost)
+        vanished = unknown - recent - observation.listed
+        contradicted = self._contradicted(observation) & state.pod_uids
+        return vanished, recent | observation.unlisted - vanished | contradicted
+
+    def _contradicted(self, observation: Observation) -> frozenset[str]:
+        """Pods that the kubelet does not count and that the watch has on the node, not finished."""
+        return observation.left & self._watched
+
+    def _settle_refused(self, uid: str, reason: str) -> Iterator[SettledPod]:
+        """Settle a pod that the kubelet has refused.
+
+        A pod that had started was admitted, and refused when its kubelet started again. That says nothing of what was
+        predicted of its admission.
+        """
+        admit = self.ledger.find(uid)
+        if admit is not None:
+            was_admitted = admit.started_at is not None
+            result = AdmissionResult.LEFT if was_admitted else AdmissionResult.REFUSED
+            yield from self._settle(admit, result, reason=reason)
+
+    def _settle(
+        self, admit: Admit, result: AdmissionResult, *, state: ManagerState | None = None, reason: str = ""
+    ) -> Iterator[SettledPod]:
+        """Settle a pod in flight of which something was predicted; at most once."""
+        given, projection = self._given, self.projection
+        if given is None or projection is None or admit.uid in self._settled:
+            return
+        verdicts = projection.verdicts.get(admit.uid)
+        if verdicts is None:
+            return
+        self._settled.add(admit.uid)
+        yield SettledPod(
+            node_name=self._name,
+            pod=admit.pod,
+            kubelet=given.kubelet,
+            result=result,
+            verdicts=verdicts,
+            complete=projection.complete,
+            state=state,
+            reason=reason,
+            predict_again=partial(_predict_again, given, admit.uid),
+        )
+
+
+def _predict_again(given: ProjectionInput, uid: str, kubelet: Kubelet) -> tuple[tuple[Verdict, ...], bool]:
+    projection = project(replace(given, kubelet=kubelet))
+    return projection.verdicts.get(uid, ()), projection.complete

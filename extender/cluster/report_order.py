@@ -1,0 +1,39 @@
+"""Which report of a node is the newer one.
+
+A report carries the id of the node's boot and a sequence number within it. Boots are in the order in which their first
+reports came; a few past ones are remembered, so that a late report of one is recognized.
+"""
+
+from extender.cluster.errors import OutdatedError
+from extender.cluster.node import REMEMBERED_BOOTS, NodeRecord, Observation
+
+
+def is_same(held: Observation, observation: Observation) -> bool:
+    """Whether the report that is held was sent again."""
+    return (held.boot_id, held.sequence, held.digest) == (
+        observation.boot_id,
+        observation.sequence,
+        observation.digest,
+    )
+
+
+def past_boots_after(held: NodeRecord | None, observation: Observation) -> tuple[str, ...]:
+    """The boots of the node that are over once *observation* replaces the report in *held*.
+
+    Raises:
+        OutdatedError: it may not replace that report.
+    """
+    if held is None:
+        return ()
+    known = held.observation
+    if known.counts is not None:
+        return held.past_boots
+    if observation.boot_id in held.past_boots:
+        raise OutdatedError(f"boot {observation.boot_id!r} is over", known)
+    if observation.boot_id != known.boot_id:
+        return (*held.past_boots, known.boot_id)[-REMEMBERED_BOOTS:]
+    if observation.sequence == known.sequence:
+        raise OutdatedError(f"sequence {observation.sequence} was used for another report", known)
+    if observation.sequence < known.sequence:
+        raise OutdatedError(f"sequence {observation.sequence} is older", known)
+    return held.past_boots

@@ -1,0 +1,45 @@
+"""What a report shows of one pod: whether its admission is over, and whether its init containers still hold memory."""
+
+from collections.abc import Collection, Iterator
+
+from extender.cluster.node import Observation
+from extender.cluster.steps import held_by
+from extender.replay.admission import is_indifferent
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import PodRequest
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Provider
+
+
+def shows_admission(kubelet: Kubelet, observation: Observation, request: PodRequest) -> bool:
+    """Whether the report shows all that the kubelet allocates to the pod, or the kubelet allocates nothing to it."""
+    if is_indifferent(kubelet, request):
+        return True
+    state = observation.state
+    if state is None or request.uid not in state.pod_uids:
+        return False
+    held = held_by(state, request.uid)
+    return all(key in held for key in _expected(kubelet, state, observation.hidden, request))
+
+
+def _expected(
+    kubelet: Kubelet, state: ManagerState, hidden: Collection[Provider], request: PodRequest
+) -> Iterator[str]:
+    """What a pod holds as long as it is active; its ordinary init containers may have given theirs back."""
+    for c in request.containers:
+        if c.reusable:
+            continue
+        if c.cpus and kubelet.cpu_static and Provider.CPU not in hidden:
+            yield f"cpu/{c.name}"
+        if c.memory_bytes and kubelet.memory_static and Provider.MEMORY not in hidden:
+            yield f"memory/{c.name}"
+        for resource, count in c.devices.items():
+            known = resource in state.devices.devices and resource not in c.dra_resources
+            if count and known and Provider.DEVICE not in hidden:
+                yield f"device/{c.name}/{resource}"
+
+
+def gives_back(state: ManagerState, request: PodRequest) -> bool:
+    """Whether init containers of the pod hold memory that its next start gives back."""
+    held = state.memory.entries.get(request.uid)
+    return held is not None and any(c.reusable and c.name in held for c in request.containers[:-1])

@@ -1,0 +1,28 @@
+"""How far this room searches: every bound of `projection`, `steps` and `sudden_exit`, with its reason.
+
+A projection is computed on the event loop, and once for each change of a node. Its bounds are therefore smaller than
+those of a question (`replay.branches`: 64 states, 512 replays), which another thread answers.
+"""
+
+from typing import Final
+
+from extender.replay import budget
+
+MAX_STATES: Final = 32
+"""States of one node that are followed. A verdict on the node costs a replay for each."""
+MAX_TRIED: Final = 8 * MAX_STATES
+"""States that are compared with each other after one event; equal ones then count once."""
+MAX_ORDERS: Final = 16
+"""Sets of pods, of one size, that the kubelet may have met first."""
+MAX_ADMISSIONS: Final = 192
+"""Admissions replayed for one projection; 0.2 to 0.5 ms each."""
+MAX_MAYBE_GONE: Final = 4
+"""Pods that may be gone (or started) of which every combination is followed. Of more pods only none, each one alone and
+all together are followed, and the projection is not complete."""
+
+MAX_STEPS: Final = 4096
+"""Results kept for one node; then all are dropped. A projection of a few pods has a few dozen."""
+STEPS_A_REPLAY: Final = budget.MAX_STEPS // budget.REPLAYS
+"""Steps of the replay's budget for each replay that one admission may take: states that share replays share steps."""
+MAX_STEPS_OF_ONE: Final = 200_000
+"""Steps of the replay's budget for one admission. The longest from one state in the recordings takes 90,000."""

@@ -1,0 +1,54 @@
+"""How the admission of a pod in flight ended, beside what the replay predicted of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from extender.cluster.steps import held_by
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import Pod
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Verdict
+
+
+class AdmissionResult(StrEnum):
+    """How the admission of a pod in flight ended."""
+
+    ADMITTED = "admitted"
+    """A report shows resources allocated to it."""
+    REFUSED = "refused"
+    """The kubelet refused it."""
+    LEFT = "left"
+    """It was gone before a report showed it."""
+    LOST = "lost"
+    """It was assumed, and neither the watch nor a report has ever shown it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledPod:
+    """One pod whose admission is over.
+
+    `verdicts`: each outcome that the replay predicted; with `complete` False there were more. `state`: the reported
+    state, for ADMITTED; `reason`: the kubelet's, for REFUSED. `predict_again`: what would have been predicted of the
+    pod with another kubelet, as the verdicts and whether they are complete; None: not known. Pure, and takes as long as
+    a projection.
+    """
+
+    node_name: str
+    pod: Pod
+    kubelet: Kubelet
+    result: AdmissionResult
+    verdicts: tuple[Verdict, ...]
+    complete: bool = True
+    state: ManagerState | None = None
+    reason: str = ""
+    predict_again: Callable[[Kubelet], tuple[tuple[Verdict, ...], bool]] | None = None
+
+    @property
+    def reported(self) -> Mapping[str, object]:
+        """What the report shows of the pod, as `steps.held_by`; empty where there is no report."""
+        return {} if self.state is None else held_by(self.state, self.pod.uid)
+
+
+def ignore(_settled: SettledPod) -> None:
+    """For stores whose predictions nobody audits."""
