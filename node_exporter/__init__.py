@@ -1,1 +1,1 @@
-"""The node agent: observes one node and publishes a NodeReport. Reports facts, interprets nothing."""
+"""The node exporter: observes one node and publishes a NodeReport. It reports facts and interprets nothing."""

@@ -40,15 +40,15 @@ def _rules(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
 
 
 def _listening(context: click.Context, parameter: click.Parameter, text: str) -> str:
-    """Click takes an empty variable for one that is not set; here it means: do not listen."""
+    """Click treats an empty variable as unset. Here it means: do not listen."""
     is_default = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.DEFAULT
     return "" if is_default and os.environ.get("NUMA_LISTEN") == "" else text
 
 
 def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """Of environment variables: those that look like options of this program and are none, with the nearest one.
+    """Environment variables that look like options of this program but are not, with the most similar option.
 
-    The nearest is None where none is like it. NUMA_EXTENDER_… is the extender's, and of its Service's links.
+    The option is None if none is similar. NUMA_EXTENDER_… belongs to the extender and to the links of its Service.
     """
     known = [str(parameter.envvar) for parameter in run.params if parameter.envvar]
     for name in sorted(names):
@@ -58,12 +58,12 @@ def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
 
 
 def _node_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Options that both commands have."""
+    """The options that both commands have."""
     existing = click.Path(path_type=Path, exists=True, file_okay=False)
     options = (
         click.option(
             "--root", type=existing, default=Path("/"), envvar="NUMA_ROOT", show_default=True,
-            help="Directory under which the node's /sys, /proc, /var/lib/kubelet and /var/log/pods lie.",
+            help="Directory that contains the node's /sys, /proc, /var/lib/kubelet and /var/log/pods.",
         ),
         click.option(
             "--node-name", envvar="NODE_NAME", default=socket.gethostname,
@@ -71,16 +71,16 @@ def _node_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--kubelet-dir", envvar="KUBELET_DIR",
-            help="The kubelet's --root-dir. [default: what its command line says, or /var/lib/kubelet]",
+            help="The kubelet's --root-dir. [default: from its command line, or /var/lib/kubelet]",
         ),
         click.option(
             "--kubelet-version", envvar="KUBELET_VERSION",
-            help='Such as "v1.36.2"; wins over what the kubelet says of itself.',
+            help='Such as "v1.36.2"; takes precedence over the version that the kubelet reports.',
         ),
         click.option(
             "--rule", "rules", multiple=True, callback=_rules, envvar="NUMA_RULES", metavar="NAME=true|false",
-            help="A behaviour that the kubelet's vendor back-ported, such as device_numa_narrowing=true; may be given "
-            "several times (in the environment: separated by blanks). The extender knows the names.",
+            help="A behaviour that the vendor of the kubelet back-ported, such as device_numa_narrowing=true; may be "
+            "given several times (in the environment: separated by spaces). The extender defines the names.",
         ),
         click.option(
             "--nri-config", type=FILE, envvar="NUMA_NRI_CONFIG",
@@ -96,7 +96,7 @@ def _node_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="numa-extender")
 def main() -> None:
-    """Publish what the kubelet's resource managers see of this node."""
+    """Publish the topology of this node and what the kubelet's resource managers have allocated."""
 
 
 @main.command()
@@ -106,7 +106,7 @@ def report(
     root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
     rules: dict[str, bool], nri_config: Path | None,
 ) -> None:  # fmt: skip
-    """Print the NodeReport of the machine whose files lie under --root, as one line of JSON."""
+    """Print the NodeReport of the machine whose files are under --root, as one line of JSON."""
     settings = NodeSettings(
         root=root,
         node_name=node_name,
@@ -139,7 +139,7 @@ def report(
 )  # fmt: skip
 @click.option(
     "--nrt-refresh", type=click.FloatRange(min=1), default=600.0, show_default=True, envvar="NUMA_NRT_REFRESH",
-    help="Seconds after which the object is written again although nothing changed.",
+    help="Seconds after which the object is written again even if nothing has changed.",
 )  # fmt: skip
 @click.option(
     "--interval", type=click.FloatRange(min=0.1), default=30.0, show_default=True, envvar="NUMA_INTERVAL",
@@ -149,11 +149,11 @@ def report(
     "--nri-namespace", envvar="NUMA_NRI_NAMESPACE",
     help="Read the TopologyAwarePolicy of this node from the API server; this is the namespace of the NRI plugin.",
 )  # fmt: skip
-@click.option("--once", is_flag=True, help="Send one report; the exit code tells whether it was accepted.")
+@click.option("--once", is_flag=True, help="Send one report; the exit code says whether it was accepted.")
 @click.option("--dry-run", is_flag=True, help="Print what would be sent instead of sending it.")
 @click.option(
     "--listen", default="127.0.0.1:9473", show_default=True, envvar="NUMA_LISTEN", callback=_listening,
-    help='HOST:PORT of /metrics, /livez and /readyz; "" for none, also in the environment.',
+    help='HOST:PORT of /metrics, /livez and /readyz; "" disables it, also in the environment.',
 )  # fmt: skip
 @click.option(
     "--timeout", type=click.FloatRange(min=0.1), default=5.0, show_default=True, envvar="NUMA_TIMEOUT",
@@ -165,24 +165,24 @@ def report(
 @click.option("--key-file", type=FILE, envvar="NUMA_KEY_FILE", help="Key of the client certificate.")
 @click.option(
     "--kubelet-url", envvar="KUBELET_URL",
-    help="Ask the running kubelet for its configuration and version, such as https://127.0.0.1:10250.",
+    help="Read configuration and version from the running kubelet, such as https://127.0.0.1:10250.",
 )  # fmt: skip
 @click.option(
     "--kubelet-token-file", type=FILE, envvar="KUBELET_TOKEN_FILE", default=SERVICE_ACCOUNT / "token",
-    show_default=True, help="Token to show to the kubelet.",
+    show_default=True, help="Token for the kubelet.",
 )  # fmt: skip
 @click.option("--kubelet-ca-file", type=FILE, envvar="KUBELET_CA_FILE", help="CA of the kubelet's certificate.")
 @click.option(
     "--kubelet-pin-file", type=FILE, envvar="KUBELET_PIN_FILE",
-    help="The kubelet's own certificate, where no CA signed it (such as /var/lib/kubelet/pki/kubelet.crt).",
+    help="The kubelet's own certificate, if no CA has signed it (such as /var/lib/kubelet/pki/kubelet.crt).",
 )  # fmt: skip
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True,
-    envvar="NUMA_LOG_LEVEL", help="Lines below this level are left out.",
+    envvar="NUMA_LOG_LEVEL", help="Lines below this level are not logged.",
 )  # fmt: skip
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, envvar="NUMA_LOG_FORMAT",
-    help="key=value for people, or one JSON object a line for collectors, with the keys of the extender's.",
+    help="key=value for people, or one JSON object a line for log collectors, with the extender's keys.",
 )  # fmt: skip
 def run(
     *,
@@ -197,17 +197,17 @@ def run(
 ) -> None:  # fmt: skip
     """Report to an extender, or to the API server, at an interval and on change, until SIGTERM.
 
-    Token and certificates are read again when they are rotated. An empty environment variable counts as not set (but
-    NUMA_LISTEN); one that is no option is warned about.
+    Token and certificates are read again when they change. An empty environment variable counts as unset (except
+    NUMA_LISTEN). A variable that is not an option is logged as a warning.
     """
     from node_exporter import service  # noqa: PLC0415 - `report` does without what sends
     from node_exporter.agent import Cadence  # noqa: PLC0415
 
     if not dry_run and bool(push) == nrt:
-        raise click.UsageError("Say where to report to: either --push URL or --nrt; or --dry-run.")
+        raise click.UsageError("Name the receiver: either --push URL or --nrt; or use --dry-run.")
     set_up_logging(log_level, log_format)
     for name, near in unknown_variables(os.environ):
-        LOG.warning("no such option: %s has no effect%s", name, f"; did you mean {near}?" if near else "")
+        LOG.warning("unknown option: %s has no effect%s", name, f"; did you mean {near}?" if near else "")
     target: service.Target | ApiServer | None = None
     if nrt and not dry_run:
         target = _api_server(api_url, api_token_file, api_ca_file, timeout, nrt_refresh)

@@ -1,12 +1,12 @@
-"""The loop that keeps an extender informed: look, compare, send, wait.
+"""The loop that keeps an extender up to date: observe, compare, send, wait.
 
 Laws of this file
-- One thread looks and sends. Changes only set a flag, so nothing can queue up: what is sent is always a look taken
-  after the last wake-up, and after a failure the next attempt looks again.
-- Unchanged content is a heartbeat, and only when one is due. A report counts as held once the extender accepted it.
-- Failures back off exponentially with full jitter (tenacity); changes do not shorten that, except after a refusal,
-  where other content may be welcome.
-- Durations are by the monotonic clock; the wall clock only stamps reports.
+- One thread observes and sends. Changes only set a flag, so nothing can queue up: every message is based on an
+  observation made after the last change, and after a failure the node is observed again.
+- Unchanged content is sent as a heartbeat, and only when one is due. The extender has a report once it has accepted it.
+- Failures back off exponentially with full jitter (tenacity). Changes do not shorten the wait, except after a refusal,
+  where different content may be accepted.
+- Durations use the monotonic clock. The wall clock only stamps reports.
 """
 
 import hashlib
@@ -33,39 +33,39 @@ LOG = logging.getLogger(__name__)
 
 JITTER = 0.1
 FAILURE_LOG_SECONDS = 600.0
-"""A failure that goes on is logged again after this long; another reason at the earliest after a tenth of it."""
+"""A lasting failure is logged again after this time; a different reason after at least a tenth of it."""
 LONGEST_RETRY_AFTER_SECONDS = 300.0
 
 
 class Look(Protocol):
-    """Looks at the node. `is_tick`: a regular look, at which slowly changing sources may be read again."""
+    """Observes the node. `is_tick`: a regular observation, which may read slowly changing sources again."""
 
     def __call__(self, *, is_tick: bool) -> NodeReport:
-        """Return what is there now; sequence and time are filled in by the agent."""
+        """Return the current state. The agent fills in sequence and time."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """When to send. All in seconds."""
+    """When to send. All values in seconds."""
 
     interval: float = 30.0
-    """Between two messages while nothing changes; each is moved by up to a tenth at random."""
+    """Between two messages while nothing changes. Each is shifted by up to a tenth at random."""
     spacing: float = 0.2
-    """At least this much between two looks, so that a storm of changes costs a bounded number of reports."""
+    """Minimum time between two observations, so that frequent changes cost a limited number of reports."""
     longest_backoff: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The report that the extender holds, and the digest of its body."""
+    """The report that the extender has, and the digest of its body."""
 
     report: NodeReport
     digest: str
 
 
 class Agent:
-    """Keeps one sink informed of one node, until stopped."""
+    """Sends the state of one node to one sink until stopped."""
 
     def __init__(
         self,
@@ -92,25 +92,28 @@ class Agent:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the extender accepted the last message."""
+        """Whether the last message was accepted."""
         return self._last_outcome is Delivery.ACCEPTED
 
     @property
     def seconds_since_alive(self) -> float:
-        """How long ago the loop last went round; above the interval and the longest back-off it hangs."""
+        """Seconds since the last iteration of the loop.
+
+        More than the interval and the longest back-off means that it hangs.
+        """
         return time.monotonic() - self.alive_at
 
     def notice_change(self) -> None:
-        """Ask for a look soon. Cheap, and safe from any thread."""
+        """Request an observation soon. Cheap, and safe from any thread."""
         self._wake.set()
 
     def stop(self) -> None:
-        """End `run` as soon as the message under way is answered."""
+        """End `run` once the current message is answered."""
         self._stop.set()
         self._wake.set()
 
     def run(self) -> None:
-        """Keep the sink informed until `stop`."""
+        """Send reports and heartbeats until `stop`."""
         retrying = Retrying(
             retry=retry_if_not_result(lambda reply: reply.outcome is Delivery.ACCEPTED),
             wait=self._backoff,
@@ -124,12 +127,12 @@ class Agent:
             self._stop.wait(max(0.0, self._last_look + self._cadence.spacing - time.monotonic()))
 
     def publish(self) -> Reply:
-        """Look once, and send what is due. Every error becomes a Reply."""
+        """Observe once and send what is due. Every error becomes a Reply."""
         self.alive_at = time.monotonic()
         self._wake.clear()
         try:
             reply = self._publish()
-        except Exception as error:  # the last line of defence: a defect of ours must not end reporting
+        except Exception as error:  # last resort: a bug must not end reporting
             LOG.exception("look failed")
             self._metrics.look_failures.inc()
             reply = Reply(outcome=Delivery.UNAVAILABLE, detail=f"internal error: {type(error).__name__}")
@@ -149,7 +152,7 @@ class Agent:
             return Reply(outcome=Delivery.ACCEPTED)
         reply = self._send_heartbeat(self._held)
         if reply.outcome is Delivery.WANTS_REPORT:
-            LOG.info("report wanted detail=%r", reply.detail)
+            LOG.info("the receiver requests the full report detail=%r", reply.detail)
             self._held = None
             return self._send_report(content)
         return reply
@@ -196,14 +199,14 @@ class Agent:
         return max(full_jitter, min(asked, LONGEST_RETRY_AFTER_SECONDS))
 
     def _sleep(self, seconds: float) -> None:
-        """Wait out a back-off; a refusal is worth another try as soon as something changed."""
+        """Wait for the back-off. After a refusal, a change ends the wait."""
         LOG.debug("waiting seconds=%.1f", seconds)
         self.alive_at = time.monotonic() + seconds
         (self._wake if self._last_outcome is Delivery.REFUSED else self._stop).wait(seconds)
 
 
 class _Failures:
-    """Logs when publishing begins to fail and when it succeeds again, and in between as often as a person wants it."""
+    """Logs when publishing begins to fail, when it works again, and in between now and then."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -214,7 +217,7 @@ class _Failures:
         now, what = time.monotonic(), (reply.outcome, reply.detail)
         if reply.outcome is Delivery.ACCEPTED:
             if self._count > 1:
-                LOG.info("published again failures=%d seconds=%.0f", self._count, now - self._began_at)
+                LOG.info("publishing works again failures=%d seconds=%.0f", self._count, now - self._began_at)
             self._count, self._logged = 0, None
             return
         self._count += 1
@@ -224,7 +227,7 @@ class _Failures:
         level = logging.WARNING if self._logged is None or now - self._logged_at >= wait else logging.DEBUG
         if level == logging.WARNING:
             self._logged, self._logged_at = what, now
-        LOG.log(level, "not published outcome=%s detail=%r failures=%d", *(what[0].value, what[1], self._count))
+        LOG.log(level, "publishing failed outcome=%s detail=%r failures=%d", *(what[0].value, what[1], self._count))
 
 
 def _is_same(content: NodeReport, held: NodeReport) -> bool:

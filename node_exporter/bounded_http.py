@@ -1,10 +1,10 @@
-"""One HTTP/1.1 connection on which nothing that the other side sends costs more than was granted.
+"""One HTTP/1.1 connection with limits on the time and bytes that the other side can use up.
 
 Laws of this file
-- A whole exchange has one deadline, from connecting to the last byte: dripped headers, interim answers (1xx) without
-  end and a body that trickles all end by it. A timeout of single reads would be renewed by every byte.
-- The bytes that are received for one answer are limited, headers and interim answers included.
-- Content is taken as it came: nothing is unpacked, whatever Content-Encoding says. Redirects are not followed.
+- A whole exchange has one deadline, from connecting to the last byte. It ends slow headers, endless interim responses
+  (1xx) and slow bodies. A timeout for each read would be renewed by every byte.
+- The bytes received for one response are limited, headers and interim responses included.
+- Content is not decompressed, whatever Content-Encoding says. Redirects are not followed.
 """
 
 import ssl
@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import httpcore
 
 KEEP_IDLE_SECONDS: Final = 5.0
-"""An idle connection is kept this long; servers close theirs at about the same time."""
+"""An idle connection is kept this long. Servers close theirs at about the same time."""
 HEADER_BYTES: Final = 256 << 10
-"""For headers and interim answers, on top of the content. h11 refuses a header block of more than 100 KiB."""
+"""For headers and interim responses, in addition to the content. h11 refuses header blocks of more than 100 KiB."""
 WRITE_BYTES: Final = 64 << 10
 _FAILURES: Final = (
     httpcore.NetworkError,
@@ -31,12 +31,12 @@ _FAILURES: Final = (
 
 
 class NoAnswerError(OSError):
-    """There is no usable answer; the text says why in one line."""
+    """There is no usable response. The message gives the reason in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class HTTPReply:
-    """A reply as it came; `content` may be cut off."""
+    """A response as received. `content` may be truncated."""
 
     status: int
     headers: dict[str, str]
@@ -44,17 +44,17 @@ class HTTPReply:
 
     @property
     def retry_after_seconds(self) -> float | None:
-        """The server's own wish; None if it has none."""
+        """The wait that the server requests. None if it requests none."""
         value = self.headers.get("retry-after", "")
         return float(value) if value.isascii() and value.isdecimal() else None
 
 
 Take = Callable[[Iterator[bytes]], bytes]
-"""Reads as much of a body as it wants, and gives what is worth keeping."""
+"""Reads as much of a body as needed, and returns the part to keep."""
 
 
 def beginning(limit: int) -> Take:
-    """Takes the first `limit` bytes of a body, and one piece more at most, so that a longer one can be told."""
+    """Takes the first `limit` bytes of a body, and at most one more chunk, so that a longer body can be detected."""
 
     def take(pieces: Iterator[bytes]) -> bytes:
         content = bytearray()
@@ -68,7 +68,7 @@ def beginning(limit: int) -> Take:
 
 
 class BoundedClient:
-    """Speaks to the server of `url`. `tls` is needed for https. Not safe for several threads at once."""
+    """Connects to the server of `url`. `tls` is needed for https. Not thread-safe."""
 
     def __init__(self, url: str, *, timeout_seconds: float, tls: ssl.SSLContext | None) -> None:
         self._base = url.rstrip("/")
@@ -91,10 +91,10 @@ class BoundedClient:
         max_answer_bytes: int,
         take: Take | None = None,
     ) -> HTTPReply:
-        """Send one request and read the answer. `take` None: the first `max_answer_bytes` of it.
+        """Send one request and read the response. `take` None: the first `max_answer_bytes` of it.
 
         Raises:
-            NoAnswerError: no connection, no answer in time, too many bytes, or not HTTP.
+            NoAnswerError: no connection, no response in time, too many bytes, or not HTTP.
             ValueError: the address or a header cannot be sent.
         """
         self._allowance.renew(max_answer_bytes + HEADER_BYTES)
@@ -108,12 +108,12 @@ class BoundedClient:
             raise NoAnswerError(f"{type(error).__name__}: {error}") from error
 
     def close(self) -> None:
-        """Close the connection; the client can be used again."""
+        """Close the connection. The client can be used again."""
         self._pool.close()
 
 
 class _Allowance:
-    """The time and the bytes that are left of one exchange."""
+    """The time and the bytes left for one exchange."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout = timeout_seconds
@@ -133,11 +133,11 @@ class _Allowance:
     def receive(self, count: int) -> None:
         self._bytes -= count
         if self._bytes < 0:
-            raise httpcore.RemoteProtocolError("the answer is too large")
+            raise httpcore.RemoteProtocolError("the response is too large")
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection whose every step counts against the allowance."""
+    """A connection that counts every read and write against the allowance."""
 
     def __init__(self, stream: httpcore.NetworkStream, allowance: _Allowance) -> None:
         self._stream = stream

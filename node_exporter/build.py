@@ -1,4 +1,4 @@
-"""Observation -> NodeReport. Pure: joins facts of several sources, and reports where they disagree."""
+"""Builds a NodeReport from a NodeSnapshot. Pure: joins facts of several sources and reports contradictions."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from node_exporter.zones import build_zones
 
 NOTHING_REMEMBERED: Remembered = {}
 MAX_PROBLEMS = 500
-"""In one report; a node on which everything is wrong has one for each CPU."""
+"""Limit for one report. A node on which everything is wrong has one for each CPU."""
 
 
 def build_report(
@@ -24,11 +24,11 @@ def build_report(
     sequence: int = 0,
     observed_at: float = 0.0,
 ) -> NodeReport:
-    """Put one observation into the published form.
+    """Put one snapshot into the published form.
 
     `rules`, `podresources_service` and `nri`: see `NodeReport`.
-    `remembered`: devices that earlier observations listed as healthy since the kubelet started, with their NUMA ids.
-    `sequence` and `observed_at` are usually filled in by whoever sends the report.
+    `remembered`: devices that earlier snapshots listed as healthy since the kubelet started, with their NUMA ids.
+    `sequence` and `observed_at` are usually filled in by the sender.
     """
     podresources = observation.podresources
     checkpoint = {} if observation.never_had_devices else observation.state.kubelet_internal_checkpoint
@@ -63,15 +63,15 @@ def build_report(
 
 
 def _bounded(problems: list[Problem]) -> tuple[Problem, ...]:
-    """At most `MAX_PROBLEMS`, and how many more there are."""
+    """At most `MAX_PROBLEMS` problems, the last of which says how many more there are."""
     if len(problems) <= MAX_PROBLEMS:
         return tuple(problems)
-    reason = f"{len(problems) - MAX_PROBLEMS} more problems are left out"
+    reason = f"{len(problems) - MAX_PROBLEMS} more problems are not listed"
     return (*problems[:MAX_PROBLEMS], Problem(source="report", path="problems", reason=reason))
 
 
 def _devices_in_use(observation: NodeSnapshot, pods: tuple[ReportedPod, ...]) -> frozenset[tuple[str, str]]:
-    """Devices of listed pods, and of pods in the checkpoint that are not known to be gone."""
+    """Devices of listed pods, and of pods in the checkpoint that may still exist."""
     gone = {pod.uid for pod in pods if pod.counted is False}
     listed = {
         (resource, id_)
@@ -91,10 +91,11 @@ def _devices_in_use(observation: NodeSnapshot, pods: tuple[ReportedPod, ...]) ->
 
 
 def _machine_disagreements(observation: NodeSnapshot) -> list[Problem]:
-    """Policies and memory sizes that the state files and the other sources give differently.
+    """Policies and memory sizes that differ between the state files and the other sources.
 
-    The kubelet reads the machine and its configuration once, when it starts; a difference means that something changed
-    since, or that the configuration read is not the running one.
+    The kubelet reads the machine and its configuration once, when it starts. A difference means that something has
+    changed
+    since then, or that the configuration read is not the one in use.
     """
     problems: list[Problem] = []
     kubelet, state = observation.kubelet, observation.state
@@ -104,14 +105,14 @@ def _machine_disagreements(observation: NodeSnapshot) -> list[Problem]:
     ):
         policy = document.get("policyName") if document else None
         if document is not None and setting is not None and policy != setting:
-            reason = f"policyName is {policy!r}, the configuration says {setting!r}"
+            reason = f"policyName is {policy!r}, but the configuration has {setting!r}"
             problems.append(Problem(source="kubelet state", path=name, reason=reason))
     machine_state = (state.memory_manager_state or {}).get("machineState")
     if isinstance(machine_state, Mapping) and machine_state:
         in_state = {str(node): _total_memory(record) for node, record in machine_state.items()}
         in_sysfs = {str(node.id): node.memory for node in observation.machine.numa}
         if in_state != in_sysfs:
-            reason = f"memory by NUMA node is {in_state}, sysfs says {in_sysfs}"
+            reason = f"memory by NUMA node is {in_state}, but sysfs has {in_sysfs}"
             problems.append(Problem(source="kubelet state", path="memory_manager_state", reason=reason))
     return problems
 

@@ -1,6 +1,6 @@
-"""When certificates in PEM files end. Only that one field is read; OpenSSL verifies everything where it matters.
+"""Reads the expiry of certificates in PEM files. OpenSSL does all verification elsewhere.
 
-Python's `ssl` decodes certificates of peers only, and the exporter's image has no library for more.
+Python's `ssl` decodes only certificates of peers, and the exporter's image has no other library for it.
 Source of the layout: RFC 5280, 4.1 (Certificate, TBSCertificate, Validity).
 """
 
@@ -16,7 +16,7 @@ _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
 
 
 def expiry(path: Path) -> float:
-    """Unix time when the first of the certificates in a PEM file ends; 0 if none can be read."""
+    """Unix time of the earliest expiry in a PEM file. 0 if no certificate can be read."""
     try:
         blocks = _BLOCK.findall(read_file(path, MAX_CREDENTIAL_BYTES))
         return min((not_after(base64.b64decode(block)) for block in blocks), default=0.0)
@@ -25,10 +25,10 @@ def expiry(path: Path) -> float:
 
 
 def not_after(der: bytes) -> float:
-    """The end of one certificate (DER), Unix time.
+    """Expiry of one certificate (DER), in Unix time.
 
     Raises:
-        ValueError: it is no certificate.
+        ValueError: it is not a certificate.
     """
     certificate = _content(der, 0, _SEQUENCE)
     fields = _content(certificate, 0, _SEQUENCE)
@@ -56,7 +56,7 @@ def _after(data: bytes, position: int) -> int:
 
 
 def _bounds(data: bytes, position: int) -> tuple[int, int]:
-    """Where the content of the element at *position* begins and ends."""
+    """Begin and end of the content of the element at *position*."""
     if position + 2 > len(data):
         raise ValueError("cut off")
     length, start = data[position + 1], position + 2

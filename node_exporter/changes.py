@@ -1,4 +1,4 @@
-"""What changed between two reports, in a few words for the log."""
+"""Describes the changes between two reports in a few words, for the log."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -10,9 +10,9 @@ MAX_ITEMS = 6
 
 
 def describe_changes(before: NodeReport | None, after: NodeReport) -> str:
-    """Name what is new: containers that got or lost CPUs or memory, and the parts of the report that differ.
+    """Name containers that gained or lost CPUs or memory, and the parts of the report that differ.
 
-    As in "cpu +pod-002/c0:12,60, cpu -pod-001/c0:1-4, pods". The first report is "first".
+    For example "cpu +pod-002/c0:12,60, cpu -pod-001/c0:1-4, pods". For the first report it is "first".
     """
     if before is None:
         return "first"

@@ -1,11 +1,11 @@
-"""The kubelet's state files, read so that a half-done change is noticed.
+"""Reads the kubelet's state files, and detects changes that the kubelet has not finished.
 
 Laws of this file
 - Documents are passed on as a kubelet restores them: those of 1.37 as the content of their `data` (`state_document`),
-  older ones as they were read. The device manager's goes without `AllocResp` (environment and mounts for a container:
-  nothing that admission depends on, much that should not leave the node).
-- Each write of the kubelet is a rename, so a document is always whole; but one allocation is several writes. `torn_cpu`
-  and `torn_memory` say whether a document is in between two of them (reference: validateState of both managers).
+  older ones unchanged. The device manager's document is passed on without `AllocResp` (environment and mounts of
+  containers), which admission does not need and which should not leave the node.
+- The kubelet writes each file by a rename, so a document is always complete. But one allocation is several writes.
+  `torn_cpu` and `torn_memory` say whether a document is from between two of them (validateState of both managers).
 - An inconsistency is described, never repaired.
 """
 
@@ -25,18 +25,19 @@ CPU_FILE = "cpu_manager_state"
 MEMORY_FILE = "memory_manager_state"
 DEVICE_FILE = "device-plugins/kubelet_internal_checkpoint"
 MAX_BYTES = {CPU_FILE: 1 << 20, MEMORY_FILE: 1 << 20, DEVICE_FILE: 4 << 20}
-"""By file. 250 pods are about 30 kB of CPUs and 60 kB of memory; the device file has up to 4 kB for each container that
-holds devices, and the ids of all devices."""
+"""Size limit by file. 250 pods are about 30 kB of CPUs and 60 kB of memory. The device file has up to 4 kB for each
+container with devices, and the ids of all devices."""
 MAX_CPUS_ASSIGNED = 1 << 17
-"""How many CPUs the lists of one state file may name in all. Of a sound one they are the machine's CPUs."""
+"""Limit on the CPUs in the lists of one state file. A valid file lists the machine's CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawFiles:
-    """The bytes of the three files, None where unreadable, and why. Equal readings are equal values.
+    """The bytes of the three files, None where unreadable, and the reason. Equal readings are equal values.
 
-    `never_had_devices`: the kubelet's directory is there, but no device checkpoint, which the kubelet writes when the
-    first device plugin registers.
+    `never_had_devices`: the kubelet's directory exists without a device checkpoint. The kubelet writes it when the
+    first
+    device plugin registers.
     """
 
     cpu: bytes | None
@@ -69,7 +70,7 @@ def read_files(kubelet_dir: Path) -> RawFiles:
 
 
 def parse_files(files: RawFiles) -> tuple[KubeletState, tuple[Problem, ...]]:
-    """Parse what was read; a file that is no JSON object is None and a Problem."""
+    """Parse the files. A file that is not a JSON object becomes None and a Problem."""
     problems: list[Problem] = []
     state = KubeletState(
         cpu_manager_state=_parse(CPU_FILE, files.cpu, problems),
@@ -80,9 +81,11 @@ def parse_files(files: RawFiles) -> tuple[KubeletState, tuple[Problem, ...]]:
 
 
 def torn_cpu(document: JsonObject, expected: frozenset[int], *alternatives: frozenset[int]) -> str | None:
-    """Say how shared pool and assignments fail to be exactly the CPUs `expected`, or an alternative; None if they are.
+    """Say how shared pool and assignments differ from exactly the CPUs `expected`, or an alternative.
 
-    A document of policy none, or one whose shared pool was never initialised, is not judged.
+    None if they agree.
+
+    A document of policy none, or one whose shared pool was never initialised, is not checked.
     """
     if document.get("policyName") != "static" or not document.get("defaultCpuSet"):
         return None
@@ -95,15 +98,16 @@ def torn_cpu(document: JsonObject, expected: frozenset[int], *alternatives: froz
         return f"CPUs {sorted(shared & assigned)} are both shared and assigned"
     if shared | assigned not in {expected, *alternatives}:
         missing, foreign = sorted(expected - shared - assigned), sorted((shared | assigned) - expected)
-        return f"CPUs {missing} are in no set, CPUs {foreign} are not of this machine"
+        return f"CPUs {missing} are in no set, CPUs {foreign} are not on this machine"
     return None
 
 
 def torn_memory(document: JsonObject) -> str | None:
-    """Say how the machine state contradicts the blocks of the containers; None if it agrees, or is not judged.
+    """Say how the machine state contradicts the blocks of the containers. None if it agrees, or is not checked.
 
-    Every block counts one assignment on each of its NUMA nodes, and the bytes reserved of a type are the sum of its
-    blocks (policy_static.go Allocate, releaseMemory). Documents with pod-level entries (1.36, gated) are not judged.
+    Every block counts one assignment on each of its NUMA nodes, and the reserved bytes of a type are the sum of its
+    blocks
+    (policy_static.go Allocate, releaseMemory). Documents with pod-level entries (1.36, gated) are not checked.
     """
     machine = document.get("machineState")
     if document.get("policyName") != "Static" or document.get("podEntries") or not isinstance(machine, dict):
@@ -118,17 +122,17 @@ def torn_memory(document: JsonObject) -> str | None:
         for node, record in machine.items():
             counted, expected = record["numberOfAssignments"], assignments.get(int(node), 0)
             if counted != expected:
-                return f"NUMA node {node} counts {counted} assignments, its blocks are {expected}"
+                return f"NUMA node {node} counts {counted} assignments, but has {expected} blocks"
             for kind, table in record["memoryMap"].items():
                 charged[kind] = charged.get(kind, 0) - table["reserved"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"not a memory manager state: {type(error).__name__} {describe(error)}"
     off = {kind: amount for kind, amount in charged.items() if amount}
-    return f"bytes of blocks less bytes reserved, by type: {off}" if off else None
+    return f"difference of block bytes and reserved bytes, by type: {off}" if off else None
 
 
 def bad_checksum(document: JsonObject) -> str | None:
-    """Say how a CPU or memory manager state contradicts its own checksum; None if it agrees."""
+    """Say how a CPU or memory manager state contradicts its own checksum. None if it agrees."""
     try:
         return wrong_checksum(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -171,16 +175,16 @@ def _parse(name: str, content: bytes | None, problems: list[Problem]) -> JsonObj
 
 
 def _restored(name: str, document: JsonObject, problems: list[Problem]) -> JsonObject:
-    """What the kubelet restores from the document; raises ValueError if no kubelet starts with it."""
+    """The state that the kubelet restores from the document. Raises ValueError if no kubelet starts with it."""
     restored = effective_document(document)
     if edited_by_hand(document):
-        reason = "its two copies of the state differ: somebody edited it, and the kubelet follows `data`"
+        reason = "its two copies of the state differ: the file was edited, and the kubelet uses `data`"
         problems.append(Problem(source=SOURCE, path=name, reason=reason))
     return restored
 
 
 def _check_cpus_assigned(document: JsonObject) -> None:
-    """Raises ValueError if the CPU lists are garbled, or would be too much work to read."""
+    """Raises ValueError if the CPU lists are malformed, or too long to process."""
     texts = (str(document.get("defaultCpuSet") or ""), *cpu_texts(document)) if "defaultCpuSet" in document else ()
     try:
         named = sum(count_named(text) for text in texts)

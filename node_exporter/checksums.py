@@ -1,10 +1,11 @@
 """Checksums of the kubelet's state files, computed from the parsed documents.
 
-A checksum is the 32-bit FNV-1a hash of how Go's spew library prints the checkpoint's structure (kubelet
-checkpointmanager/checksum), so it can be computed from the values alone: maps in key order, types in front of fields.
+A checksum is the 32-bit FNV-1a hash of the checkpoint as printed by Go's spew library (kubelet
+checkpointmanager/checksum): maps in key order, types before fields. So it can be computed from the values alone.
 Verified against every state file of the recorded scenarios, 1.27 to 1.36. With PodLevelResourceManagers (1.36) the
-structure has one field more, which is printed even when it is empty; a document without pod entries may be either.
-The device manager's checkpoint is not covered: no recorded example has confirmed its printed form.
+structure has one more field, which is printed even if it is empty. A document without pod entries may be of either
+form.
+The device manager's checkpoint is not covered, because there is no recorded example of its printed form.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,17 +17,17 @@ from node_exporter.state_document import fnv32a
 
 
 def wrong_checksum(document: JsonObject) -> str | None:
-    """Say how the checksum of a CPU or memory manager state contradicts its content; None if it agrees.
+    """Say how the checksum of a CPU or memory manager state contradicts its content. None if it agrees.
 
     A checksum of 0 is accepted, as the kubelet does. Raises KeyError, TypeError, ValueError or AttributeError if the
-    document has not the shape of either state.
+    document does not have the structure of either state.
     """
     written = document.get("checksum", 0)
     printed = _memory_forms(document) if "machineState" in document else _cpu_forms(document)
     computed = [fnv32a(text.encode()) for text in printed] if written else [0]
     if written in computed:
         return None
-    return f"checksum is {written}, the content has {' or '.join(str(number) for number in computed)}"
+    return f"checksum is {written}, but the content has {' or '.join(str(number) for number in computed)}"
 
 
 def _cpu_forms(document: JsonObject) -> Iterator[str]:
@@ -58,7 +59,7 @@ def _memory_forms(document: JsonObject) -> Iterator[str]:
 
 
 def _with_pod_entries(head: str, document: JsonObject, type_name: str, show: Callable[[Any], str]) -> Iterator[str]:
-    """The form without the field for pod entries, unless there are some, then the form with it."""
+    """The form without the field for pod entries, unless there are some, and the form with it."""
     tail = " Checksum:(checksum.Checksum)0}"
     if not document.get("podEntries"):
         yield head + tail

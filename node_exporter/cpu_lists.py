@@ -5,13 +5,13 @@ from typing import Final
 MAX_CPU_ID: Final = (1 << 14) - 1
 """The largest Linux has 8,192 CPUs (NR_CPUS)."""
 MAX_CPUS_NAMED: Final = 1 << 16
-"""How many CPUs one list may name, those named several times included."""
+"""How many CPUs one list may name, counting repetitions."""
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
-    """The CPUs of a list; the empty text is the empty set.
+    """The CPUs of a list. The empty text is the empty set.
 
-    Raises ValueError if it is garbled, or names a CPU beyond `MAX_CPU_ID` or more than `MAX_CPUS_NAMED`.
+    Raises ValueError if it is malformed, or names a CPU above `MAX_CPU_ID` or more than `MAX_CPUS_NAMED`.
     """
     cpus: set[int] = set()
     named = 0
@@ -26,7 +26,7 @@ def parse_cpu_list(text: str) -> frozenset[int]:
 
 
 def count_named(text: str) -> int:
-    """How many CPUs a list names, those named several times included, without making a set; raises ValueError."""
+    """How many CPUs a list names, counting repetitions. Does not build a set. Raises ValueError."""
     return sum(len(_ids(part)) for part in text.strip().split(",") if part)
 
 

@@ -1,11 +1,11 @@
-"""Devices of a node, joined from podresources (live, healthy ones only) and the device manager's checkpoint.
+"""Devices of a node, joined from podresources (current, healthy devices only) and the device manager's checkpoint.
 
 Laws of this file
-- podresources is the truth about health; a device that only the checkpoint knows is published as not healthy, with a
-  problem that names both sources (a device without socket or plugin must not be promised to a pod).
-- Without podresources the checkpoint's RegisteredDevices stand for the healthy ones, and NUMA ids are known only of
-  devices that have been allocated.
-- Unhealthy devices are listed nowhere, but their NUMA ids count for hints (DEV/topology_hints.go): a device seen before
+- podresources decides about health. A device that only the checkpoint contains is published as not healthy, with a
+  problem that names both sources, because a device without a socket or plugin must not be promised to a pod.
+- Without podresources the checkpoint's RegisteredDevices count as healthy, and NUMA ids are known only for devices that
+  have been allocated.
+- Unhealthy devices are in no list, but their NUMA ids count for hints (DEV/topology_hints.go). So a device seen before
   keeps its NUMA ids.
 """
 
@@ -21,15 +21,15 @@ NO_TOPOLOGY = -1
 
 Devices = Mapping[str, tuple[ReportedDevice, ...]]
 Remembered = Mapping[str, DeviceNuma]
-"""Devices that were listed as healthy since the kubelet started, by resource."""
+"""Devices listed as healthy since the kubelet started, by resource."""
 
 
 def join_devices(
     podresources: PodResources | None, checkpoint: JsonObject | None, remembered: Remembered
 ) -> tuple[Devices | None, tuple[Problem, ...]]:
-    """All devices by resource, sorted by id; None if neither source could be read.
+    """All devices by resource, sorted by id. None if neither source could be read.
 
-    `remembered` is what earlier observations listed as healthy since the kubelet started.
+    `remembered`: devices that earlier snapshots listed as healthy since the kubelet started.
     """
     if podresources is None and checkpoint is None:
         return None, ()
@@ -48,7 +48,7 @@ def join_devices(
 
 
 def remember(remembered: Remembered, podresources: PodResources | None) -> Remembered:
-    """Add what podresources lists now."""
+    """Add the devices that podresources lists now."""
     if podresources is None:
         return remembered
     resources = remembered.keys() | podresources.devices.keys()
@@ -58,9 +58,10 @@ def remember(remembered: Remembered, podresources: PodResources | None) -> Remem
 def read_checkpoint(
     checkpoint: JsonObject | None,
 ) -> tuple[Mapping[str, frozenset[str]], Mapping[str, DeviceNuma], list[Problem]]:
-    """The registered (healthy) ids and the NUMA ids of allocated devices, by resource; a problem if it is garbled.
+    """The registered (healthy) ids and the NUMA ids of allocated devices, by resource. A problem if it is malformed.
 
-    DeviceIDs is a map from NUMA id to device ids; in the format before 1.20, still readable until 1.30, a plain list.
+    DeviceIDs is a map from NUMA id to device ids. In the format before 1.20, which kubelets up to 1.30 read, it is a
+    list.
     """
     allocated: dict[str, dict[str, frozenset[int] | None]] = {}
     registered: dict[str, frozenset[str]] = {}
@@ -105,7 +106,7 @@ def _disagreements(
     unknown: frozenset[str],
 ) -> list[Problem]:
     if live is None:
-        reason = f"no podresources: NUMA nodes unknown of {_some(unknown)}"
+        reason = f"podresources did not reply: the NUMA nodes of {_some(unknown)} are unknown"
         return [Problem(source=SOURCE, path=resource, reason=reason)] if unknown else []
     listed = frozenset(live.get(resource, {}))
     problems = []
@@ -119,6 +120,6 @@ def _disagreements(
 
 
 def _some(ids: frozenset[str], limit: int = 8) -> str:
-    """The first few ids and how many more there are."""
+    """The first few ids, and how many more there are."""
     shown = sorted(ids)[:limit]
     return ", ".join(shown) + (f" and {len(ids) - limit} more" if len(ids) > limit else "")

@@ -1,10 +1,11 @@
-"""Reading files of a node that may be missing, huge, garbled, endless or no files at all, below a given root.
+"""Reads files of a node that may be missing, huge, malformed, endless or not regular files, below a given root.
 
 Laws of this file
-- It is the only place of the exporter that opens files and lists directories.
-- Only regular files are read (the kernel's own in /proc and /sys are regular), opened without waiting, in pieces, up
-  to a limit that the caller names. A FIFO, a device or a directory in the place of a file is an error at once.
-- A limit that is exceeded is an error and not a shorter content.
+- No other file of the exporter opens files or lists directories.
+- Only regular files are read (the kernel's own in /proc and /sys are regular), without blocking on open, in chunks, up
+  to a
+  limit that the caller passes. A FIFO, a device or a directory in place of a file is an error at once.
+- Exceeding a limit is an error, never truncated content.
 """
 
 import os
@@ -18,11 +19,11 @@ import orjson
 
 READ_AT_ONCE_BYTES: Final = 64 << 10
 MAX_CREDENTIAL_BYTES: Final = 1 << 20
-"""Of a token, key, certificate or bundle of CAs. The trust store of a distribution has 200 to 500 kB."""
+"""Limit for a token, key, certificate or CA bundle. The trust store of a distribution has 200 to 500 kB."""
 MAX_JSON_DEPTH: Final = 32
 """The deepest document of the kubelet has 8 levels."""
 MAX_JSON_VALUES: Final = 100_000
-"""Values of one JSON document; each costs 30 to 100 bytes of memory. A device checkpoint has some for each device."""
+"""Values of one JSON document. Each costs 30 to 100 bytes of memory. A device checkpoint has some for each device."""
 
 _KINDS: Final = (
     (stat.S_ISDIR, "a directory"),
@@ -34,7 +35,7 @@ _KINDS: Final = (
 
 
 def under(root: Path, path: str) -> Path:
-    """The place below `root` of an absolute path on the node."""
+    """The path below `root` of an absolute path on the node."""
     return root / path.lstrip("/")
 
 
@@ -42,32 +43,32 @@ def read_file(path: Path, limit: int) -> bytes:
     """Read a whole regular file of at most `limit` bytes.
 
     Raises:
-        OSError: it is missing or may not be read.
-        ValueError: it is no regular file, or larger.
+        OSError: it is missing or not readable.
+        ValueError: it is not a regular file, or too large.
     """
     return _read(path, limit + 1, at_most=limit)
 
 
 def read_beginning(path: Path, length: int) -> bytes:
-    """Read the first `length` bytes of a regular file, or all of it; raises as `read_file`."""
+    """Read the first `length` bytes of a regular file, or all of a shorter one. Raises as `read_file`."""
     return _read(path, length, at_most=None)
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Read a file as text; bytes that are no UTF-8 are replaced. Raises as `read_file`."""
+    """Read a file as text. Bytes that are not UTF-8 are replaced. Raises as `read_file`."""
     return read_file(path, limit).decode(errors="replace")
 
 
 def read_token(path: Path) -> str:
-    """Read a token, without the space around it. Raises as `read_file`, and ValueError if it is not ASCII."""
+    """Read a token without surrounding white space. Raises as `read_file`, and ValueError if it is not ASCII."""
     return read_file(path, MAX_CREDENTIAL_BYTES).strip().decode("ascii")
 
 
 @contextmanager
 def as_path(content: bytes) -> Iterator[str]:
-    """A path that holds `content` as long as the context lasts, for OpenSSL, which reads some things only from paths.
+    """A path from which `content` can be read while the context lasts. OpenSSL reads some things only from paths.
 
-    The content lies in memory; nothing is written to a disk.
+    The content is in memory; nothing is written to a disk.
     """
     handle = os.memfd_create("credential", os.MFD_CLOEXEC)
     with os.fdopen(handle, "wb", buffering=0) as file:
@@ -76,7 +77,7 @@ def as_path(content: bytes) -> Iterator[str]:
 
 
 def list_names(directory: Path, limit: int) -> list[str]:
-    """The names in a directory, in no order. Raises OSError, or ValueError if there are more than `limit`."""
+    """The names in a directory, unordered. Raises OSError, or ValueError if there are more than `limit`."""
     names: list[str] = []
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -87,7 +88,7 @@ def list_names(directory: Path, limit: int) -> list[str]:
 
 
 def parse_json(content: bytes) -> object:
-    """Parse one JSON document of bounded size and depth. Raises ValueError."""
+    """Parse one JSON document of limited size and depth. Raises ValueError."""
     values = content.count(b",") + content.count(b"[") + content.count(b"{")
     if values > MAX_JSON_VALUES:
         raise ValueError(f"more than {MAX_JSON_VALUES} values")
@@ -116,7 +117,7 @@ def check_depth(document: object, most: int) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether something is at `path` that we may know of; what we may not look at counts as absent."""
+    """Whether `path` exists. A path that we may not access counts as absent."""
     try:
         path.stat()
     except OSError:
@@ -125,7 +126,7 @@ def is_there(path: Path) -> bool:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Inode and time of change (ns) of what is at `path`: another file in its place has another one. None: nothing."""
+    """Inode and change time (ns) of the file at `path`. A replaced file has others. None if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -134,7 +135,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def is_hidden(path: Path) -> bool:
-    """Whether we may not know what is at `path`."""
+    """Whether permissions prevent us from knowing if `path` exists."""
     try:
         path.stat()
     except PermissionError:
@@ -145,7 +146,7 @@ def is_hidden(path: Path) -> bool:
 
 
 def is_directory(path: Path) -> bool:
-    """Whether `path` is a directory that we may know of."""
+    """Whether `path` is a directory that we may access."""
     try:
         return path.is_dir()
     except OSError:
@@ -153,13 +154,13 @@ def is_directory(path: Path) -> bool:
 
 
 def describe(error: Exception) -> str:
-    """Say in one short line what went wrong, without the path that the caller names anyway."""
+    """Describe the error in one short line, without the path, which the caller names."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text[:1000].split())[:200] or type(error).__name__
 
 
 def _read(path: Path, length: int, *, at_most: int | None) -> bytes:
-    """Up to `length` bytes; the kind is looked at before the file is opened, because opening a device can do things."""
+    """Up to `length` bytes. The file type is checked before opening, because opening a device can have side effects."""
     _check_kind(path.stat().st_mode)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
@@ -181,4 +182,4 @@ def _read(path: Path, length: int, *, at_most: int | None) -> bytes:
 
 def _check_kind(mode: int) -> None:
     if not stat.S_ISREG(mode):
-        raise ValueError(f"not a regular file but {next((name for is_kind, name in _KINDS if is_kind(mode)), 'other')}")
+        raise ValueError(f"not a regular file: {next((name for is_kind, name in _KINDS if is_kind(mode)), 'other')}")

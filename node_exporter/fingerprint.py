@@ -1,7 +1,7 @@
-"""The fingerprint of a set of pods that consumers of NodeResourceTopology compare with theirs ("pfp0v001…").
+"""The fingerprint of a set of pods that consumers of NodeResourceTopology compare with their own ("pfp0v001…").
 
-XXH64 over the sorted XXH64 hashes of the pods, each of its name, seeded with the hash of its namespace. Order does not
-matter, repetition does. UIDs are no part of it: a pod made anew under its old name looks the same.
+XXH64 over the sorted XXH64 hashes of the pods. Each pod's hash is of its name, seeded with the hash of its namespace.
+Order does not matter, repetition does. UIDs do not count: a pod recreated under the same name looks the same.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from node_exporter.report import NodeReport, ReportedContainer, ReportedDevice
 
 PREFIX = "pfp0v001"
 METHOD = "with-exclusive-resources"
-"""Which pods count: those with a container that holds CPUs, pinned memory, or a device with NUMA nodes."""
+"""The pods that count: those with a container that holds CPUs, pinned memory, or a device with NUMA nodes."""
 
 
 def fingerprint(pods: Iterable[tuple[str, str]]) -> str:

@@ -1,9 +1,9 @@
-"""What the running kubelet says of itself over https: /configz, and its version from /metrics.
+"""Reads the running kubelet's configuration from /configz and its version from /metrics, over https.
 
 Laws of this file
-- The token is sent only to a kubelet that proved who it is: by a certificate of a given CA for its address, or by the
-  very certificate of a given file (kubelets that sign their own). There is no way to skip both.
-- Token, CA and pinned certificate are read for each question, so that rotation needs no restart.
+- The token is sent only to a kubelet that has authenticated: with a certificate of a given CA for its address, or with
+  exactly the certificate in a given file (kubelets that sign their own). Neither check can be switched off.
+- Token, CA and pinned certificate are read for each request, so that rotation needs no restart.
 - Needs the rights nodes/configz and nodes/metrics (before 1.33 nodes/proxy instead of nodes/configz) on its own node,
   and no other.
 """
@@ -23,9 +23,9 @@ from node_exporter.sinks.connection import trusting
 
 SOURCE = "kubelet api"
 MAX_ANSWER_BYTES = 256 << 10
-"""Of /configz, which has up to 10 kB."""
+"""Limit for /configz, which has up to 10 kB."""
 MAX_METRICS_BYTES = 32 << 20
-"""Of /metrics, which has up to some MB; only the last line is kept while it is read."""
+"""Limit for /metrics, which has up to a few MB. Only the last line is kept while it is read."""
 MAX_LINE_BYTES = 64 << 10
 Found = TypeVar("Found")
 BUILD_INFO = re.compile(rb'^kubernetes_build_info\{[^}\n]*\bgit_version="([^"\n]{1,64})"', re.MULTILINE)
@@ -33,10 +33,12 @@ BUILD_INFO = re.compile(rb'^kubernetes_build_info\{[^}\n]*\bgit_version="([^"\n]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletApi:
-    """Where the kubelet answers, and how both sides prove who they are.
+    """The kubelet's address, and how both sides authenticate.
 
-    `url` as in "https://127.0.0.1:10250". Exactly one of `ca_file` (its certificate must be signed by this CA and name
-    the address) and `pin_file` (it must show this certificate; the address does not matter).
+    `url` is for example "https://127.0.0.1:10250". Exactly one of `ca_file` (the kubelet's certificate must be signed
+    by
+    this CA and name the address) and `pin_file` (the kubelet must present this certificate; the address does not
+    matter).
     """
 
     url: str
@@ -53,7 +55,7 @@ class KubeletApi:
 
 
 def ask_kubelet(api: KubeletApi) -> RunningConfig:
-    """Ask for configuration and version; each is None, with a Problem, if the kubelet did not give it."""
+    """Read configuration and version. Each is None, with a Problem, if the kubelet did not provide it."""
     problems: list[Problem] = []
     document: dict[str, object] | None = None
     version: str | None = None
@@ -82,7 +84,7 @@ def _tls_context(api: KubeletApi) -> ssl.SSLContext:
 
 
 class _RefusedError(ValueError):
-    """The kubelet answered, with a status that is no success."""
+    """The kubelet replied with an error status."""
 
 
 def _attempt(path: str, question: Callable[[], Found], problems: list[Problem]) -> Found | None:
@@ -100,21 +102,21 @@ def _configz(client: BoundedClient, headers: dict[str, str]) -> dict[str, object
     parsed = parse_json(answer.content)
     document = parsed.get("kubeletconfig") if isinstance(parsed, dict) else None
     if not isinstance(document, dict):
-        raise ValueError("no kubeletconfig in the answer")  # noqa: TRY004 - what came is a wrong value of another's
+        raise ValueError("the reply contains no kubeletconfig")  # noqa: TRY004 - it is the kubelet's value that is wrong
     return document
 
 
 def _version(client: BoundedClient, headers: dict[str, str]) -> str:
-    """Read until the build info appears; the rest of the metrics is not fetched."""
+    """Read up to the build info. The rest of the metrics is not fetched."""
     answer = client.send("GET", "/metrics", headers=headers, max_answer_bytes=MAX_METRICS_BYTES, take=_find_version)
     version = _succeeded(answer).content.decode(errors="replace")
     if not version:
-        raise ValueError("no kubernetes_build_info in the metrics")
+        raise ValueError("the metrics contain no kubernetes_build_info")
     return version
 
 
 def _find_version(pieces: Iterator[bytes]) -> bytes:
-    """The version in the first line that names it; empty if none does. A line longer than the limit is cut."""
+    """The version in the first line that has one. Empty if none has. A line longer than the limit is cut."""
     rest = b""
     for piece in pieces:
         text = rest + piece
@@ -127,7 +129,7 @@ def _find_version(pieces: Iterator[bytes]) -> bytes:
 def _succeeded(answer: HTTPReply) -> HTTPReply:
     if 200 <= answer.status < 300:
         return answer
-    hint = {401: ": the token is not accepted", 403: ": the token has no right to this"}.get(answer.status, "")
+    hint = {401: ": the token is not accepted", 403: ": the token lacks the permission"}.get(answer.status, "")
     raise _RefusedError(f"answered {answer.status}{hint}")
 
 

@@ -3,8 +3,8 @@
 Laws of this file
 - Precedence is the kubelet's: command line over drop-ins (in name order) over the file over the defaults
   (cmd/kubelet/app/server.go, mergeKubeletConfigurations; pkg/kubelet/apis/config/v1beta1/defaults.go).
-- What is malformed is named in a Problem and left out; a default never stands in silently for a value that was set.
-- The same reading serves /configz, whose document is the running configuration with all defaults applied already.
+- A malformed value is named in a Problem and left out. A default never silently replaces a value that was set.
+- /configz is read in the same way. Its document is the configuration in use, with all defaults applied.
 """
 
 import os
@@ -22,20 +22,21 @@ SOURCE = "kubelet configuration"
 DEFAULT_CONFIG_FILE = "/var/lib/kubelet/config.yaml"
 DEFAULT_HARD_EVICTION = "100Mi"
 MAX_CONFIG_BYTES = 256 << 10
-"""Of one file. A kubelet's configuration has 1 to 5 kB."""
+"""Limit for one file. A kubelet's configuration has 1 to 5 kB."""
 MAX_YAML_VALUES = 10_000
-"""Of one file; each costs about 1 kB of memory while it is parsed. A whole KubeletConfiguration has about 300."""
+"""Limit for one file. A value costs about 1 kB of memory during parsing. A full KubeletConfiguration has about 300."""
 MAX_YAML_DEPTH = 32
 MAX_DROP_INS = 100
 MAX_DROP_IN_ENTRIES = 1_000
-"""Files and directories below the drop-in directory, of whatever name."""
+"""Limit on files and directories below the drop-in directory, whatever their names."""
 
 
 def load_documents(root: Path, flags: Flags | None) -> tuple[Document | None, tuple[Problem, ...]]:
-    """Read the configuration file and its drop-ins, and lay the command line over them.
+    """Read the configuration file and its drop-ins, and apply the command line.
 
-    `flags` None: no kubelet process was seen; then the file is looked for at its usual place, and a Problem says that
-    flags are not known. Returns None, and a Problem, if what the kubelet runs with cannot be read.
+    `flags` None: no kubelet process was found. Then the file is read from its usual place, and a Problem says that the
+    flags
+    are unknown. Returns None, and a Problem, if the configuration in use cannot be read.
     """
     problems: list[Problem] = []
     path = DEFAULT_CONFIG_FILE if flags is None else last_value(flags, "config")
@@ -43,7 +44,7 @@ def load_documents(root: Path, flags: Flags | None) -> tuple[Document | None, tu
     if document is None:
         return None, tuple(problems)
     if flags is None:
-        reason = "no kubelet process seen: flags that win over the configuration file are not known"
+        reason = "no kubelet process found: flags that override the configuration file are unknown"
         problems.append(Problem(source=SOURCE, path="command line", reason=reason))
     if directory := last_value(flags, "config-dir"):
         for drop_in in _drop_ins(root, directory, problems):
@@ -56,7 +57,7 @@ def load_documents(root: Path, flags: Flags | None) -> tuple[Document | None, tu
 
 
 def merge_patch(document: Document, patch: Mapping[str, object]) -> Document:
-    """Lay a drop-in over a document as a JSON merge patch: maps merge, null removes, all else replaces."""
+    """Apply a drop-in to a document as a JSON merge patch: maps are merged, null removes, other values replace."""
     result = dict(document)
     for key, value in patch.items():
         if value is None:
@@ -75,7 +76,7 @@ def effective_config(
     """Reduce a KubeletConfiguration to what admission depends on.
 
     `memory_capacity` is the machine's memory in bytes, for eviction thresholds in percent. `is_running_config`: the
-    document comes from /configz, where a missing `evictionHard` means none instead of the default.
+    document is from /configz, where a missing `evictionHard` means none instead of the default.
     """
     reader = _Reader(document)
     config = ReportedKubeletConfig(
@@ -94,7 +95,7 @@ def effective_config(
 
 
 class _Reader:
-    """Reads typed fields out of a document and collects what is wrong with them."""
+    """Reads typed fields from a document and collects errors in them."""
 
     def __init__(self, document: Mapping[str, object]) -> None:
         self._document = document
@@ -121,7 +122,7 @@ class _Reader:
             if isinstance(value, bool):
                 gates[name] = value
             else:
-                self._complain(f"featureGates.{name}", f"neither true nor false: {value!r:.60}")
+                self._complain(f"featureGates.{name}", f"not true or false: {value!r:.60}")
         return gates
 
     def reserved_memory(self) -> tuple[ReportedReservedMemory, ...]:
@@ -139,11 +140,11 @@ class _Reader:
                     ReportedReservedMemory(numaNode=node, limits={name: str(value) for name, value in limits.items()})
                 )
             else:
-                self._complain(path, f"no valid NUMA node: {entry!r:.60}")
+                self._complain(path, f"not a valid NUMA node: {entry!r:.60}")
         return tuple(found)
 
     def reservation(self, memory_capacity: int, *, is_running_config: bool) -> dict[str, str]:
-        """What allocatable is reduced by (CM getNodeAllocatableReservation), summed by resource, zeros left out."""
+        """What is subtracted from capacity (CM getNodeAllocatableReservation), summed by resource, without zeros."""
         milli: dict[str, int] = {}
         for key in ("systemReserved", "kubeReserved"):
             for resource, text in self.text_map(key).items():
@@ -184,9 +185,9 @@ class _Reader:
 
 
 def _threshold_bytes(text: str, capacity: int) -> int:
-    """An eviction threshold in bytes; percentages in single precision, as the kubelet computes them.
+    """An eviction threshold in bytes. Percentages are computed in single precision, as in the kubelet.
 
-    0% and 100% switch a threshold off (eviction/helpers.go parseThresholdStatement, api GetThresholdQuantity).
+    0% and 100% disable a threshold (eviction/helpers.go parseThresholdStatement, api GetThresholdQuantity).
     """
     if not text.endswith("%"):
         return parse_units(text)
@@ -203,13 +204,13 @@ def _single(number: float) -> float:
 
 
 def _load(root: Path, path: str, problems: list[Problem]) -> Document | None:
-    """Parse one YAML or JSON file; None, and a Problem, if it is missing, too large, garbled or not a map."""
+    """Parse one YAML or JSON file. None, and a Problem, if it is missing, too large, malformed or not a map."""
     import yaml  # noqa: PLC0415 - only nodes without /configz need it
 
     try:
         content = read_file(under(root, path), MAX_CONFIG_BYTES)
         _check_yaml(content)
-        document = yaml.safe_load(content)  # not the C loader: 200,000 nested brackets end its process
+        document = yaml.safe_load(content)  # not the C loader: 200,000 nested brackets crash it
         check_depth(document, MAX_YAML_DEPTH)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         problems.append(Problem(source=SOURCE, path=path, reason=describe(error), severity="error"))
@@ -221,10 +222,9 @@ def _load(root: Path, path: str, problems: list[Problem]) -> Document | None:
 
 
 def _check_yaml(content: bytes) -> None:
-    """Count values and levels as they are parsed, before anything is built of them.
+    """Count values and levels before anything is built from them.
 
-    Raises ValueError if there are too many, or if a value is used again by an alias: a few lines of aliases name
-    millions of values.
+    Raises ValueError if there are too many, or if an alias repeats a value: a few lines of aliases can name millions.
     """
     import yaml  # noqa: PLC0415
 
@@ -232,7 +232,7 @@ def _check_yaml(content: bytes) -> None:
     for values, event in enumerate(yaml.parse(content, Loader=yaml.SafeLoader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError("has an alias (*name), which is not read: write the value again")  # noqa: TRY004
+            raise ValueError("has an alias (*name), which is not supported: repeat the value")  # noqa: TRY004
         if values > MAX_YAML_VALUES:
             raise ValueError(f"more than {MAX_YAML_VALUES} values")
         if depth > MAX_YAML_DEPTH:
@@ -240,7 +240,7 @@ def _check_yaml(content: bytes) -> None:
 
 
 def _drop_ins(root: Path, directory: str, problems: list[Problem]) -> list[str]:
-    """The drop-in files of a directory and those below it, in the order in which the kubelet reads them."""
+    """The drop-in files of a directory and its subdirectories, in the order in which the kubelet reads them."""
     base = under(root, directory)
     if not is_directory(base):
         problems.append(Problem(source=SOURCE, path=directory, reason="no such drop-in directory", severity="error"))
@@ -251,7 +251,7 @@ def _drop_ins(root: Path, directory: str, problems: list[Problem]) -> list[str]:
         entries += len(directories) + len(names)
         found += [Path(below) / name for name in names if name.endswith(".conf")]
         if entries > MAX_DROP_IN_ENTRIES or len(found) > MAX_DROP_INS:
-            reason = f"more than {MAX_DROP_INS} drop-ins or {MAX_DROP_IN_ENTRIES} entries: none of them is read"
+            reason = f"more than {MAX_DROP_INS} drop-ins or {MAX_DROP_IN_ENTRIES} entries: none is read"
             problems.append(Problem(source=SOURCE, path=directory, reason=reason, severity="error"))
             return []
     return [f"{directory}/{path.relative_to(base)}" for path in sorted(found)]

@@ -1,7 +1,7 @@
-"""The kubelet's command line: found in /proc, and laid over a configuration document as the kubelet does.
+"""Finds the kubelet's command line in /proc, and applies it to a configuration document as the kubelet does.
 
-Mirrors cmd/kubelet/app/options (flag names) and app/server.go: flags win over the configuration file; a map flag
-replaces the file's map as a whole, except feature gates, which are merged gate by gate.
+Mirrors cmd/kubelet/app/options (flag names) and app/server.go: flags override the configuration file. A map flag
+replaces the file's whole map, except feature gates, which are merged gate by gate.
 """
 
 import re
@@ -14,11 +14,11 @@ Document = dict[str, object]
 """A KubeletConfiguration as parsed YAML or JSON."""
 
 MAX_CMDLINE_BYTES = 128 << 10
-"""Of the kubelet's command line, which has up to 4 kB."""
+"""Limit for the kubelet's command line, which has up to 4 kB."""
 PROGRAM_BYTES = 4096
-"""Of every process, enough for its program and first argument."""
+"""Read of every process: enough for its program and first argument."""
 MAX_PROCESSES = 1 << 18
-"""Looked at; Linux allows 4 million ids and a node has up to some 10,000 processes."""
+"""Limit on processes checked. Linux allows 4 million ids, and a node has up to about 10,000 processes."""
 
 _TEXT_FLAGS = {
     "cpu-manager-policy": "cpuManagerPolicy",
@@ -40,10 +40,11 @@ Flags = Mapping[str, tuple[str, ...]]
 
 
 def find_command_line(root: Path) -> tuple[str, ...] | None:
-    """The arguments of the running kubelet whose /proc lies under `root`; None if there is none to be seen.
+    """The arguments of the running kubelet whose /proc is under `root`. None if none is found.
 
-    A process counts if its program, or the program's first argument, is called "kubelet" (hyperkube kubelet).
-    Of several, the one with the lowest process id is taken.
+    A process counts if its program, or the program's first argument, is called "kubelet" (hyperkube kubelet). Of
+    several,
+    the one with the lowest process id is taken.
     """
     try:
         pids = sorted(int(name) for name in list_names(root / "proc", MAX_PROCESSES) if name.isdecimal())
@@ -66,7 +67,10 @@ def _words(cmdline: bytes) -> list[str]:
 
 
 def parse_flags(arguments: tuple[str, ...]) -> Flags:
-    """Split arguments into flags: "--a=b", "--a b", "-a=b"; underscores count as dashes, a flag without value is ""."""
+    """Split arguments into flags: "--a=b", "--a b", "-a=b".
+
+    Underscores count as dashes. A flag without a value is "".
+    """
     flags: dict[str, tuple[str, ...]] = {}
     position = 0
     while position < len(arguments):
@@ -83,12 +87,12 @@ def parse_flags(arguments: tuple[str, ...]) -> Flags:
 
 
 def last_value(flags: Flags | None, name: str) -> str | None:
-    """The value of a flag that counts, the last one; None if it is not given, or empty."""
+    """The last value of a flag, which is the effective one. None if it is not given, or empty."""
     return (flags[name][-1] or None) if flags and name in flags else None
 
 
 def overlay_flags(document: Document, flags: Flags) -> Document:
-    """Return the document with every flag that matters to admission put over it. Raises ValueError naming the flag."""
+    """Return the document with every flag applied that matters to admission. Raises ValueError naming the flag."""
     result = dict(document)
     for flag, key in _TEXT_FLAGS.items():
         if flag in flags:

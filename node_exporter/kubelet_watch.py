@@ -1,10 +1,11 @@
-"""Notice at once that the kubelet stops or starts. Only a hint: the agent's interval covers whatever is missed.
+"""Detects at once that the kubelet stops or starts. Only a hint: the agent's interval covers what it misses.
 
 Laws of this file
-- A connection to the kubelet's podresources socket is held open, and nothing is sent on it. It breaks in the moment in
-  which the kubelet's process ends, also when the process is killed and leaves the file of its socket behind.
-- A gRPC server closes a connection on which nothing was sent (after 120 s). It is then made again; only a socket that
-  does not take it, or another socket, is a change.
+- A connection to the kubelet's podresources socket is kept open, and nothing is sent on it. It breaks when the
+  kubelet's
+  process ends, even if the process is killed and its socket file remains.
+- A gRPC server closes a connection on which nothing was sent (after 120 s). The watcher then connects again. Only a
+  refused connection, or a new socket, counts as a change.
 """
 
 import logging
@@ -21,12 +22,12 @@ LOG = logging.getLogger(__name__)
 RETRY_SECONDS = 0.5
 """Between two attempts to connect while nobody listens."""
 CONNECT_SECONDS = 2.0
-"""The longest wait for a kubelet that does not accept; its queue is full then."""
+"""Longest wait for a kubelet that does not accept because its queue is full."""
 READ_BYTES = 4096
 
 
 class KubeletWatcher:
-    """Calls `on_change`, from a thread of its own, when the kubelet ceases or begins to listen on its socket."""
+    """Calls `on_change`, from its own thread, when the kubelet stops or starts listening on its socket."""
 
     def __init__(self, path: Path, on_change: Callable[[], None]) -> None:
         self._path = path
@@ -35,11 +36,11 @@ class KubeletWatcher:
         self._thread = threading.Thread(target=self._run, name="kubelet-watcher", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch; the socket may appear later."""
+        """Start watching. The socket may appear later."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and wait for it."""
+        """Stop the thread, and wait for it."""
         self._stop.close()
         self._thread.join(CONNECT_SECONDS + RETRY_SECONDS)
         self._stopped.close()
@@ -62,14 +63,14 @@ class KubeletWatcher:
         try:
             connection.connect(str(self._path))
         except OSError as error:
-            LOG.debug("kubelet not reached reason=%r", str(error))
+            LOG.debug("cannot connect to the kubelet reason=%r", str(error))
             connection.close()
             return None
         connection.settimeout(0.0)
         return connection
 
     def _wait(self, connection: socket.socket | None) -> bool:
-        """Wait until the connection breaks, or for the next attempt; True: the watch is over."""
+        """Wait until the connection breaks, or for the next attempt. True: stop watching."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._stopped, selectors.EVENT_READ)
             if connection is None:
@@ -85,7 +86,7 @@ class KubeletWatcher:
 
 
 def _has_ended(connection: socket.socket) -> bool:
-    """Whether the other side closed; what it sends is its greeting, and is thrown away."""
+    """Whether the other side has closed the connection. Its greeting is discarded."""
     try:
         return not connection.recv(READ_BYTES)
     except BlockingIOError:

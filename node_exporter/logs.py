@@ -1,4 +1,4 @@
-"""Log lines on standard error: `key=value` for people, or one JSON object a line for collectors.
+"""Log lines on standard error: `key=value` for people, or one JSON object a line for log collectors.
 
 The JSON has the keys of the extender's lines: `time`, `level`, `logger`, `message`, and `exception` with a traceback.
 """
@@ -15,7 +15,10 @@ class ExporterLogFormatter(logging.Formatter):
     """`{"time", "level", "logger", "message", "exception"?}`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object. What is no Unicode, such as a broken file name, is replaced."""
+        """Format the record as one JSON object.
+
+        Characters that are not valid Unicode, as in a broken file name, are replaced.
+        """
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -28,7 +31,7 @@ class ExporterLogFormatter(logging.Formatter):
 
 
 def set_up_logging(level: str, form: Literal["text", "json"] = "text") -> None:
-    """One line an event. A log that cannot be written (full disk) ends nothing."""
+    """Log one line per event. A log that cannot be written (full disk) does not end the program."""
     logging.raiseExceptions = False
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(

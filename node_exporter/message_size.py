@@ -1,8 +1,8 @@
-"""How many elements a protobuf message has, counted in its bytes before anything is built of them.
+"""Counts the elements of a protobuf message in its bytes, before anything is built from them.
 
-An empty element is 2 bytes on the wire and 60 bytes and more in memory, so the size of a message says little of its
-cost. The descriptor says which fields are messages; every other field of variable length is taken for packed numbers
-where the descriptor says so, and for one text otherwise.
+An empty element is 2 bytes on the wire and at least 60 bytes in memory, so the size of a message says little about its
+cost. The descriptor says which fields are messages. Other fields of variable length count as packed numbers if the
+descriptor says so, and as one text otherwise.
 """
 
 from typing import Any, Final
@@ -14,7 +14,7 @@ FIXED_32: Final = 5
 
 
 def check_elements(content: bytes, descriptor: Any, most: int) -> None:  # noqa: ANN401 - two classes of protobuf
-    """Raises ValueError if the message has more than `most` fields and packed numbers, or is garbled."""
+    """Raises ValueError if the message has more than `most` fields and packed numbers, or is malformed."""
     waiting: list[tuple[int, int, Any]] = [(0, len(content), descriptor)]
     count = 0
     while waiting and count <= most:

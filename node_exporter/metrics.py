@@ -14,7 +14,7 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 
 
 class ExporterMetrics:
-    """One attribute for each metric; names and help texts are the documentation."""
+    """One attribute for each metric. Names and help texts are the documentation."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -25,16 +25,16 @@ class ExporterMetrics:
         )  # fmt: skip
         self.bytes_sent = Counter(
             "numa_exporter_sent_bytes",
-            "Bytes of message bodies sent, as packed for the way",
+            "Bytes of message bodies sent, after compression",
             ("kind",),
             registry=self.registry,
         )
         self.look_seconds = Histogram(
-            "numa_exporter_look_seconds", "Time to look at the node and build a report",
+            "numa_exporter_look_seconds", "Time to observe the node and build a report",
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5), registry=self.registry,
         )  # fmt: skip
         self.look_failures = Counter(
-            "numa_exporter_look_failures", "Looks that ended in an unexpected error", registry=self.registry
+            "numa_exporter_look_failures", "Observations that ended in an unexpected error", registry=self.registry
         )
         self.problems = Gauge(
             "numa_exporter_problems", "Problems in the last report, by source and severity", ("source", "severity"),
@@ -45,23 +45,25 @@ class ExporterMetrics:
             registry=self.registry,
         )  # fmt: skip
         self.sequence = Gauge(
-            "numa_exporter_report_sequence", "Sequence of the report that the extender holds", registry=self.registry
+            "numa_exporter_report_sequence",
+            "Sequence of the last report that the extender accepted",
+            registry=self.registry,
         )
 
         self.certificate_expiry = Gauge(
             "numa_exporter_certificate_expiry_timestamp_seconds",
-            "When the certificate ends, Unix time, by file: client, extender_ca, kubelet, kubelet_ca; 0 if unreadable",
+            "Expiry of the certificate, Unix time, by file: client, extender_ca, kubelet, kubelet_ca; 0 if unreadable",
             ("certificate",), registry=self.registry,
         )  # fmt: skip
 
     def watch_certificates(self, files: Mapping[str, Path | None]) -> None:
-        """Show the ends of these PEM files, by name. They are read whenever somebody asks for the metrics."""
+        """Show the expiry of these PEM files, by name. They are read at each scrape."""
         for name, path in files.items():
             if path is not None:
                 self.certificate_expiry.labels(name).set_function(partial(expiry, path))
 
     def count_problems(self, report: NodeReport) -> None:
-        """Set the problem gauges to those of this report, and the others to none."""
+        """Set the problem gauges to the problems of this report, and clear the others."""
         self.problems.clear()
         for (source, severity), count in Tally((p.source, p.severity) for p in report.problems).items():
             self.problems.labels(source, severity).set(count)

@@ -1,4 +1,4 @@
-"""The node as the agent sees it: all sources together, with what may be kept between two looks."""
+"""The node as the agent sees it: all sources together, and what is cached between two observations."""
 
 import math
 import time
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 
 SOCKET = "pod-resources/kubelet.sock"
 REFRESH_SECONDS = 600.0
-"""How often machine and configuration are read again although no restart of the kubelet was noticed."""
+"""How often machine and configuration are read again if no restart of the kubelet was detected."""
 SETTLING_SECONDS = 20.0
-"""How long after a start of the kubelet the node is looked at often: its pods appear one after another, and what ended
-pods held is released at the latest by the CPU manager's reconciliation (every 10 s by default)."""
+"""How long after a start of the kubelet the node is observed more often. Its pods appear one after another, and the CPU
+manager's reconciliation (every 10 s by default) releases what ended pods held."""
 SETTLING_LOOK_SECONDS = 1.0
 TORN_SECONDS = 5.0
-"""How long a state that contradicts itself is held back. The kubelet's writes of one allocation take milliseconds, on a
-slow disk a second; what lasts longer is no moment between two writes, and is published with its problem."""
+"""How long a state that contradicts itself is not published. The kubelet's writes of one allocation take milliseconds,
+on
+a slow disk a second. What lasts longer is not a moment between two writes, and is published with its problem."""
 TORN_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """Where the node's files lie and what is said by hand. None: found on the node.
+    """Where the node's files are, and what is set by hand. None: found on the node.
 
-    `kubelet_api` None: the kubelet is not asked; configuration comes from files, the version from `kubelet_version`.
+    `kubelet_api` None: configuration comes from files, and the version from `kubelet_version`.
     `rules`: what the kubelet's vendor back-ported, see `NodeReport`. `nri_config`: where the configuration of an NRI
     topology-aware policy is; None: such a policy is known by its state file only.
     """
@@ -51,7 +52,7 @@ class NodeSettings:
 
 
 class NodeReader:
-    """Looks at one node. Keeps the sources that the kubelet reads only once, until the kubelet restarts."""
+    """Observes one node. Caches the sources that the kubelet reads only once, until the kubelet restarts."""
 
     def __init__(self, settings: NodeSettings) -> None:
         self._settings = settings
@@ -68,7 +69,7 @@ class NodeReader:
 
     @property
     def seconds_to_next_look(self) -> float:
-        """How soon the node should be looked at again if nothing is noticed; infinite if the regular look will do."""
+        """When to observe the node again if nothing is detected. Infinite if the regular interval is enough."""
         if self._is_held_back:
             return TORN_LOOK_SECONDS
         served = self._served
@@ -77,11 +78,14 @@ class NodeReader:
 
     @property
     def kubelet_dir(self) -> Path:
-        """The kubelet's root directory, below the settings' root."""
+        """The kubelet's root directory, below the root of the settings."""
         return self._refreshed(is_tick=False).kubelet_dir
 
     def look(self, *, is_tick: bool) -> NodeReport:
-        """Take one look. Without podresources a regular look reads machine and configuration again."""
+        """Observe once.
+
+        A regular observation reads machine and configuration again if there is no podresources service.
+        """
         fixed = self._refreshed(is_tick=is_tick)
         observation = observe(self._settings.root, fixed, self._podresources.ask, time.sleep)
         self._remembered = remember(self._remembered, observation.podresources)
@@ -104,7 +108,7 @@ class NodeReader:
         return self._torn_at is not None and time.monotonic() - self._torn_at < TORN_SECONDS
 
     def _whole(self, report: NodeReport, *, is_torn: bool) -> NodeReport:
-        """The report; for a short while the last one that did not contradict itself, with the newest `podresources`."""
+        """The report. For a short time the last one that did not contradict itself, with the current `podresources`."""
         if not is_torn:
             self._torn_at, self._last_whole = None, report
             return report
@@ -114,7 +118,7 @@ class NodeReader:
         return replace(self._last_whole, podresources=report.podresources)
 
     def _service(self, socket: Path) -> PodResourcesService | None:
-        """What the last question showed of the podresources service; `since` holds until `available` changes."""
+        """What the last request showed of the podresources service. `since` stays until `available` changes."""
         is_listening, before = self._podresources.is_listening, self._served
         if is_listening is None:
             return None
@@ -126,7 +130,7 @@ class NodeReader:
         return PodResourcesService(available=False, since=round(time.time(), 3))
 
     def _refreshed(self, *, is_tick: bool) -> Fixed:
-        """Read again what changes only with the kubelet: after its restart, in due time, or while parts are missing."""
+        """Read again what changes only with the kubelet: after its restart, when due, or while parts are missing."""
         found = identity(self._fixed.kubelet_dir / SOCKET) if self._fixed else None
         is_restart = found != self._socket_identity
         is_old = time.monotonic() - self._fixed_at > REFRESH_SECONDS
@@ -161,6 +165,6 @@ class NodeReader:
 
 
 def _made_at(socket: Path) -> float | None:
-    """When the socket was put in its place, in Unix seconds by the node's clock."""
+    """When the socket was created, in Unix seconds by the node's clock."""
     found = identity(socket)
     return None if found is None else found[1] // 1_000_000 / 1000

@@ -1,6 +1,6 @@
-"""What one look at a node yields: the values that sources hand to `build`. Data only.
+"""The values that the sources pass to `build`. Data only.
 
-Laws of this file: a source that could not be read is None, never an empty value; the reason is among the problems.
+Law of this file: a source that could not be read is None, never an empty value. The reason is among the problems.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,11 @@ PodLogs = Mapping[tuple[str, str], frozenset[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPod:
-    """A pod of podresources List, which knows no UIDs.
+    """A pod of podresources List, which has no UIDs.
 
-    `cpus`: the CPUs of the pod as a whole, those of its containers among them; from 1.37 on, for pods whose pod-level
-    resources the managers allocate. Containers that share these CPUs list none of their own. Empty otherwise.
+    `cpus`: the CPUs of the pod as a whole, including those of its containers; from 1.37 on, for pods whose pod-level
+    resources
+    the managers allocate. Containers that share these CPUs list none of their own. Empty otherwise.
     """
 
     namespace: str
@@ -33,7 +34,8 @@ class ListedPod:
 class PodResources:
     """The kubelet's podresources service: List and GetAllocatableResources.
 
-    `devices`: healthy devices by resource, allocated or not. `allocatable_cpus`: all CPUs less the reserved ones; empty
+    `devices`: healthy devices by resource, allocated or not. `allocatable_cpus`: all CPUs except the reserved ones;
+    empty
     for CPU manager policy none.
     """
 
@@ -44,7 +46,7 @@ class PodResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningConfig:
-    """What the kubelet says of itself over https: its configuration document and its version, None where it did not."""
+    """The configuration document and version that the kubelet reports over https. None where it reports none."""
 
     document: dict[str, object] | None = None
     version: str | None = None
@@ -53,7 +55,7 @@ class RunningConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSnapshot:
-    """One consistent look at a node.
+    """One consistent snapshot of a node.
 
     `pod_logs` None: the pods' log directories are not readable. `never_had_devices`: no device plugin ever registered.
     `is_torn`: a state file contradicts itself, the machine or the configuration, as between two writes of the kubelet.

@@ -1,10 +1,11 @@
-"""One consistent look at a node: call every source, and look again where something changed in between.
+"""Takes one consistent snapshot of a node: reads every source, and reads again if something changed meanwhile.
 
 Laws of this file
-- Every source is optional; one that fails costs its own part of the report and a Problem, nothing else.
-- State files are read, then podresources is asked, then the state files are read again: only an answer between two
-  equal readings belongs to them. The number of attempts is bounded; what still moves is published with a Problem.
-- What the kubelet reads once at its start (machine, configuration) is kept between looks, see `read_fixed`.
+- Every source is optional. One that fails costs its own part of the report and a Problem, nothing else.
+- The state files are read before and after podresources is called. Only if both readings are equal does the reply
+  belong
+  to them. The number of attempts is limited; if the files still change, the snapshot is published with a Problem.
+- What the kubelet reads once at its start (machine, configuration) is cached, see `read_fixed`.
 """
 
 import re
@@ -34,17 +35,17 @@ DEFAULT_KUBELET_DIR = "/var/lib/kubelet"
 POD_LOG_DIR = "/var/log/pods"
 ATTEMPTS = 6
 PAUSE_SECONDS = 0.02
-"""Between two attempts; the kubelet's two writes of one allocation lie a few milliseconds apart."""
+"""Between two attempts. The kubelet's two writes of one allocation are a few milliseconds apart."""
 
 REREAD_SOURCES = frozenset({"sysfs", "node"})
-"""Sources of which every problem is a file that could not be read; a sound node has none."""
+"""Sources whose problems are always unreadable files. A healthy node has none of them."""
 
 AskPodResources = Callable[[], tuple[PodResources | None, tuple[Problem, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """What holds from one start of the kubelet to the next."""
+    """What does not change until the kubelet restarts."""
 
     machine: ReportedMachine
     kubelet: ReportedKubeletConfig | None
@@ -55,7 +56,7 @@ class Fixed:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a source could not be read, so that it is worth reading again before the kubelet restarts."""
+        """Whether a source could not be read, so that it is read again before the kubelet restarts."""
         return self.kubelet is None or any(
             problem.severity == "error" or problem.source in REREAD_SOURCES for problem in self.problems
         )
@@ -64,7 +65,10 @@ class Fixed:
 def read_fixed(
     root: Path, *, running: RunningConfig, kubelet_dir: str | None = None, kubelet_version: str | None = None
 ) -> Fixed:
-    """Read machine, boot id and configuration. `kubelet_dir` and `kubelet_version` win over what is found."""
+    """Read machine, boot id and configuration.
+
+    `kubelet_dir` and `kubelet_version` take precedence over what is found.
+    """
     machine, problems = read_machine(root)
     boot_id, boot_problems = _read_boot_id(root)
     arguments = find_command_line(root)
@@ -79,7 +83,7 @@ def read_fixed(
     directory = kubelet_dir or last_value(flags, "root-dir") or DEFAULT_KUBELET_DIR
     version = kubelet_version or running.version
     if version is None:
-        unknown = Problem(source="kubelet", path="version", reason="not known: neither set nor told by the kubelet")
+        unknown = Problem(source="kubelet", path="version", reason="unknown: not set, and not reported by the kubelet")
         config_problems = (*config_problems, unknown)
     return Fixed(
         machine=machine,
@@ -92,7 +96,7 @@ def read_fixed(
 
 
 def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[float], None]) -> NodeSnapshot:
-    """Take one consistent look at what changes: the state files, podresources, the pods' log directories."""
+    """Read what changes: the state files, podresources and the pods' log directories."""
     moment = _consistent_moment(fixed, ask, pause)
     problems = [*fixed.problems, *moment.problems]
     if not is_directory(fixed.kubelet_dir):
@@ -101,7 +105,7 @@ def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[flo
         problems.append(Problem(source="kubelet state", path=path, reason="no such directory", severity="error"))
     logs = read_pod_logs(under(root, POD_LOG_DIR))
     if logs is None:
-        reason = "not readable: UIDs are known only of pods that hold CPUs or devices"
+        reason = "not readable: UIDs are known only for pods with CPUs or devices"
         problems.append(Problem(source="pods", path=POD_LOG_DIR, reason=reason, severity="info"))
     return NodeSnapshot(
         boot_id=fixed.boot_id,
@@ -119,7 +123,7 @@ def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moment:
-    """State files and podresources of one moment, as far as `problems` does not say otherwise."""
+    """State files and podresources of one moment, unless `problems` says otherwise."""
 
     state: KubeletState
     podresources: PodResources | None
@@ -129,7 +133,7 @@ class _Moment:
 
 
 def _consistent_moment(fixed: Fixed, ask: AskPodResources, pause: Callable[[float], None]) -> _Moment:
-    """Read files, ask podresources, read the files again; start over while they are half-done or move."""
+    """Read the files, call podresources, read the files again. Repeat while they change or are incomplete."""
     files = read_files(fixed.kubelet_dir)
     for attempt in range(ATTEMPTS):
         is_last = attempt == ATTEMPTS - 1
@@ -144,7 +148,7 @@ def _consistent_moment(fixed: Fixed, ask: AskPodResources, pause: Callable[[floa
         pause(PAUSE_SECONDS)
     problems = (*problems, *torn, *ask_problems)
     if moved:
-        reason = f"changed during each of {ATTEMPTS} looks: podresources may be of another moment"
+        reason = f"changed during each of {ATTEMPTS} attempts: podresources may be from another moment"
         problems = (*problems, Problem(source="kubelet state", path="", reason=reason))
     return _Moment(
         state=state,
@@ -156,7 +160,7 @@ def _consistent_moment(fixed: Fixed, ask: AskPodResources, pause: Callable[[floa
 
 
 def torn_state(state: KubeletState, fixed: Fixed) -> tuple[Problem, ...]:
-    """Where the state files contradict themselves, their checksums, the machine, or the configuration."""
+    """Contradictions of the state files with themselves, their checksums, the machine, or the configuration."""
     cpu, memory = state.cpu_manager_state, state.memory_manager_state
     expected = _expected_cpus(fixed)
     faults = [
@@ -173,11 +177,11 @@ def torn_state(state: KubeletState, fixed: Fixed) -> tuple[Problem, ...]:
 
 
 def _expected_cpus(fixed: Fixed) -> tuple[frozenset[int], ...]:
-    """The sets that shared pool and assignments may make up (CPU/policy_static.go validateState).
+    """The sets that shared pool and assignments may add up to (CPU/policy_static.go validateState).
 
-    All online CPUs; or all less the reserved ones, with strict-cpu-reservation and with OpenShift's workload
-    partitioning. Reserved CPUs are never assigned, so both are safe to accept. Empty: the reserved ones matter, and are
-    not known.
+    All online CPUs; or all except the reserved ones, with strict-cpu-reservation and with OpenShift's workload
+    partitioning.
+    Reserved CPUs are never assigned, so accepting both is safe. Empty: the reserved CPUs matter and are unknown.
     """
     online = frozenset(cpu[0] for cpu in fixed.machine.cpus)
     options = fixed.kubelet.cpuManagerPolicyOptions if fixed.kubelet else {}
@@ -200,7 +204,7 @@ def _config_from_files(root: Path, flags: Flags | None) -> tuple[ReportedKubelet
 
 
 def _memory_capacity(root: Path) -> int:
-    """The machine's memory in bytes, as cadvisor takes it from /proc/meminfo; 0 if unknown."""
+    """The machine's memory in bytes, as cadvisor reads it from /proc/meminfo. 0 if unknown."""
     try:
         match = re.search(r"MemTotal:\s+(\d{1,15}) kB", read_text(root / "proc/meminfo", MAX_ATTRIBUTE_BYTES))
     except (OSError, ValueError):

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 Probe = Callable[[], str | None]
-"""None: all is well; else what is not."""
+"""None if all is well; else the reason why not."""
 
 
 class OpsServer:
-    """Serves from threads of its own until closed. Port 0 takes a free one."""
+    """Serves from its own threads until closed. Port 0: any free port."""
 
     def __init__(self, host: str, port: int, *, registry: CollectorRegistry, live: Probe, ready: Probe) -> None:
         handler = type("Handler", (_Handler,), {"registry": registry, "probes": {"/livez": live, "/readyz": ready}})
@@ -24,15 +24,15 @@ class OpsServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port it listens on."""
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start serving."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop to answer, and free the port."""
+        """Stop serving, and free the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

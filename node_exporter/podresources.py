@@ -1,9 +1,9 @@
-"""The kubelet's podresources v1 service over its unix socket: the only place that knows gRPC.
+"""The client of the kubelet's podresources v1 service on its unix socket. Only this file uses gRPC.
 
 Laws of this file
-- Whatever the service does (absent, restarting, slow, refusing, nonsense) becomes None and a Problem; nothing raises.
-- Each question has a deadline. A channel that failed is thrown away, so that a restarted kubelet is reached at once.
-- gRPC is imported on first use: an exporter on a node without the socket does not pay for it.
+- Whatever the service does (absent, restarting, slow, refusing, malformed) becomes None and a Problem. Nothing raises.
+- Each call has a deadline. A channel that failed is discarded, so that a restarted kubelet is reached at once.
+- gRPC is imported on first use, so that an exporter on a node without the socket does not load it.
 - List shows app containers, and sidecars from 1.30 on, never ordinary init containers (pkg/kubelet/apis/podresources).
 """
 
@@ -28,33 +28,33 @@ Answer = TypeVar("Answer", bound="Message")
 SOURCE = "podresources"
 SERVICE = "/v1.PodResourcesLister"
 DEADLINE_SECONDS = 5.0
-"""For one question, from connecting to the last byte of the answer."""
+"""For one call, from connecting to the last byte of the reply."""
 MAX_MESSAGE_BYTES = 4 << 20
-"""Of one answer. A device costs about 70 bytes for each of its NUMA nodes, a container about 50:
-500 containers and 10,000 devices are 1 MB. A larger answer is RESOURCE_EXHAUSTED, a problem of the report."""
+"""Limit for one reply. A device costs about 70 bytes for each of its NUMA nodes, a container about 50:
+500 containers and 10,000 devices are 1 MB. A larger reply is RESOURCE_EXHAUSTED, a problem of the report."""
 MAX_ELEMENTS = 150_000
-"""Fields and CPU ids of one answer. 10,000 devices are 60,000."""
+"""Limit on fields and CPU ids of one reply. 10,000 devices are 60,000."""
 UNCOUNTED_BYTES = 64 << 10
-"""An answer below this size cannot cost much, and most are below."""
+"""A reply below this size cannot cost much, and most are below it."""
 
 
 class PodResourcesClient:
-    """Asks the service at one socket. Not safe for several threads at once."""
+    """Calls the service at one socket. Not thread-safe."""
 
     def __init__(self, socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self._socket = socket
         self._deadline = deadline_seconds
         self._channel: grpc.Channel | None = None
         self.is_listening: bool | None = None
-        """Whether somebody listened on the socket at the last question, however it was answered. None: not known."""
+        """Whether the kubelet listened on the socket at the last call, whatever the reply. None: unknown."""
 
     def ask(self) -> tuple[PodResources | None, tuple[Problem, ...]]:
         """List and GetAllocatableResources together; None if either fails."""
         if not is_there(self._socket):
             self.close()
             self.is_listening = None if is_hidden(self._socket) else False
-            return None, (_problem(self._socket, "no socket, or not allowed to see it"),)
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what happened is in the Problem, in one line
+            return None, (_problem(self._socket, "no socket, or no permission to see it"),)
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the Problem has the reason, in one line
         import grpc  # noqa: PLC0415 - see the laws of this file
 
         try:
@@ -77,7 +77,7 @@ class PodResourcesClient:
             return None, (_problem(self._socket, describe(error)),)
 
     def get(self, namespace: str, name: str) -> ListedPod | None:
-        """One pod; None if the kubelet does not count it, or does not answer (Get is served from 1.34 on)."""
+        """One pod. None if the kubelet does not count it, or does not reply (Get exists from 1.34 on)."""
         import grpc  # noqa: PLC0415
 
         from node_exporter._podresources import podresources_pb2 as pb  # noqa: PLC0415
@@ -90,7 +90,7 @@ class PodResourcesClient:
         return _pod(reply.pod_resources)
 
     def close(self) -> None:
-        """Let go of the connection; the next question makes a new one."""
+        """Close the connection. The next call opens a new one."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -154,7 +154,7 @@ def _pod(pod: "messages.PodResources") -> ListedPod:
 
 
 def _device_numa(devices: "Iterable[messages.ContainerDevices]") -> dict[str, DeviceNuma]:
-    """Join the elements of each device: the service sends one for each NUMA node of it. No topology is None."""
+    """Join the elements of each device: the service sends one for each of its NUMA nodes. None: no topology."""
     found: dict[str, dict[str, frozenset[int] | None]] = {}
     for element in devices:
         known = found.setdefault(element.resource_name, {})

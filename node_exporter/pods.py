@@ -1,11 +1,12 @@
-"""Pods of a node: what podresources lists, joined with UIDs, and whether the kubelet still counts them.
+"""Pods of a node: those that podresources lists, with their UIDs, and whether the kubelet still counts them.
 
 Laws of this file
-- podresources has no UIDs and the state files have nothing else. The join is the name of a pod's log directory
-  (NAMESPACE_NAME_UID, written by the kubelet itself), checked against who holds which CPUs and devices.
-- `counted` is said only where it is certain (pkg/kubelet/kubelet_pods.go filterOutInactivePods): a pod that is not
-  listed is not active in any version; a listed pod is surely active from 1.34 on, where List shows active pods only.
-- Saying "not counted" of an active pod would give its CPUs away, so every doubt ends in None.
+- podresources has no UIDs, and the state files have only UIDs. They are joined by the name of a pod's log directory
+  (NAMESPACE_NAME_UID, created by the kubelet), checked against the CPUs and devices that each pod holds.
+- `counted` is set only if it is certain (pkg/kubelet/kubelet_pods.go filterOutInactivePods). A pod that is not listed
+  is
+  not active in any version. A listed pod is certainly active from 1.34 on, where List shows active pods only.
+- Reporting an active pod as not counted would give its CPUs away, so every doubt results in None.
 """
 
 import re
@@ -21,15 +22,15 @@ from node_exporter.report import KubeletState, Problem, ReportedPod
 
 SOURCE = "pods"
 MAX_POD_LOGS = 20_000
-"""Directories of pods' logs; a node has some for each of its pods, and those of pods that ended a short while ago."""
+"""Limit on pod log directories. A node has some for each of its pods, and those of pods that ended a short time ago."""
 FIRST_MINOR_LISTING_ACTIVE_ONLY = 34
 
 Holdings = frozenset[int | tuple[str, str]]
-"""What is exclusively one pod's: CPU ids, and (resource, device id) pairs."""
+"""What belongs exclusively to one pod: CPU ids, and (resource, device id) pairs."""
 
 
 def read_pod_logs(log_dir: Path) -> PodLogs | None:
-    """The pods that have a log directory; None if the directory cannot be read."""
+    """The pods that have a log directory. None if the directory cannot be read."""
     found: dict[tuple[str, str], set[str]] = {}
     try:
         names = list_names(log_dir, MAX_POD_LOGS)
@@ -45,7 +46,7 @@ def read_pod_logs(log_dir: Path) -> PodLogs | None:
 def join_pods(
     podresources: PodResources | None, state: KubeletState, logs: PodLogs | None, kubelet_version: str | None
 ) -> tuple[tuple[ReportedPod, ...] | None, tuple[Problem, ...]]:
-    """Listed pods with their UIDs, then pods known from state files only; None if podresources did not answer."""
+    """Listed pods with their UIDs, then pods known from state files only. None if podresources did not reply."""
     if podresources is None:
         return None, ()
     holdings = state_holdings(state)
@@ -65,13 +66,13 @@ def join_pods(
 
 
 def lists_active_pods_only(kubelet_version: str | None) -> bool:
-    """Whether podresources List of this version surely leaves finished pods out (1.34+; back-ports are not told)."""
+    """Whether podresources List of this version certainly omits finished pods (1.34+; back-ports are unknown)."""
     match = re.match(r"v?1\.(\d+)", kubelet_version or "")
     return match is not None and int(match[1]) >= FIRST_MINOR_LISTING_ACTIVE_ONLY
 
 
 def state_holdings(state: KubeletState) -> Mapping[str, Holdings]:
-    """What each pod UID holds by the state files; empty for a pod that holds memory only. Garbled parts are skipped."""
+    """What each pod UID holds in the state files. Empty for a pod with memory only. Malformed parts are skipped."""
     holdings: dict[str, set[int | tuple[str, str]]] = {}
     cpus = state.cpu_manager_state or {}
     for key in ("entries", "podEntries"):
@@ -105,7 +106,7 @@ def _listed_holdings(listed: ListedPod) -> Holdings:
 
 
 def _uid(listed: ListedPod, logs: PodLogs, holdings: Mapping[str, Holdings]) -> str | None:
-    """The UID of a listed pod, if it is certain: by what it holds, else by the only log directory of its name."""
+    """The UID of a listed pod, if it is certain: from what it holds, else from the only log directory with its name."""
     held = _listed_holdings(listed)
     owners = [uid for uid, of_uid in holdings.items() if held & of_uid]
     if len(owners) == 1:
@@ -121,9 +122,9 @@ def _uid(listed: ListedPod, logs: PodLogs, holdings: Mapping[str, Holdings]) -> 
 def _unlisted(
     pods: list[ReportedPod], logs: PodLogs, holdings: Mapping[str, Holdings]
 ) -> tuple[list[ReportedPod], tuple[Problem, ...]]:
-    """Pods of the state files that are not listed.
+    """Pods in the state files that are not listed.
 
-    Not counted is one that a log directory names, if no pod of that name is listed.
+    A pod is not counted if a log directory names it and no pod of that name is listed.
     """
     names = {uid: pod for pod, uids in logs.items() for uid in uids}
     listed_names = {(pod.namespace, pod.name) for pod in pods}

@@ -1,6 +1,6 @@
 """Kubernetes quantities as exact integers, as far as the exporter needs them: reservations and eviction thresholds.
 
-The extender has a parser of its own; the two share no code, because the exporter imports nothing of the extender.
+The extender has its own parser. They share no code, because the exporter imports nothing of the extender.
 """
 
 import re

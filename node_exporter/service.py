@@ -1,4 +1,4 @@
-"""Composition of `run`: which sink, which threads, which probes, and how it all ends."""
+"""Sets up `run`: the sink, the threads, the probes, and the shutdown."""
 
 import logging
 import os
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 HUNG_AFTER_SECONDS = 120.0
-"""A look and a message together take far less; longer than this without a sign of life, /livez fails."""
+"""An observation and a message together take far less. /livez fails if the loop has not advanced for this long."""
 STOP_SECONDS = 5.0
-"""How long what is under way may take to end after SIGTERM; the pod's terminationGracePeriodSeconds is 10."""
+"""Time for work in progress to end after SIGTERM. The pod's terminationGracePeriodSeconds is 10."""
 END_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The extender to report to. Files are optional; see `sinks.http.Credentials`."""
+    """The extender to report to. Files are optional; see `sinks.connection.CredentialFiles`."""
 
     url: str
     timeout_seconds: float = 5.0
@@ -45,9 +45,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """Everything that `run` is told.
+    """All settings of `run`.
 
-    `target`: an extender, or the API server; None: print instead of send. `listen` None: no metrics and probes.
+    `target`: an extender, or the API server; None: print instead of sending. `listen` None: no metrics and probes.
     """
 
     node: NodeSettings
@@ -57,7 +57,7 @@ class ServiceSettings:
 
 
 def run_once(settings: ServiceSettings) -> bool:
-    """Send one report; True if it was accepted."""
+    """Send one report. True if it was accepted."""
     node, metrics, sink = NodeReader(settings.node), ExporterMetrics(), _sink(settings)
     try:
         return Agent(node.look, sink, metrics, settings.cadence).publish().outcome is Delivery.ACCEPTED
@@ -66,10 +66,10 @@ def run_once(settings: ServiceSettings) -> bool:
 
 
 def run_until_signal(settings: ServiceSettings) -> None:
-    """Report until SIGTERM or SIGINT. Raises OSError if the listening address is taken.
+    """Report until SIGTERM or SIGINT. Raises OSError if the listening address is in use.
 
-    All work is done by a thread of its own, and the main thread only waits for the signal: a read or a message that
-    hangs cannot keep the program from ending. After `STOP_SECONDS` the process ends without it.
+    A separate thread does all the work, and the main thread only waits for the signal, so that a read or a message that
+    hangs cannot keep the program from ending. After `STOP_SECONDS` the process exits without it.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     node, metrics, sink = NodeReader(settings.node), ExporterMetrics(), _sink(settings)
@@ -87,14 +87,16 @@ def run_until_signal(settings: ServiceSettings) -> None:
     if faults:
         raise faults[0]
     if worker.is_alive():
-        LOG.warning("stopped node=%s: what was under way did not end in %.0f s", settings.node.node_name, STOP_SECONDS)
+        LOG.warning(
+            "stopped node=%s: work in progress did not end within %.0f s", settings.node.node_name, STOP_SECONDS
+        )
         logging.shutdown()
-        os._exit(0)  # a thread that hangs in the kernel or in a library would keep the interpreter
+        os._exit(0)  # a thread that hangs in the kernel or in a library would keep the interpreter running
     LOG.info("stopped node=%s", settings.node.node_name)
 
 
 def _work(settings: ServiceSettings, node: NodeReader, agent: Agent, sink: Sink, faults: list[BaseException]) -> None:
-    """Report until the agent is stopped; a fault ends the program, and is raised by its main thread."""
+    """Report until the agent is stopped. An exception ends the program; the main thread raises it."""
     try:
         watchers = (
             StateWatcher(node.kubelet_dir, agent.notice_change),
@@ -113,7 +115,7 @@ def _work(settings: ServiceSettings, node: NodeReader, agent: Agent, sink: Sink,
 
 
 def start_line(settings: ServiceSettings) -> str:
-    """Version, mode and node: the first line of a running exporter. `mode`: push, nrt or dry-run."""
+    """Version, mode and node, for the first log line. `mode`: push, nrt or dry-run."""
     target = settings.target
     mode = "dry-run" if target is None else "push" if isinstance(target, Target) else "nrt"
     values = {
@@ -128,7 +130,7 @@ def start_line(settings: ServiceSettings) -> str:
 
 
 def _certificates(settings: ServiceSettings) -> dict[str, Path | None]:
-    """The files of certificates that this exporter relies on, by what they are."""
+    """The certificate files that this exporter uses, by purpose."""
     target, kubelet = settings.target, settings.node.kubelet_api
     files: dict[str, Path | None] = {}
     if isinstance(target, Target):
@@ -164,7 +166,7 @@ def _start_ops(settings: ServiceSettings, agent: Agent, metrics: ExporterMetrics
 
     def live() -> str | None:
         age = agent.seconds_since_alive
-        return f"no sign of life for {age:.0f} s" if age > limit else None
+        return f"the reporting loop has not advanced for {age:.0f} s" if age > limit else None
 
     def ready() -> str | None:
         return None if agent.is_ready else "the extender has not accepted the last message"

@@ -1,10 +1,12 @@
-"""What a kubelet restores from its CPU or memory manager state file, whichever version wrote the file.
+"""The state that a kubelet restores from its CPU or memory manager state file, whichever version wrote the file.
 
-Up to 1.36 the document itself is restored. From 1.37 on a file carries its content twice: once in the old members, for
-an older kubelet, and once as a JSON text in `data`, with `dataChecksum`. A kubelet of 1.37 restores `data` alone, and
-only `data` has the pods' own entries (`podEntries`, gate PodLevelResourceManagers).
+Up to 1.36 the document itself is restored. From 1.37 on a file contains the state twice: in the old members, for an
+older
+kubelet, and as a JSON text in `data`, with `dataChecksum`. A kubelet of 1.37 restores `data` alone, and only `data` has
+the
+entries of pods (`podEntries`, gate PodLevelResourceManagers).
 
-The exporter and the extender share this function, so that both mean the same state.
+The exporter and the extender share this function, so that both read the same state.
 
 Mirrors: kubelet `cm/cpumanager/state/checkpoint.go` and `cm/memorymanager/state/checkpoint.go` of 1.37, and
 `restoreState` in `state_checkpoint.go` beside each.
@@ -20,7 +22,7 @@ FNV_PRIME = 0x01000193
 
 
 class StateDocumentError(ValueError):
-    """A kubelet refuses to start with this file; the message says why."""
+    """A kubelet refuses to start with this file. The message gives the reason."""
 
 
 def fnv32a(content: bytes) -> int:
@@ -32,12 +34,12 @@ def fnv32a(content: bytes) -> int:
 
 
 def has_data(document: JsonObject) -> bool:
-    """Whether the document has the form of 1.37, in which `data` is what counts."""
+    """Whether the document has the form of 1.37, in which `data` is the state."""
     return bool(document.get("data") or document.get("dataChecksum"))
 
 
 def effective_document(document: JsonObject) -> JsonObject:
-    """The state that a kubelet restores from the document: the decoded `data`, or the document where it has none.
+    """The state that a kubelet restores: the decoded `data`, or the document itself if it has none.
 
     Raises:
         StateDocumentError: `data` and `dataChecksum` do not agree, or `data` is not a JSON object in a string.
@@ -60,7 +62,7 @@ def effective_document(document: JsonObject) -> JsonObject:
 
 
 def edited_by_hand(document: JsonObject) -> bool:
-    """Whether the two copies in a document of 1.37 differ; a kubelet writes both in one step."""
+    """Whether the two copies in a document of 1.37 differ. A kubelet writes both in one step."""
     if not has_data(document):
         return False
     inner = {key: value for key, value in effective_document(document).items() if key != "podEntries"}

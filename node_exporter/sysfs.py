@@ -25,16 +25,16 @@ SOURCE = "sysfs"
 LARGEST_NODE_CACHE_IGNORED = 2
 """Caches up to this level belong to a core, not to a group of cores."""
 MAX_ATTRIBUTE_BYTES = 64 << 10
-"""Of a file of /sys, which the kernel keeps below one memory page (4 KiB, on some machines 64 KiB)."""
+"""Limit for a file of /sys, which the kernel keeps below one memory page (4 KiB, on some machines 64 KiB)."""
 MAX_CPUINFO_BYTES = 4 << 20
-"""About 1.5 kB for each logical CPU: more than 2,500 of them."""
+"""Limit for /proc/cpuinfo. About 1.5 kB for each logical CPU: more than 2,500 of them."""
 MAX_ENTRIES = 16_384
-"""Of one directory of /sys; the largest Linux has 8,192 CPUs."""
+"""Limit for one directory of /sys. The largest Linux has 8,192 CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Reads below a root, and collects what is there and cannot be read."""
+    """Reads below a root, and collects problems with existing files that cannot be read."""
 
     root: Path
     problems: list[Problem] = field(default_factory=list)

@@ -1,11 +1,12 @@
-"""NodeReport -> NodeResourceTopology v1alpha2. Pure: what to write, not how.
+"""Converts a NodeReport to a NodeResourceTopology v1alpha2. Pure.
 
 Laws of this file
-- Whoever reads such objects of NFD or RTE reads ours: zones "node-N" sorted by id with capacity, allocatable and
+- Programs that read such objects of NFD or RTE can read ours: zones "node-N" sorted by id with capacity, allocatable
+  and
   available of each resource, distances, policies and scope of the Topology Manager, the fingerprint of the pods.
 - Attribute names are the kubelet's own option names in lowerCamelCase, sorted, none twice.
-- The whole report is carried in an annotation, packed. Annotations of an object have 256 KiB in all: what does not fit
-  is left out in steps, and `LEFT_OUT` names it. Without the report our extender, too, knows only counts per zone.
+- An annotation carries the whole report, compressed. Annotations of an object have 256 KiB in all: what does not fit is
+  left out in steps, and `LEFT_OUT` names it. Without the report even our extender has only counts per zone.
 - Equal reports give equal objects.
 """
 
@@ -26,9 +27,9 @@ REPORT = "numa-extender/report"
 LEFT_OUT = "numa-extender/report-left-out"
 """Annotation: the parts of the report that did not fit: `SPARED`, or "all". Absent: nothing was left out."""
 SPARED = "zones,containers,RegisteredDevices"
-"""What the replay can do without: amounts per zone, what podresources lists of containers, names told twice."""
+"""What the replay does not need: amounts per zone, what podresources lists of containers, names stored twice."""
 MAX_CARRIED_CHARS = 224 << 10
-"""Of the 256 KiB; the rest is for the other annotations, ours and those of others."""
+"""Share of the 256 KiB. The rest is for other annotations, ours and those of other programs."""
 GZIP_LEVEL = 9
 XZ_PRESET = 1
 MAX_NUMA_OPTION = "max-allowable-numa-nodes"
@@ -37,7 +38,7 @@ Json = dict[str, object]
 
 
 def to_nrt(report: NodeReport, *, node_uid: str | None = None, max_carried_chars: int = MAX_CARRIED_CHARS) -> Json:
-    """The object of a report. `node_uid` None: no owner, so that the object outlives its node."""
+    """The object of a report. `node_uid` None: no owner, so that the object remains when its node is deleted."""
     metadata: Json = {"name": report.node_name, "annotations": _carried(report, max_carried_chars)}
     if node_uid:
         owner = {"apiVersion": "v1", "kind": "Node", "name": report.node_name, "uid": node_uid}
@@ -65,7 +66,7 @@ def _gzip(content: bytes) -> bytes:
 
 
 def _xz(content: bytes) -> bytes:
-    """Half of gzip's size where ids come again after more than 32 KiB, for 9 MiB of memory while it lasts."""
+    """Half of gzip's size if ids are repeated after more than 32 KiB. Uses 9 MiB of memory meanwhile."""
     return lzma.compress(content, preset=XZ_PRESET)
 
 
@@ -106,7 +107,7 @@ def _policies(kubelet: ReportedKubeletConfig) -> dict[str, str]:
 
 
 def _camel_case(option: str) -> str:
-    """As in "PreferClosestNumaNodes" for prefer-closest-numa-nodes."""
+    """For example "PreferClosestNumaNodes" for prefer-closest-numa-nodes."""
     return "".join(word[:1].upper() + word[1:] for word in option.split("-"))
 
 

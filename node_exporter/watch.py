@@ -1,4 +1,4 @@
-"""Notice changes of the kubelet's state files at once. Only a hint: the agent's interval covers whatever is missed."""
+"""Detects changes of the kubelet's state files at once. Only a hint: the agent's interval covers what it misses."""
 
 import logging
 import threading
@@ -14,16 +14,16 @@ LOG = logging.getLogger(__name__)
 DIRECTORIES = ("", "device-plugins", "pod-resources")
 NAMES = frozenset({"cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint", "kubelet.sock"})
 DEBOUNCE_MILLISECONDS = 100
-"""A storm of changes is reported at least this often."""
+"""Longest delay of a report during continuous changes."""
 STEP_MILLISECONDS = 50
 ARMING_SECONDS = 0.3
-"""After this long a new watch surely works; a look then catches what happened while nothing was watched."""
+"""After this time a new watch certainly works. An observation then covers changes before that."""
 CHECK_MILLISECONDS = 5_000
-"""How often the watched directories are checked for having been replaced."""
+"""How often to check whether the watched directories were replaced."""
 
 
 class StateWatcher:
-    """Calls `on_change`, from a thread of its own, when a state file or the kubelet's socket is written or replaced."""
+    """Calls `on_change`, from its own thread, when a state file or the kubelet's socket is written or replaced."""
 
     def __init__(self, kubelet_dir: Path, on_change: Callable[[], None]) -> None:
         self._kubelet_dir = kubelet_dir
@@ -32,11 +32,11 @@ class StateWatcher:
         self._thread = threading.Thread(target=self._run, name="state-watcher", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch; directories may appear later."""
+        """Start watching. Directories may appear later."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and wait for it."""
+        """Stop the thread, and wait for it."""
         self._stop.set()
         self._thread.join()
 
@@ -45,7 +45,7 @@ class StateWatcher:
             try:
                 self._watch_until_directories_change()
             except (OSError, RuntimeError) as error:
-                LOG.warning("watch failed reason=%r fallback=interval", describe(error))
+                LOG.warning("watching files failed reason=%r fallback=interval", describe(error))
                 self._stop.wait(CHECK_MILLISECONDS / 1000)
 
     def _watch_until_directories_change(self) -> None:
@@ -74,7 +74,7 @@ class StateWatcher:
                 return
 
     def _directories(self) -> dict[Path, int]:
-        """The directories that exist now, each with its inode, so that a replaced one is noticed."""
+        """The directories that exist now, each with its inode, so that a replacement is detected."""
         found: dict[Path, int] = {}
         for name in DIRECTORIES:
             path = self._kubelet_dir / name

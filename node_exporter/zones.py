@@ -1,10 +1,12 @@
-"""Amounts per NUMA node for people and for NodeResourceTopology. The replay reads none of this.
+"""Amounts per NUMA node for people and for NodeResourceTopology. The replay does not read them.
 
 Laws of this file
-- Everything counts once: a memory block by what the kubelet charged to each node (machine state), not by its size; a
-  device with several NUMA nodes in the zone of that group, not in each; a device without topology in no zone.
-- CPUs held by init containers are held (the state file knows them, podresources does not); shared CPUs are free.
-- Managers that are off show as the NodeResourceTopology consumers expect it: policy none has no allocatable CPU, memory
+- Everything counts once: a memory block by the amounts that the kubelet charged to each node (machine state), not by
+  its
+  size; a device with several NUMA nodes in the zone of that group; a device without topology in no zone.
+- CPUs of init containers are in use (the state file has them, podresources does not). Shared CPUs are free.
+- Managers that are off are shown as consumers of NodeResourceTopology expect: policy none has no allocatable CPU,
+  memory
   policy None has no memory at all.
 - Zones are sorted by NUMA id, resources by name, so that nothing changes unless an amount does.
 """
@@ -32,8 +34,8 @@ def build_zones(
 ) -> tuple[tuple[Zone, ...], tuple[Problem, ...]]:
     """One zone for each NUMA node, then one for each group of nodes that has devices.
 
-    `in_use`: (resource, id) of every device that a pod holds. `allocatable_cpus`: podresources' answer, None if there
-    is none; then the reserved CPUs must be listed in the configuration, or the zones have no `cpu`.
+    `in_use`: (resource, id) of every device that a pod holds. `allocatable_cpus`: from podresources. If it is None, the
+    reserved CPUs must be listed in the configuration, or the zones have no `cpu`.
     """
     amounts: dict[Numa, dict[str, Amount]] = {(node.id,): {} for node in machine.numa}
     problems: list[Problem] = []
@@ -62,7 +64,7 @@ def _add_cpus(
     allocatable_cpus: frozenset[int] | None,
     problems: list[Problem],
 ) -> None:
-    """Exclusive CPUs: all logical CPUs, those that are not reserved, and those of them that no container holds."""
+    """Exclusive CPUs: all logical CPUs, those not reserved, and those not reserved that no container holds."""
     numa_of = {cpu: numa for cpu, _, _, numa, _ in machine.cpus}
     if kubelet is None or kubelet.cpuManagerPolicy != "static":
         allocatable, held = frozenset[int](), frozenset[int]()
@@ -74,7 +76,7 @@ def _add_cpus(
             problems.append(Problem(source=SOURCE, path="cpu", reason=f"left out: not a CPU list: {error}"))
             return
         if not reserved and not allocatable_cpus:
-            problems.append(Problem(source=SOURCE, path="cpu", reason="left out: which CPUs are reserved is not known"))
+            problems.append(Problem(source=SOURCE, path="cpu", reason="left out: the reserved CPUs are unknown"))
             return
         allocatable = allocatable_cpus or frozenset(numa_of) - reserved
     for (numa, *_), resources in amounts.items():
@@ -116,7 +118,7 @@ def _add_devices(amounts: dict[Numa, dict[str, Amount]], devices: Devices, in_us
 
 
 def _costs(machine: ReportedMachine) -> dict[Numa, dict[str, int]]:
-    """Distances by zone name; a row that does not match the number of nodes says nothing."""
+    """Distances by zone name. A row that does not match the number of nodes is ignored."""
     names = [f"node-{node.id}" for node in machine.numa]
     return {
         (node.id,): dict(zip(names, node.distances, strict=True))

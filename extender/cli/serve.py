@@ -41,7 +41,7 @@ def serve(**flags: str | int | None) -> None:
         raise click.ClickException(f"bad settings: {error}: {error.__cause__}") from None
     set_up_logging(settings.log_level, settings.log_format)
     for name, near in unknown_variables(os.environ):
-        LOG.warning("no such setting: %s has no effect%s", name, f"; did you mean {near}?" if near else "")
+        LOG.warning("unknown setting: %s has no effect%s", name, f"; did you mean {near}?" if near else "")
     set_up_collector()
     try:
         server = make_server(settings, make_app(make_service(settings)))

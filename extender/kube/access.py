@@ -1,10 +1,11 @@
-"""Where the API server is and how we prove who we are.
+"""The address of the API server, and our credentials.
 
-`in_cluster` reads the service account that Kubernetes mounts; `from_kubeconfig` reads what kubectl reads. Both go
-through the official client's configuration. Credentials are asked for at every request, so a rotated token is used
-without a restart: a token file is read again every minute and at once when the server answers 401; a kubeconfig (token
-files, exec plugins) is loaded again on a 401. CA and client certificate files are read by the TLS layer at each new
-connection.
+`in_cluster` reads the service account that Kubernetes mounts. `from_kubeconfig` reads what kubectl reads. Both use the
+official client's configuration. Credentials are evaluated for every request, so a rotated token needs no restart: a
+token
+file is read again every minute and at once after a 401, and a kubeconfig (token files, exec plugins) is loaded again
+after
+a 401. The TLS layer reads CA and client certificate files for each new connection.
 """
 
 import os
@@ -22,47 +23,47 @@ from kubernetes.config.incluster_config import InClusterConfigLoader
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_MAX_AGE_SECONDS: Final = 60.0
-"""The kubelet renews a projected token when 80 % of its life (at least ten minutes) are over."""
+"""The kubelet renews a projected token after 80 % of its lifetime (which is at least ten minutes)."""
 _RELOAD_PAUSE_SECONDS: Final = 5.0
 _UNUSABLE: Final = (ConfigException, OSError, yaml.YAMLError)
 
 
 class ClientConfigError(Exception):
-    """The configuration of the client is missing or unusable; the message says which part."""
+    """The client configuration is missing or unusable. The message says which part."""
 
 
 class Credentials(Protocol):
-    """Who we are. Both methods are called from many threads."""
+    """Our credentials. Both methods are called from many threads."""
 
     def authorization(self) -> str | None:
-        """The Authorization header; None without one (client certificate, or a server that asks for nothing)."""
+        """The Authorization header. None without one (client certificate, or a server without authentication)."""
 
     def renew(self) -> bool:
-        """The server said 401: read again. Returns whether the answer may be another one now."""
+        """Read the credentials again after a 401. Returns whether the header may have changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach and convince the API server."""
+    """The address of the API server and our credentials."""
 
     configuration: Configuration
     credentials: Credentials
 
 
 class Anonymous:
-    """No credentials at all."""
+    """No credentials."""
 
     def authorization(self) -> str | None:
-        """Nothing."""
+        """No header."""
         return None
 
     def renew(self) -> bool:
-        """Nothing to read again."""
+        """There is nothing to read again."""
         return False
 
 
 class TokenFile:
-    """A bearer token in a file that somebody rotates. *clock*: monotonic seconds.
+    """A bearer token in a file that another program rotates. *clock*: monotonic seconds.
 
     A file that cannot be read, or is empty while it is being replaced, leaves the last token in use.
     """
@@ -78,14 +79,14 @@ class TokenFile:
             raise ClientConfigError(f"no token in {path}")
 
     def authorization(self) -> str | None:
-        """The token as it is in the file now, give or take `max_age_seconds`."""
+        """The token in the file, at most `max_age_seconds` old."""
         with self._lock:
             if self._clock() - self._read_at >= self._max_age:
                 self._read()
             return f"Bearer {self._token}"
 
     def renew(self) -> bool:
-        """Read the file now; returns whether it holds another token."""
+        """Read the file now. Returns whether it contains another token."""
         with self._lock:
             return self._read()
 
@@ -101,7 +102,7 @@ class TokenFile:
 
 
 class KubeconfigCredentials:
-    """What a kubeconfig says, loaded again on a 401, at most every five seconds."""
+    """Credentials from a kubeconfig, loaded again after a 401, at most every five seconds."""
 
     def __init__(self, load: Callable[[], Configuration], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._load, self._clock = load, clock
@@ -110,14 +111,14 @@ class KubeconfigCredentials:
         self._loaded_at = clock()
 
     def authorization(self) -> str | None:
-        """The header that the official client would send; expiring tokens are refreshed by it."""
+        """The header that the official client would send. It refreshes expiring tokens."""
         with self._lock:
             setting = self._configuration.auth_settings().get("BearerToken")
         value = setting["value"] if setting else None
         return str(value) if value else None
 
     def renew(self) -> bool:
-        """Load the kubeconfig again; False when that was tried just now or failed."""
+        """Load the kubeconfig again. False if that was tried less than five seconds ago, or failed."""
         with self._lock:
             if self._clock() - self._loaded_at < _RELOAD_PAUSE_SECONDS:
                 return False
@@ -130,10 +131,10 @@ class KubeconfigCredentials:
 
 
 def in_cluster(root: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.environ) -> Access:
-    """The service account of the pod we run in.
+    """The service account of the current pod.
 
     Raises:
-        AccessError: we run in no pod, or its service account is not mounted.
+        ClientConfigError: this process is not in a pod, or its service account is not mounted.
     """
     configuration = Configuration()
     token, authority = root / "token", root / "ca.crt"
@@ -148,10 +149,10 @@ def in_cluster(root: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.env
 
 
 def from_kubeconfig(path: Path | None = None, context: str | None = None) -> Access:
-    """A kubeconfig; *path* None: where kubectl looks; *context* None: its current context.
+    """A kubeconfig. *path* None: where kubectl looks. *context* None: its current context.
 
     Raises:
-        AccessError: there is none or it is unusable.
+        ClientConfigError: there is none or it is unusable.
     """
 
     def load() -> Configuration:
@@ -179,10 +180,10 @@ def plain(url: str, token_file: Path | None = None) -> Access:
 
 
 def discover(kubeconfig: Path | None = None, environ: Mapping[str, str] = os.environ) -> Access:
-    """The kubeconfig given, else the pod's service account, else the default kubeconfig.
+    """The given kubeconfig, else the pod's service account, else the default kubeconfig.
 
     Raises:
-        AccessError: none of them is there.
+        ClientConfigError: none of them exists.
     """
     if kubeconfig is None and environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environ=environ)

@@ -1,13 +1,15 @@
-"""Tokens of callers, proven by the API server: `extender.identity.Authority`.
+"""Checks tokens of callers with the API server: implements `extender.identity.Authority`.
 
 Laws of this file
-- A right is RBAC's: each scope is one verb on one non-resource URL (`GRANTS`), which a ClusterRole names. A virtual
-  *resource* would be granted unseen to everybody with a rule for all resources, and such rules are common.
-- A reporter is tied to one node: the one that the token itself names (Kubernetes 1.30 and later), else the one of the
-  pod that the token names. A token of neither reports nothing.
-- The event loop never waits for the API server: what is remembered is answered at once, questions go to a few threads
-  of their own (a server that hangs must not take those of the replay), equal questions at the same time are one, and
-  beyond `MAX_WAITING` nobody waits.
+- Rights are RBAC's: each scope is one verb on one non-resource URL (`GRANTS`) in a ClusterRole. A virtual *resource*
+  would
+  be granted unnoticed to everybody with a rule for all resources, and such rules are common.
+- A reporter may report one node: the one that the token names (Kubernetes 1.30 and later), else the node of the pod
+  that
+  the token names. A token that names neither may report nothing.
+- The event loop never waits for the API server: cached answers are used at once, and calls are made in a few separate
+  threads, because a server that hangs must not block the replay's. Equal concurrent questions are one call, and at most
+  `MAX_WAITING` wait.
 
 RBAC: as `reviews`; and `get` on pods, for reporters on Kubernetes before 1.30.
 """
@@ -39,7 +41,7 @@ GRANTS: Final = {
     AccessScope.READ: ("get", "/numa-extender/read"),
     AccessScope.METRICS: ("get", "/metrics"),
 }
-"""/metrics is the URL that ClusterRoles of Prometheus name already; the others exist nowhere else."""
+"""/metrics is the URL that ClusterRoles of Prometheus already name. The others exist nowhere else."""
 MAX_WAITING: Final = 256
 THREADS: Final = 8
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"
@@ -48,7 +50,10 @@ _HOUR: Final = 3600.0
 
 
 class TokenAuthority:
-    """Used on one event loop. *audience*: whom tokens must be for; *read_audiences*: further ones, for reading only."""
+    """Used on one event loop.
+
+    *audience*: the audience of tokens; *read_audiences*: additional ones, for reading only.
+    """
 
     def __init__(
         self,
@@ -69,7 +74,7 @@ class TokenAuthority:
         self._asked: dict[tuple[str, AccessScope], asyncio.Future[Principal]] = {}
 
     def close(self) -> None:
-        """Ask nothing more; questions under way end by themselves."""
+        """Make no more calls. Calls in progress end by themselves."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def end_pods(self, uids: Iterable[str]) -> None:
@@ -77,7 +82,7 @@ class TokenAuthority:
         self._reviews.end_pods(uids)
 
     def known(self, token: str, scope: AccessScope) -> Principal | None:
-        """See `Authority`; only a yes is said at once."""
+        """See `Authority`. Only a positive answer is cached here."""
         verb, path = GRANTS[scope]
         for audience in self._audiences[scope]:
             identity = self._reviews.known(token, audience=audience)
@@ -92,31 +97,31 @@ class TokenAuthority:
         asked = self._asked.get(key)
         if asked is None:
             if len(self._asked) >= MAX_WAITING:
-                raise UnavailableError("too many callers wait for the API server's word", Means.TOKEN)
+                raise UnavailableError("too many callers are waiting for the API server", Means.TOKEN)
             asked = asyncio.get_running_loop().run_in_executor(self._pool, self._ask, token, scope)
             self._asked[key] = asked
             asked.add_done_callback(lambda done: self._settle(key, done))
         try:
             return await asyncio.shield(asked)
         except KubeError as error:
-            raise UnavailableError(f"the API server cannot be asked: {error}", Means.TOKEN) from error
+            raise UnavailableError(f"the API server cannot check the token: {error}", Means.TOKEN) from error
 
     def _settle(self, key: tuple[str, AccessScope], done: "asyncio.Future[Principal]") -> None:
         self._asked.pop(key, None)
         if not done.cancelled():
-            done.exception()  # fetched: every waiter may be gone
+            done.exception()  # retrieved because every waiter may have gone
 
     def _ask(self, token: str, scope: AccessScope) -> Principal:
-        """In a thread of the pool.
+        """Runs in a thread of the pool.
 
         Raises:
-            AccessError: refused.
-            KubeError: the server could not be asked.
+            NotAllowedError: refused.
+            KubeError: the call failed.
         """
         identity = self._identify(token, scope)
         verb, path = GRANTS[scope]
         if not self._reviews.allowed(identity, verb=verb, path=path):
-            raise ForbiddenError(f"{identity.username} has no right to {verb} {path}", Means.TOKEN)
+            raise ForbiddenError(f"{identity.username} may not {verb} {path}", Means.TOKEN)
         return _principal(identity, scope, self._node_of(identity) if scope is AccessScope.REPORT else "")
 
     def _identify(self, token: str, scope: AccessScope) -> Identity:
@@ -129,7 +134,7 @@ class TokenAuthority:
         raise UnauthenticatedError(rejected.reason, Means.TOKEN)
 
     def _node_of(self, identity: Identity) -> str:
-        """The node that a token is tied to; empty for none."""
+        """The node that a token is bound to. Empty for none."""
         named = identity.node_name
         pod = _pod_of(identity)
         if named or not all(pod):
@@ -153,7 +158,7 @@ class TokenAuthority:
 
 
 def _pod_of(identity: Identity) -> tuple[str, str, str]:
-    """Namespace, name and UID of the pod that a service account's token is bound to; empty parts for none."""
+    """Namespace, name and UID of the pod that a service account's token is bound to. Empty parts for none."""
     extra = {name: values[0] for name, values in identity.extra if values}
     namespace = identity.username.removeprefix(_SERVICE_ACCOUNT).partition(":")[0]
     if not identity.username.startswith(_SERVICE_ACCOUNT):

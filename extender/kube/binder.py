@@ -1,4 +1,4 @@
-"""POST pods/binding, and what came of it.
+"""POST pods/binding, and its result.
 
 The request carries the pod's UID as a precondition, so a pod recreated under the same name is never bound by mistake.
 If the server's answer leaves the outcome open, the pod itself is read. A pod that is on the requested node counts as
@@ -27,7 +27,7 @@ _READ_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """Which pod goes to which node."""
+    """A pod and its node."""
 
     namespace: str
     name: str
@@ -37,24 +37,27 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class BindingWritten:
-    """The pod is on the node that was asked for, by this call or by an earlier one."""
+    """The pod is on the requested node, through this call or an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The pod is on another node, is another pod (UID), or is being deleted: never try this binding again."""
+    """The pod is on another node, is another pod (UID), or is being deleted. Do not retry this binding."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """There is no such pod."""
+    """The pod does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Nothing is decided. `retriable`: another try may help. `maybe_bound`: it may be done, or be done yet."""
+    """The result is not known to be final.
+
+    `retriable`: a retry may help. `maybe_bound`: the binding may have been written.
+    """
 
     reason: str
     retriable: bool
@@ -65,7 +68,7 @@ Outcome = BindingWritten | Conflict | NotFound | Failed
 
 
 class Binder:
-    """Binds pods, in the caller's thread. Thread-safe. *clock*: monotonic seconds; *sleep*: waits that many."""
+    """Binds pods, in the caller's thread. Thread-safe. *clock*: monotonic seconds. *sleep*: waits for that many."""
 
     def __init__(
         self,
@@ -80,9 +83,9 @@ class Binder:
         self._clock, self._sleep, self._random = clock, sleep, random
 
     def bind(self, binding: Binding) -> Outcome:
-        """Bind, within `timeout_seconds` (plus two at most for reading the pod after a lost reply). Raises nothing.
+        """Bind within `timeout_seconds` (plus at most two for reading the pod after a lost reply). Raises nothing.
 
-        A server that is overloaded or says to come back later (429, 503) is tried again while there is time.
+        If the server is overloaded or asks to retry later (429, 503), the call is retried while there is time.
         """
         deadline = self._clock() + self._timeout
         failures = 0
@@ -122,7 +125,7 @@ class Binder:
         return Failed(str(error), retriable=error.retriable)
 
     def _look(self, binding: Binding, unbound: Outcome) -> Outcome:
-        """What the pod itself says; *unbound* when it is on no node."""
+        """The outcome according to the pod itself. *unbound* if it is on no node."""
         path = path_of("/api/v1", "pods", namespace=binding.namespace, name=binding.name)
         try:
             pod = self._client.request("GET", path, timeout_seconds=_READ_SECONDS)
@@ -139,16 +142,16 @@ class Binder:
 
 
 class AsyncBinder:
-    """The binder for the event loop: calls run in at most *workers* threads, further ones wait their turn."""
+    """The binder for the event loop. Calls run in at most *workers* threads; others wait."""
 
     def __init__(self, binder: Binder, *, workers: int = 16) -> None:
         self._binder = binder
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bind")
 
     async def bind(self, binding: Binding) -> Outcome:
-        """As Binder.bind. A caller that is cancelled does not stop a binding that is under way."""
+        """As Binder.bind. Cancelling the caller does not stop a binding in progress."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._binder.bind, binding)
 
     def close(self) -> None:
-        """Take no more; wait for those under way (each is bounded)."""
+        """Take no more; wait for those in progress, which have time limits."""
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,7 +1,7 @@
-"""What a watch tells: values seen, changed and gone, in batches; and the mirror that turns lists into changes.
+"""The changes that a watch delivers, in batches, and the mirror that turns lists into changes.
 
-The mirror is the only memory of what the consumer has been told. After a relist it compares and reports the
-difference, so a consumer that applies every batch in order always equals the mirror.
+The mirror is the only record of what the consumer has received. After a relist it compares and delivers the difference,
+so a consumer that applies every batch in order always equals the mirror.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[T]):
-    """A value that was not there before."""
+    """A new value."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Changed(Generic[T]):
-    """A value that differs from the last one told in something we keep."""
+    """A value that differs from the last one delivered in a part that we keep."""
 
     old: T
     value: T
@@ -28,7 +28,7 @@ class Changed(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Gone(Generic[T]):
-    """The last known value of something that no longer exists (or no longer matches the selector)."""
+    """The last known value of an object that was deleted, or no longer matches the selector."""
 
     value: T
 
@@ -38,11 +38,13 @@ Change = Seen[T] | Changed[T] | Gone[T]
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[T]):
-    """Changes in the order to apply them; may be empty.
+    """Changes in the order to apply them. May be empty.
 
-    `complete`: with this batch applied, the consumer knows all that the server had at some moment since the last such
-    batch. False only within the delivery of a list that takes several batches. `listed`: the changes were found by
-    comparing with a list, so their order is not the one in which they happened.
+    `complete`: after this batch the consumer knows everything that the server had at some moment since the last
+    complete
+    batch. False only while a list is delivered in several batches. `listed`: the changes come from comparing with a
+    list, so
+    their order is not the order of the events.
     """
 
     changes: tuple[Change[T], ...]
@@ -55,7 +57,7 @@ class ConsumerGoneError(Exception):
 
 
 class Mirror(Generic[T]):
-    """What the server has, by key. Not thread-safe: one thread feeds it, and hands the changes on."""
+    """The server's objects by key. Not thread-safe: one thread updates it and passes the changes on."""
 
     def __init__(self) -> None:
         self._values: dict[str, T] = {}
@@ -65,11 +67,14 @@ class Mirror(Generic[T]):
 
     @property
     def values(self) -> Mapping[str, T]:
-        """What the consumer knows by now; a view, to be read by the feeding thread only."""
+        """What the consumer knows. A view, which only the updating thread may read."""
         return self._values
 
     def replace(self, listed: dict[str, T]) -> list[Change[T]]:
-        """The server's whole truth; returns what is new: removals first, so that their room is free again."""
+        """Replace everything with a full list.
+
+        Returns the changes, removals first, so that their resources are free again.
+        """
         changes: list[Change[T]] = [Gone(value) for key, value in self._values.items() if key not in listed]
         for key, value in listed.items():
             old = self._values.get(key)
@@ -81,7 +86,7 @@ class Mirror(Generic[T]):
         return changes
 
     def upsert(self, key: str, value: T) -> Change[T] | None:
-        """The object is there; None when nothing that we keep differs."""
+        """Add or update an object. None if no part that we keep has changed."""
         old = self._values.get(key)
         if old is None:
             self._values[key] = value
@@ -92,13 +97,13 @@ class Mirror(Generic[T]):
         return Changed(old, value)
 
     def remove(self, key: str) -> Change[T] | None:
-        """The object is gone; None when it was not known."""
+        """Remove an object. None if it was not known."""
         old = self._values.pop(key, None)
         return None if old is None else Gone(old)
 
 
 def batches(changes: list[Change[T]], size: int) -> Iterable[Batch[T]]:
-    """*changes* in batches of at most *size*, the last one complete; one empty complete batch for no changes."""
+    """*changes* in batches of at most *size*, the last one complete. Without changes, one empty complete batch."""
     last = max(len(changes) - 1, 0) // size
     for i in range(last + 1):
         yield Batch(tuple(changes[i * size : (i + 1) * size]), complete=i == last, listed=True)

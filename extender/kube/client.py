@@ -1,9 +1,11 @@
-"""One connection pool to the API server, for every thread of the process.
+"""One connection pool to the API server, for all threads of the process.
 
-`KubeClient.request` is one call with a deadline over all of it, body included; `KubeClient.stream` opens a watch whose
-every silence is bounded and which another thread can abort. Nothing is retried here but two things that are always
-safe: a call answered 401 is made once more with credentials read again, and a GET that fell into a connection closed
-while idle is made once more.
+`KubeClient.request` is one call with a deadline for all of it, including the body. `KubeClient.stream` opens a watch
+with a
+limit on every silence, which another thread can abort. Only two retries are made here, both always safe: a call
+answered
+with 401 is repeated once with credentials read again, and a GET on a connection that the server closed while idle is
+repeated once.
 """
 
 import contextlib
@@ -37,14 +39,14 @@ from extender.kube.errors import NoReplyError, api_error
 JSON = dict[str, Any]
 USER_AGENT: Final = "numa-extender"
 MAX_REPLY_BYTES: Final = 512 * 1024 * 1024
-"""A list page of 500 pods is 2 to 10 MB; a server that ignores `limit` may send everything."""
+"""A list page of 500 pods is 2 to 10 MB. A server that ignores `limit` may send everything."""
 MAX_ERROR_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 256 * 1024
 _NEVER_SENT: Final = (ConnectTimeoutError, NewConnectionError, NameResolutionError, LocationParseError)
 
 
 class Requester(Protocol):
-    """What the writers of this package need of a client."""
+    """The methods of a client that the writers of this package need."""
 
     def request(
         self,
@@ -56,13 +58,13 @@ class Requester(Protocol):
         content_type: str = "application/json",
         timeout_seconds: float = 10.0,
     ) -> JSON:
-        """One call; see KubeClient.request."""
+        """Make one call; see KubeClient.request."""
 
 
 class KubeClient:
-    """Calls to one API server. Thread-safe. *pool_size*: connections kept open; more are made when needed.
+    """Calls one API server. Thread-safe. *pool_size*: connections kept open; more are opened when needed.
 
-    *connect_seconds*: time to connect, TLS included; *clock*: monotonic seconds.
+    *connect_seconds*: time to connect, including TLS. *clock*: monotonic seconds.
     """
 
     def __init__(
@@ -75,7 +77,9 @@ class KubeClient:
     ) -> None:
         configuration = access.configuration
         if not configuration.verify_ssl:
-            urllib3.disable_warnings(InsecureRequestWarning)  # one for each connection; `live` says it once
+            urllib3.disable_warnings(
+                InsecureRequestWarning
+            )  # it would be logged for each connection; `live` logs it once
         configuration.connection_pool_maxsize = pool_size
         configuration.socket_options = _socket_options()
         configuration.retries = False
@@ -86,7 +90,7 @@ class KubeClient:
         self._clock = clock
 
     def close(self) -> None:
-        """Close idle connections; open streams are their owners' to close."""
+        """Close idle connections. Open streams are closed by their owners."""
         self._pool.clear()
 
     def request(
@@ -99,13 +103,13 @@ class KubeClient:
         content_type: str = "application/json",
         timeout_seconds: float = 10.0,
     ) -> JSON:
-        """Make one call and return the JSON object of the reply; empty for an empty body.
+        """Make one call and return the JSON object of the reply. Empty for an empty body.
 
-        *timeout_seconds* bounds the call as a whole.
+        *timeout_seconds* limits the call as a whole.
 
         Raises:
-            ApiError: the server answered with a status of 400 or more.
-            NoReplyError: no whole answer came in time, or it was no JSON object.
+            ApiError: the server replied with a status of 400 or more.
+            NoReplyError: no complete reply arrived in time, or it was not a JSON object.
         """
         deadline = self._clock() + timeout_seconds
         data = None if body is None else orjson.dumps(body)
@@ -125,11 +129,11 @@ class KubeClient:
         return value
 
     def stream(self, path: str, *, query: Mapping[str, str], idle_seconds: float) -> "Stream":
-        """Open a watch. *idle_seconds* bounds each silence of the server: before the head of the reply and after it.
+        """Open a watch. *idle_seconds* limits each silence of the server, before and after the head of the reply.
 
         Raises:
-            ApiError: the server answered with a status of 400 or more.
-            NoReplyError: it did not answer in time.
+            ApiError: the server replied with a status of 400 or more.
+            NoReplyError: it did not reply in time.
         """
         deadline = self._clock() + idle_seconds
         reply = self._send("GET", _target(path, query), None, "application/json", deadline)
@@ -181,7 +185,7 @@ class KubeClient:
         return headers
 
     def _read(self, reply: urllib3.BaseHTTPResponse, deadline: float, limit: int = MAX_REPLY_BYTES) -> bytes:
-        """The whole body; the deadline is checked between pieces, so a trickle cannot hold us."""
+        """The whole body. The deadline is checked between chunks, so that a slow server cannot exceed it."""
         pieces: list[bytes] = []
         size = 0
         try:
@@ -191,19 +195,19 @@ class KubeClient:
                 if size > limit or self._clock() > deadline:
                     raise NoReplyError(f"the reply is too long or too slow ({size} bytes so far)", maybe_done=True)
         except (HTTPError, OSError) as error:
-            raise NoReplyError(f"the reply broke off after {size} bytes: {error}", maybe_done=True) from error
+            raise NoReplyError(f"the reply ended early after {size} bytes: {error}", maybe_done=True) from error
         return b"".join(pieces)
 
 
 class SilentStreamError(NoReplyError):
-    """An open watch brought no byte for its `idle_seconds`. On a quiet resource that is no fault."""
+    """An open watch delivered no byte for `idle_seconds`. On a quiet resource this is not a fault."""
 
 
 class Stream:
-    """An open watch: iterate over its bytes as they come; `abort` from any thread ends the iteration.
+    """An open watch. Iterate over its bytes as they arrive; `abort` from any thread ends the iteration.
 
-    Ends when the server closes. Raises SilentStreamError when it stays silent for too long, and NoReplyError when it
-    breaks.
+    Ends when the server closes. Raises SilentStreamError if the server is silent for too long, and NoReplyError if the
+    connection breaks.
     """
 
     def __init__(self, reply: urllib3.BaseHTTPResponse) -> None:
@@ -212,7 +216,7 @@ class Stream:
         self._open = True
 
     def __iter__(self) -> Iterator[bytes]:
-        """Pieces of the body, never empty, not cut at lines."""
+        """Chunks of the body, never empty, not split at line ends."""
         try:
             while piece := self._reply.read1(_READ_BYTES):
                 yield piece
@@ -222,13 +226,13 @@ class Stream:
             raise NoReplyError(f"the stream broke: {error}", maybe_done=True) from error
 
     def abort(self) -> None:
-        """Wake the reader: its iteration ends or raises. Harmless when the stream is closed already."""
+        """Wake the reader: its iteration ends or raises. Harmless if the stream is already closed."""
         with self._lock, contextlib.suppress(OSError, RuntimeError, ValueError):
             if self._open:
                 self._reply.shutdown()
 
     def close(self) -> None:
-        """Close the connection; it is not used again."""
+        """Close the connection. It is not used again."""
         with self._lock:
             self._open = False
             self._reply.close()
@@ -241,7 +245,7 @@ class Stream:
 
 
 def path_of(base: str, plural: str, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
-    """The path of an object or a collection; *base* as in `/api/v1` or `/apis/GROUP/VERSION`."""
+    """The path of an object or a collection. *base* is for example `/api/v1` or `/apis/GROUP/VERSION`."""
     parts = [base]
     if namespace:
         parts += ["namespaces", quote(namespace, safe="")]
@@ -251,7 +255,7 @@ def path_of(base: str, plural: str, *, namespace: str = "", name: str = "", subr
 
 
 def _may_have_left(error: Exception) -> bool:
-    """Whether the request may have reached the server: not when there was no connection, or not to the right server."""
+    """Whether the request may have reached the server. Not if there was no connection, or to the wrong server."""
     refused = bool(error.args) and isinstance(error.args[0], ssl.SSLCertVerificationError)
     return not refused and not isinstance(error, _NEVER_SENT)
 
@@ -261,7 +265,7 @@ def _target(path: str, query: Mapping[str, str] | None) -> str:
 
 
 def _socket_options() -> list[tuple[int, int, int]]:
-    """No Nagle delay; and a peer that vanished without a word is noticed by the kernel within a minute."""
+    """No Nagle delay; and the kernel detects within a minute that the other side has vanished."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     if sys.platform == "linux":
         options += [

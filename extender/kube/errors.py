@@ -1,6 +1,6 @@
-"""How a call to the API server can fail, told apart by what a caller may do next.
+"""Errors of calls to the API server, by what a caller may do next.
 
-`ApiError`: the server answered no. `NoReplyError`: there was no answer; it says whether the server may have acted.
+`ApiError`: the server refused. `NoReplyError`: there was no reply; it says whether the server may have acted.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ class KubeError(Exception):
 
 
 class NoReplyError(KubeError):
-    """No (whole) answer came. `maybe_done`: the request had left, so the server may have carried it out."""
+    """No complete reply arrived. `maybe_done`: the request was sent, so the server may have carried it out."""
 
     def __init__(self, message: str, *, maybe_done: bool) -> None:
         super().__init__(message)
@@ -22,10 +22,11 @@ class NoReplyError(KubeError):
 
 
 class ApiError(KubeError):
-    """The server answered with a status of 400 or more.
+    """The server replied with a status of 400 or more.
 
-    `reason` is the machine-readable word of the Status object, empty when the body was none. `retry_after_seconds` is
-    None when the server named no time.
+    `reason` is the machine-readable reason of the Status object, empty if the body was not one. `retry_after_seconds`
+    is None
+    if the server named no time.
     """
 
     def __init__(
@@ -40,12 +41,12 @@ class ApiError(KubeError):
 
     @property
     def expired(self) -> bool:
-        """Whether the resourceVersion or continue token is too old: list again."""
+        """Whether the resourceVersion or continue token is too old, so that a new list is needed."""
         return self.status == 410
 
     @property
     def ahead(self) -> bool:
-        """Whether the resourceVersion is newer than the server's: it has lost history, list again."""
+        """Whether the resourceVersion is newer than the server's: it has lost history, and a new list is needed."""
         return self.cause == "ResourceVersionTooLarge" or (
             self.status == 504 and "too large resource version" in self.message.lower()
         )
@@ -57,7 +58,7 @@ class ApiError(KubeError):
 
 
 def api_error(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
-    """The error that a reply with *status* is; *body* may be anything."""
+    """The error for a reply with *status*. *body* may be anything."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -69,7 +70,7 @@ def api_error(status: int, body: bytes, retry_after: str | None = None) -> ApiEr
 
 
 def status_error(status: Mapping[str, Any], *, default_code: int = 500, retry_after: str | None = None) -> ApiError:
-    """The error that a Status object is, from a reply or from an ERROR event of a watch."""
+    """The error for a Status object, from a reply or from an ERROR event of a watch."""
     code = status.get("code")
     details = status.get("details")
     if not isinstance(details, dict):
@@ -87,7 +88,7 @@ def status_error(status: Mapping[str, Any], *, default_code: int = 500, retry_af
 
 
 def _seconds(value: object) -> float | None:
-    """A Retry-After in seconds; None for a date or anything else (then our own back-off serves)."""
+    """A Retry-After in seconds. None for a date or anything else; then our own back-off applies."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return float(value)
     if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) > 0:

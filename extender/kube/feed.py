@@ -1,13 +1,14 @@
-"""What the watches of pods and nodes mean to the state of the cluster.
+"""Applies the watches of pods and nodes to the state of the cluster.
 
 Laws of this file
-- Runs on the event loop, one batch after the other; a batch changes each node's state once.
-- The kubelet's own UID counts: a static pod is known to it by another one than its API object has. A static pod's
-  picture in the API may come and go while the pod stays; its node's reports tell when it is gone.
-- A pod is refused if its kubelet says so; otherwise Failed is an end like any other.
+- Runs on the event loop, one batch after the other. A batch changes each node's state once.
+- The kubelet's own UID counts: a static pod has another UID in the kubelet than in the API. The API object of a static
+  pod
+  may be deleted and recreated while the pod stays; the node's reports show when it is gone.
+- A pod counts as refused if its kubelet says so. Otherwise Failed is an end like any other.
 - A deleted pod whose phase becomes Succeeded or Failed has ended: its kubelet publishes that phase only after its pod
-  worker has stopped the containers and counts the pod no more (`status_manager.go` mergePodStatus, `pod_workers.go`
-  CouldHaveRunningContainers; all kubelets from 1.24 on), so its next admission collects what the pod held.
+  worker has stopped the containers and no longer counts the pod (`status_manager.go` mergePodStatus, `pod_workers.go`
+  CouldHaveRunningContainers; all kubelets from 1.24 on), so its next admission releases what the pod held.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,12 +29,12 @@ from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
 
 REJECTED: Final = "Pod was rejected: "
-"""How the kubelet begins the status message of a pod that its admission refuses."""
+"""The beginning of a pod's status message if the kubelet's admission refused the pod."""
 _SHAPES: Final = 20_000
 
 
 class ClusterFeed:
-    """Applies batches to the cluster. *on_bound*: called with the UID of each pod that is seen on a node."""
+    """Applies batches to the cluster. *on_bound*: called with the UID of each pod that the watch shows on a node."""
 
     def __init__(
         self, cluster: NodeStore, pods: KnownPods, clock: Callable[[], float], on_bound: Callable[[str], None]
@@ -44,11 +45,11 @@ class ClusterFeed:
         self.nodes_complete = False
 
     def uid_of(self, name: str) -> str:
-        """The UID of the Node of that name; "" if the API server has none."""
+        """The UID of the Node with that name. "" if the API server has none."""
         return self._nodes.get(name, "")
 
     def apply_pods(self, batch: Batch[PodRecord]) -> None:
-        """Take in what the watch of pods tells."""
+        """Apply changes from the watch of pods."""
         now = self._clock()
         changes = batch.changes if self.pods_complete else sorted(batch.changes, key=_age)
         events = [event for change in changes for event in self._events(change, ordered=not batch.listed)]
@@ -56,7 +57,7 @@ class ClusterFeed:
         self.pods_complete = self.pods_complete or batch.complete
 
     def apply_nodes(self, batch: Batch[NodeObject]) -> None:
-        """Take in what the watch of nodes tells."""
+        """Apply changes from the watch of nodes."""
         for change in batch.changes:
             name, uid = change.value.name, change.value.uid
             if isinstance(change, Gone):
@@ -110,7 +111,7 @@ def _age(change: Change[PodRecord]) -> tuple[float, int]:
 
 
 def pod_of(record: PodRecord) -> Pod | None:
-    """The pod as its kubelet knows it; None for one that cannot be read."""
+    """The pod as its kubelet knows it. None if it cannot be read."""
     shape = _shape(record.reduced)
     if shape is None:
         return None
@@ -121,7 +122,7 @@ def pod_of(record: PodRecord) -> Pod | None:
 
 @lru_cache(_SHAPES)
 def _shape(reduced: bytes) -> Pod | None:
-    """The pod without its names. What its kubelet has allocated since does not belong to its admission."""
+    """The pod without its names. What its kubelet has allocated since then is not part of its admission."""
     manifest = orjson.loads(reduced)
     for key in ("initContainerStatuses", "containerStatuses"):
         manifest["status"].pop(key, None)

@@ -1,4 +1,4 @@
-"""Reading untrusted JSON objects: what is missing or of another type reads as empty, and never raises."""
+"""Reads untrusted JSON objects: missing values and values of another type read as empty, and nothing raises."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,25 +7,25 @@ _EMPTY: Final[Mapping[str, Any]] = {}
 
 
 def mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The object under *name*; empty when there is none."""
+    """The object under *name*. Empty if there is none."""
     found = value.get(name)
     return found if isinstance(found, dict) else _EMPTY
 
 
 def items(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """The objects of the list under *name*; empty when there is none."""
+    """The objects of the list under *name*. Empty if there is none."""
     found = value.get(name)
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def text(value: Mapping[str, Any], name: str) -> str:
-    """The string under *name*; empty when there is none."""
+    """The string under *name*. Empty if there is none."""
     found = value.get(name)
     return found if isinstance(found, str) else ""
 
 
 def integer(value: Mapping[str, Any], name: str, default: int = 0) -> int:
-    """The integer under *name*; *default* when there is none."""
+    """The integer under *name*. *default* if there is none."""
     found = value.get(name)
     return found if isinstance(found, int) and not isinstance(found, bool) else default
 

@@ -1,7 +1,7 @@
-"""From a watch's thread to the event loop, with back-pressure.
+"""Passes batches from a watch's thread to the event loop, with back-pressure.
 
-The loop's handler runs once a batch; the thread waits for it before it reads on, so a loop that is busy slows the
-stream down instead of piling up batches. A stopping application releases the thread at once.
+The loop's handler runs once per batch. The thread waits for it before it reads on, so that a busy loop slows the stream
+down instead of queueing batches. A stopping application releases the thread at once.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ _POLL_SECONDS: Final = 0.5
 
 
 class LoopHandoff(Generic[T]):
-    """A `Deliver` for `Watch` that runs *handle* on *loop*. Made on the loop; called in the watch's thread."""
+    """A `Deliver` for `Watch` that runs *handle* on *loop*. Created on the loop; called in the watch's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, handle: Callable[[Batch[T]], None]) -> None:
         self._loop, self._handle = loop, handle
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """Take no more batches and release a thread that waits. Call it before stopping the watch."""
+        """Take no more batches and release a waiting thread. Call it before stopping the watch."""
         self._closed.set()
 
     def __call__(self, batch: Batch[T]) -> None:
         """Run the handler on the loop and wait for it.
 
         Raises:
-            ConsumerGoneError: `close` was called, or the loop is gone.
+            ConsumerGoneError: `close` was called, or the loop has ended.
             Exception: whatever the handler raised.
         """
         if self._closed.is_set():

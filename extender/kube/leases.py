@@ -1,19 +1,22 @@
-"""One leader among several processes, over a coordination.k8s.io Lease.
+"""Leader election among several processes, with a coordination.k8s.io Lease.
 
-`decide` is the whole rule, as a pure function. Time is never compared between machines: a candidate measures for itself
-how long it has seen the lease unchanged. The leader stops believing in itself (`Elector.leads`) `renew_seconds` after
-its last successful renewal *began*, which is before any other candidate may take over.
+`decide` is the whole rule, as a pure function. Clocks of machines are never compared: a candidate measures itself how
+long
+it has seen the lease unchanged. The leader stops leading (`Elector.leads`) `renew_seconds` after its last successful
+renewal *began*, which is before any other candidate may take over.
 
 Clocks may run at different speeds, up to the ratio duration : renew (3 : 2 with the ratios of client-go): the renewal
-began before anybody saw it, the leader counts `renew_seconds` from there, and every other candidate counts
+began before anybody saw it, the leader counts `renew_seconds` from then, and every other candidate counts
 `duration_seconds` from when it saw it. A write that takes time is sent only if it ends within the leadership
 (`leads_for`), so the whole ratio is left for the clocks.
 
-A silent leader is replaced `duration_seconds` after a standby has seen its last renewal: a standby looks every
-`retry_seconds`, and at the very moment at which the lease ends. Calls to the API server: the leader sends one PUT each
-`retry_seconds` (it reads only after a conflict), a standby one GET.
+A silent leader is replaced `duration_seconds` after a standby has seen its last renewal: a standby reads the lease
+every
+`retry_seconds`, and when the lease ends. Calls to the API server: the leader sends one PUT per `retry_seconds` (it
+reads
+only after a conflict), a standby one GET.
 
-Every write carries the resourceVersion it was decided on, so of two candidates one gets 409.
+Every write carries the resourceVersion it was based on, so that one of two candidates gets 409.
 
 RBAC: `get`, `create`, `update` on leases, in one namespace.
 """
@@ -34,19 +37,21 @@ from extender.observability.logs import FaultLog
 
 URL_ANNOTATION: Final = "numa-extender/leader-url"
 JITTER: Final = 0.2
-"""Looks come `retry_seconds` apart, this share more or less, so that candidates do not come in step."""
+"""Reads are `retry_seconds` apart, plus or minus this share, so that candidates do not act at the same time."""
 _BASE: Final = "/apis/coordination.k8s.io/v1"
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSettings:
-    """`identity`: another one for each process, also for one that restarts in place.
+    """`identity`: different for each process, also for one that restarts in place.
 
-    `duration_seconds`: how long others wait for a silent leader. `renew_seconds`: how long a leader believes in itself.
-    `retry_seconds`: between two looks, and the time each call gets. duration > renew > retry, or ValueError.
+    `duration_seconds`: how long others wait for a silent leader. `renew_seconds`: how long a leader leads without
+    renewal.
+    `retry_seconds`: between two reads, and the time limit of each call. duration > renew > retry, or ValueError.
     The defaults have client-go's ratio of duration and renew. `url`: where others reach this process while it leads,
-    written into the lease as an annotation; empty: nowhere.
+    written
+    into the lease as an annotation; empty: not reachable.
     """
 
     namespace: str
@@ -64,7 +69,7 @@ class LeaseSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedLease:
-    """A lease as we read it. `holder`: empty when nobody holds it. `since`: our clock when it last looked different."""
+    """A lease as read. `holder`: empty if nobody holds it. `since`: our clock when it last changed."""
 
     holder: str
     duration_seconds: int
@@ -74,22 +79,22 @@ class ObservedLease:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """There is no lease: make it ours."""
+    """There is no lease: create it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Nobody holds it any more: it becomes ours, one transition later."""
+    """Nobody holds it any more: take it, with one more transition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """It is ours: renew it."""
+    """We hold it: renew it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Somebody holds it, for this many seconds at least."""
+    """Another candidate holds it, for at least this many seconds."""
 
     seconds: float
 
@@ -98,7 +103,7 @@ Step = Create | Take | Renew | Wait
 
 
 def decide(observed: ObservedLease | None, *, identity: str, now: float) -> Step:
-    """What a candidate does next. *now*: the clock of `ObservedLease.since`."""
+    """The next action of a candidate. *now*: the clock of `ObservedLease.since`."""
     if observed is None:
         return Create()
     if observed.holder == identity:
@@ -133,45 +138,45 @@ class Elector:
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the leader now. Turns False by itself when renewals fail or hang."""
+        """Whether this process is the leader now. Becomes False by itself if renewals fail or hang."""
         return self.leads_for(0.0)
 
     def leads_for(self, seconds: float) -> bool:
-        """Whether this process will still be the leader in so many *seconds*, even if no renewal succeeds any more."""
+        """Whether this process will still be the leader in *seconds*, even if no further renewal succeeds."""
         return self._clock() + seconds < self._leads_until
 
     @property
     def term(self) -> int:
-        """Grows with each change of leader: writes of an older term are a former leader's."""
+        """Grows with each change of leader: writes with an older term are from a former leader."""
         return max(0, self._term)
 
     @property
     def holder(self) -> str:
-        """Who holds the lease as far as we have seen; empty when nobody does."""
+        """The current holder of the lease as last seen. Empty if there is none."""
         return "" if self._observed is None else self._observed.holder
 
     @property
     def leader_url(self) -> str:
-        """Where the leader is reached; empty when nobody leads, this process does, or the leader did not say."""
+        """The leader's URL. Empty if there is no leader, if this process leads, or if the leader published none."""
         if not self.holder or self.holder == self._settings.identity or self.leads:
             return ""
         return strings(mapping(self._lease, "metadata"), "annotations").get(URL_ANNOTATION, "")
 
     def start(self) -> None:
-        """Begin to stand for election; returns at once."""
+        """Start taking part in the election. Returns at once."""
         self._thread.start()
 
     def stop(self, timeout_seconds: float = 5.0) -> None:
-        """Stop, and give the lease up if it is ours, so that the next leader need not wait."""
+        """Stop, and release the lease if we hold it, so that the next leader need not wait."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
 
     def step(self) -> float:
-        """Act once; returns after how many seconds at most to act again.
+        """Act once. Returns the longest time in seconds until the next call.
 
         Raises:
-            KubeError: a call failed. A leadership that was earned before lasts as long as it would have.
+            KubeError: a call failed. A leadership gained before lasts as long as it would have.
         """
         began = self._clock()
         if not (self.leads and self._renewed()):
@@ -192,7 +197,7 @@ class Elector:
         return self._pause()
 
     def _renewed(self) -> bool:
-        """Renew without a look; returns whether the lease was still as we wrote it last."""
+        """Renew without a read. Returns whether the lease was still as we last wrote it."""
         try:
             self._write("PUT", self._spec(transitions=self._term, acquired=False))
         except ApiError as error:
@@ -223,7 +228,7 @@ class Elector:
             spec = self._spec(transitions=self.term, acquired=False)
             self._write("PUT", {**spec, "holderIdentity": "", "leaseDurationSeconds": 1})
         except KubeError as error:
-            _log.warning("lease %s could not be given up: %s", self._settings.name, error)
+            _log.warning("lease %s could not be released: %s", self._settings.name, error)
 
     def _read(self) -> None:
         settings = self._settings

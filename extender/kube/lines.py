@@ -1,6 +1,7 @@
-"""From the bytes of a watch to its events. Pure: bytes in, events out.
+"""Parses the bytes of a watch into its events. Pure.
 
-A line that is no event means that the stream is broken (cut, or not a watch at all): it raises, and the caller opens
+A line that is not an event means that the stream is broken (cut, or not a watch at all): it raises, and the caller
+opens
 another stream at the last resourceVersion it has.
 """
 
@@ -13,37 +14,37 @@ import orjson
 from extender.kube.errors import ApiError, KubeError, status_error
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
-"""etcd refuses objects above 1.5 MiB; as JSON, with managed fields, the largest are a few times that."""
+"""etcd refuses objects above 1.5 MiB. As JSON, with managed fields, the largest are a few times that."""
 
 
 class BrokenStreamError(KubeError):
-    """The stream holds something that is no watch event."""
+    """The stream contains something that is not a watch event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """ADDED or MODIFIED: the object is there."""
+    """ADDED or MODIFIED: the object exists."""
 
     object: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """DELETED: the object as it last was."""
+    """DELETED: the last state of the object."""
 
     object: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Nothing changed up to this resourceVersion but what has been told."""
+    """Up to this resourceVersion nothing has changed except what was already sent."""
 
     object: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """ERROR: the server ends the stream; `error.expired` when the history is gone."""
+    """ERROR: the server ends the stream. `error.expired` if it no longer has the history."""
 
     error: ApiError
 
@@ -52,7 +53,7 @@ WatchEvent = Upsert | Delete | Bookmark | Failure
 
 
 class LineReader:
-    """Collects bytes and gives out whole lines. Holds at most one unfinished line of MAX_LINE_BYTES."""
+    """Collects bytes and returns complete lines. Holds at most one incomplete line of MAX_LINE_BYTES."""
 
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self._limit = limit
@@ -60,7 +61,7 @@ class LineReader:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that *data* completes, without their ends; empty lines are left out.
+        """The lines that *data* completes, without their line ends. Empty lines are skipped.
 
         Raises:
             BrokenStreamError: a line is longer than the limit.
@@ -83,7 +84,7 @@ class LineReader:
 
 
 def parse_events(lines: list[bytes]) -> Iterator[WatchEvent]:
-    """The events of *lines*; event types that we do not know are left out.
+    """The events in *lines*. Unknown event types are skipped.
 
     Raises:
         BrokenStreamError: a line is not a watch event.
@@ -108,7 +109,7 @@ def parse_events(lines: list[bytes]) -> Iterator[WatchEvent]:
 
 
 def resource_version(value: Mapping[str, Any]) -> str:
-    """`metadata.resourceVersion` of an object or a list; empty when there is none."""
+    """`metadata.resourceVersion` of an object or a list. Empty if there is none."""
     metadata = value.get("metadata")
     version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
     return version if isinstance(version, str) else ""
@@ -117,7 +118,8 @@ def resource_version(value: Mapping[str, Any]) -> str:
 def went_back(before: str, now: str) -> bool:
     """Whether *now* is older than *before*: the server has lost history (etcd restored from a backup).
 
-    Versions are compared as numbers, which Kubernetes promises from 1.35 and etcd has always given; anything else is
+    Versions are compared as numbers, which Kubernetes guarantees from 1.35 and etcd has always provided. Anything else
+    is
     opaque and never older.
     """
     return before.isdecimal() and now.isdecimal() and int(now) < int(before)

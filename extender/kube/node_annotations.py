@@ -1,8 +1,9 @@
-"""Wake refused pods: touch an annotation of a node, which makes kube-scheduler try again the pods it put aside.
+"""Requeues refused pods: changes an annotation of a node, so that kube-scheduler retries its unschedulable pods.
 
-Two limits, since every touch is a write that all watchers of nodes receive: a node is touched at most once in
-`per_node_seconds`, and all nodes together `per_second` times with bursts of `burst`. What is over the limit is not
-queued: the caller asks again when it next sees that a refused pod would fit.
+There are two limits, because all watchers of nodes receive every touch. A node is touched at most once in
+`per_node_seconds`, and all nodes together `per_second` times with bursts of `burst`. A touch over the limit is not
+queued:
+the caller tries again when it next sees that a refused pod would fit.
 
 RBAC: `patch` on nodes.
 """
@@ -16,12 +17,12 @@ from extender.kube.errors import KubeError
 
 ANNOTATION: Final = "numa-extender/room-changed-at"
 MAX_NODES: Final = 20_000
-"""Nodes whose last touch is remembered; the oldest are forgotten first."""
+"""Nodes whose last touch is recorded. The oldest are dropped first."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TouchLimit:
-    """A token bucket over all nodes and a pause for each. Pure but for its own memory; *now* is passed in."""
+    """A token bucket for all nodes and a minimum pause for each. Reads no clock: *now* is passed in."""
 
     per_node_seconds: float = 10.0
     per_second: float = 2.0
@@ -31,7 +32,7 @@ class TouchLimit:
     _filled_at: float = 0.0
 
     def permits(self, node: str, now: float) -> bool:
-        """Whether *node* may be touched at *now* (monotonic seconds); a yes counts as a touch."""
+        """Whether *node* may be touched at *now* (monotonic seconds). If so, it counts as touched."""
         if self._tokens is None:
             self._tokens, self._filled_at = float(self.burst), now
         self._tokens = min(float(self.burst), self._tokens + (now - self._filled_at) * self.per_second)
@@ -54,12 +55,12 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """Too soon after the last touch; nothing was sent."""
+    """Too soon after the last touch. Nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class TouchFailed:
-    """The server did not take it."""
+    """The server did not accept it."""
 
     reason: str
 

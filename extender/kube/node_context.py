@@ -1,9 +1,9 @@
-"""What is known of nodes beside their kubelets' managers, from the watches of nodes and pods, for people's questions.
+"""Labels, taints and totals of nodes, from the watches of nodes and pods, for people's questions.
 
 Laws of this file
-- Fed on the event loop, read from other threads: what a reader gets is never changed afterwards.
-- Sums are kept by adding and taking away, so that a question costs one lookup a node.
-- Nothing is said of requests before every pod is known. A pod whose spec cannot be read counts as nothing.
+- Updated on the event loop, read from other threads: a value passed to a reader is never changed afterwards.
+- Sums are kept by adding and subtracting, so that a question costs one lookup per node.
+- Requests are unknown until every pod is known. A pod whose spec cannot be read counts as nothing.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,12 +20,12 @@ from extender.wire.pods import pod_from_json
 from extender.wire.quantity import parse_milli
 
 MAX_REMEMBERED: Final = 20_000
-"""Distinct reduced specs whose requests are remembered; then the memory of them starts anew."""
+"""Distinct reduced specs whose requests are cached. Then the cache is cleared."""
 _NOTHING: Final[Mapping[str, int]] = {}
 
 
 class WatchedSurroundings:
-    """`extender.questions.node_context.LookUp`, from watches."""
+    """Implements `extender.questions.node_context.LookUp` with watches."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeContext] = {}
@@ -48,7 +48,10 @@ class WatchedSurroundings:
         )
 
     def finished(self, name: str, uids: Collection[str]) -> Mapping[str, int]:
-        """What those of *uids* (as the kubelet knows them) request that are finished and still exist, thousandths."""
+        """Requests of the pods in *uids* that have finished and still exist, in thousandths.
+
+        UIDs as the kubelet has them.
+        """
         total: Mapping[str, int] = _NOTHING
         for uid, requests in self._finished.get(name, {}).items():
             if uid in uids:
@@ -56,7 +59,7 @@ class WatchedSurroundings:
         return total
 
     def apply_nodes(self, batch: Batch[NodeObject]) -> None:
-        """Take in what the watch of nodes tells."""
+        """Apply changes from the watch of nodes."""
         for change in batch.changes:
             node = change.value
             if isinstance(change, Gone):
@@ -70,7 +73,7 @@ class WatchedSurroundings:
                 )
 
     def apply_pods(self, batch: Batch[PodRecord]) -> None:
-        """Take in what the watch of pods tells; finished pods request nothing."""
+        """Apply changes from the watch of pods. Finished pods request nothing."""
         for change in batch.changes:
             if isinstance(change, Changed | Gone):
                 self._charge(change.old if isinstance(change, Changed) else change.value, -1)
@@ -118,7 +121,7 @@ def _requests(record: PodRecord) -> Mapping[str, int]:
 
 
 def _milli(allocatable: Mapping[str, str]) -> Mapping[str, int] | None:
-    """The quantities as thousandths; None where the node has none yet, or one cannot be read."""
+    """The quantities in thousandths. None if the node has none yet, or one cannot be read."""
     try:
         return {name: parse_milli(amount, name) for name, amount in allocatable.items()} or None
     except WireError:

@@ -1,4 +1,4 @@
-"""The nodes, as far as scheduling reads them. Heartbeats (condition times, image lists) are no change.
+"""The watch of nodes, with the fields that scheduling reads. Heartbeats (condition times, image lists) are no change.
 
 RBAC: `list`, `watch` on nodes.
 """
@@ -19,10 +19,11 @@ SOURCE: Final = Source(path="/api/v1/nodes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeObject:
-    """One node. A node that was made anew under its old name has another `uid`.
+    """One node. A node recreated under its old name has another `uid`.
 
-    `allocatable`: quantities as the API writes them. `ready`: the Ready condition is True. `boot_id` and
-    `kubelet_version` are empty until the kubelet has registered. `deleted_at`: Unix seconds, None while it stays.
+    `allocatable`: quantities as in the API. `ready`: the Ready condition is True. `boot_id` and `kubelet_version` are
+    empty
+    until the kubelet has registered. `deleted_at`: Unix seconds, None if it is not being deleted.
     """
 
     name: str
@@ -38,7 +39,7 @@ class NodeObject:
 
 
 def decode_node(value: Mapping[str, Any]) -> tuple[str, NodeObject] | None:
-    """The record under the node's name; None without a name."""
+    """The node's name and record. None without a name."""
     metadata, spec, status = mapping(value, "metadata"), mapping(value, "spec"), mapping(value, "status")
     name = sys.intern(text(metadata, "name"))
     if not name:
@@ -63,5 +64,5 @@ def decode_node(value: Mapping[str, Any]) -> tuple[str, NodeObject] | None:
 def watch_nodes(
     client: KubeClient, deliver: Deliver[NodeObject], settings: WatchSettings | None = None
 ) -> Watch[NodeObject]:
-    """The watch of all nodes; not yet started."""
+    """The watch of all nodes, not yet started."""
     return Watch(client, SOURCE, decode=decode_node, deliver=deliver, settings=settings)

@@ -1,7 +1,7 @@
-"""The pods that wait for a node that kube-scheduler has promised them: `status.nominatedNodeName` set, and not bound.
+"""The watch of nominated pods: `status.nominatedNodeName` is set, and the pod is not bound.
 
-The server selects (`pkg/registry/core/pod/strategy.go` ToSelectableFields), so pods that merely wait are never sent. A
-pod that is bound, deleted or no longer nominated is told as gone.
+The server selects them (`pkg/registry/core/pod/strategy.go` ToSelectableFields), so that other pending pods are never
+sent. A pod that is bound, deleted or no longer nominated is delivered as gone.
 
 RBAC: `list`, `watch` on pods (all namespaces).
 """
@@ -24,7 +24,7 @@ SOURCE: Final = Source(path="/api/v1/pods", field_selector="spec.nodeName=,statu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NominatedPod:
-    """One unbound pod and the node that is promised to it."""
+    """One unbound pod and the node that it is nominated to."""
 
     pod: Pod
     priority: int
@@ -38,7 +38,7 @@ class NominatedFeed:
         self._pods, self._clock = pods, clock
 
     def apply(self, batch: Batch[NominatedPod]) -> None:
-        """Take in what the watch tells. A pod that another watch has shown on a node is nominated no more."""
+        """Apply changes from the watch. A pod that another watch has shown on a node is no longer nominated."""
         now = self._clock()
         for change in batch.changes:
             value = change.value
@@ -49,7 +49,7 @@ class NominatedFeed:
 
 
 def decode_nominated(value: Mapping[str, Any]) -> tuple[str, NominatedPod] | None:
-    """The pod under its UID; None for one that is bound, has no nominated node or UID, or cannot be read."""
+    """The pod's UID and the pod. None if it is bound, has no nominated node or UID, or cannot be read."""
     spec, node_name = mapping(value, "spec"), text(mapping(value, "status"), "nominatedNodeName")
     if not node_name or text(spec, "nodeName"):
         return None
@@ -65,5 +65,5 @@ def decode_nominated(value: Mapping[str, Any]) -> tuple[str, NominatedPod] | Non
 def watch_nominated(
     client: KubeClient, deliver: Deliver[NominatedPod], settings: WatchSettings | None = None
 ) -> Watch[NominatedPod]:
-    """The watch of nominated pods; not yet started."""
+    """The watch of nominated pods, not yet started."""
     return Watch(client, SOURCE, decode=decode_nominated, deliver=deliver, settings=settings)

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets, for the preempt verb: which pods each covers and how many of them may go now.
+"""PodDisruptionBudgets, for the preempt verb: the pods that each covers, and how many of them may be evicted now.
 
 RBAC: `list`, `watch` on poddisruptionbudgets (policy/v1).
 """
@@ -16,14 +16,14 @@ SOURCE: Final = Source(path="/apis/policy/v1/poddisruptionbudgets")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRequirement:
-    """One `matchExpressions` term; `operator` as the API writes it."""
+    """One `matchExpressions` term. `operator` as in the API."""
 
     key: str
     operator: str
     values: frozenset[str]
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether *labels* meet it; an operator that we do not know is never met."""
+        """Whether *labels* meet it. An unknown operator is never met."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -42,8 +42,9 @@ class LabelRequirement:
 class DisruptionBudget:
     """One budget. `requirements` None: no selector, which covers no pod; empty: covers the whole namespace.
 
-    `disruptions_allowed`: pods that may be evicted now. `already_disrupted`: names of pods whose eviction is counted
-    already and needs no further allowance.
+    `disruptions_allowed`: pods that may be evicted now. `already_disrupted`: names of pods whose eviction is already
+    counted
+    and needs no further allowance.
     """
 
     namespace: str
@@ -53,14 +54,14 @@ class DisruptionBudget:
     already_disrupted: frozenset[str]
 
     def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether a pod with these labels is under this budget."""
+        """Whether a pod with these labels is covered by this budget."""
         if namespace != self.namespace or self.requirements is None:
             return False
         return all(requirement.holds(labels) for requirement in self.requirements)
 
 
 def decode_budget(value: Mapping[str, Any]) -> tuple[str, DisruptionBudget] | None:
-    """The budget under namespace/name; None without a name."""
+    """The budget's namespace/name and the budget. None without a name."""
     metadata, spec, status = mapping(value, "metadata"), mapping(value, "spec"), mapping(value, "status")
     namespace, name = text(metadata, "namespace"), text(metadata, "name")
     if not name:
@@ -77,7 +78,7 @@ def decode_budget(value: Mapping[str, Any]) -> tuple[str, DisruptionBudget] | No
 def watch_budgets(
     client: KubeClient, deliver: Deliver[DisruptionBudget], settings: WatchSettings | None = None
 ) -> Watch[DisruptionBudget]:
-    """The watch of all budgets; not yet started."""
+    """The watch of all budgets, not yet started."""
     return Watch(client, SOURCE, decode=decode_budget, deliver=deliver, settings=settings)
 
 

@@ -1,11 +1,13 @@
-"""Who presents a token (TokenReview) and what they may do (SubjectAccessReview), asked of the API server.
+"""Authenticates tokens (TokenReview) and authorizes their owners (SubjectAccessReview) with the API server.
 
-Answers are remembered for a short time: a token that was revoked, or a right that was taken away, works for that long
-at most. The answers for tokens of a pod that no longer exists are forgotten at once (`end_pods`). Refusals are
-remembered too, shorter and apart, so that a caller with bad tokens can neither make us hammer the server nor push good
-ones out of memory. Tokens are never kept, only their SHA-256; nothing is remembered beyond a token's own end. A server
-that cannot be asked is a KubeError and never a yes; only where `grace_seconds` says so does an earlier yes go on
-meanwhile.
+Answers are cached for a short time: a revoked token, or a right that was withdrawn, works for at most that long.
+Answers
+for tokens of a deleted pod are dropped at once (`end_pods`). Refusals are cached too, for a shorter time and
+separately, so
+that a caller with bad tokens can neither cause many calls nor push good answers out of the cache. Tokens are never
+kept,
+only their SHA-256. Nothing is cached beyond a token's own expiry. If the server cannot be reached, the result is a
+KubeError and never a positive answer, except that an earlier one stays valid for `grace_seconds`.
 
 RBAC: `create` on tokenreviews (authentication.k8s.io) and on subjectaccessreviews (authorization.k8s.io).
 """
@@ -32,14 +34,14 @@ NODE_UID: Final = "authentication.kubernetes.io/node-uid"
 POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 MAX_TOKEN_BYTES: Final = 16 * 1024
 MAX_TOKENS_OF_A_POD: Final = 16
-"""Answers that are remembered for tokens of one pod; the kubelet shows a new token about once an hour."""
+"""Cached answers for tokens of one pod. The kubelet creates a new token about once an hour."""
 _TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who a token belongs to. `extra`: sorted (name, values) pairs, as the server gave them."""
+    """The owner of a token. `extra`: sorted (name, values) pairs, from the server."""
 
     username: str
     uid: str
@@ -48,7 +50,7 @@ class Identity:
 
     @property
     def node_name(self) -> str:
-        """The node that a bound service-account token is tied to; empty for any other token."""
+        """The node that a bound service-account token is bound to. Empty for any other token."""
         return self._first(NODE_NAME)
 
     @property
@@ -58,7 +60,7 @@ class Identity:
 
     @property
     def pod_uid(self) -> str:
-        """The UID of the pod that a bound service-account token is tied to; empty for any other token."""
+        """The UID of the pod that a service-account token is bound to. Empty for any other token."""
         return self._first(POD_UID)
 
     def _first(self, name: str) -> str:
@@ -67,14 +69,14 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class TokenRejected:
-    """The token is nobody's, or not for us."""
+    """The token is not valid, or not meant for us."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewSettings:
-    """How long answers are remembered, in seconds, and how many. `grace_seconds`: while the server cannot be asked."""
+    """How long answers are cached, in seconds, and how many. `grace_seconds`: while the server cannot be reached."""
 
     accepted_seconds: float = 60.0
     refused_seconds: float = 10.0
@@ -87,9 +89,9 @@ _TokenKey = tuple[bytes, str]
 
 
 class Reviews:
-    """Asks the API server, in the caller's thread. Thread-safe. *clock*: monotonic seconds; *wall*: Unix seconds.
+    """Calls the API server in the caller's thread. Thread-safe. *clock*: monotonic seconds; *wall*: Unix seconds.
 
-    *count* is told of every question: `token` or `access`, and `yes`, `no`, `failed` or `grace`.
+    *count* is called for every answer: `token` or `access`, and `yes`, `no`, `failed` or `grace`.
     """
 
     def __init__(
@@ -113,9 +115,9 @@ class Reviews:
         self._ended: TTLCache[str, str] = TTLCache(size, clock)
 
     def end_pods(self, uids: Iterable[str]) -> None:
-        """Forget what was answered for tokens of these pods: they exist no more. Never waits for the API server.
+        """Drop the answers for tokens of these pods, which were deleted. Never waits for the API server.
 
-        Answers for them that are under way are not remembered either.
+        Answers that arrive later for calls in progress are not cached either.
         """
         with self._pods_lock:
             for uid in uids:
@@ -125,17 +127,17 @@ class Reviews:
                 self._of_pod.drop(uid)
 
     def known(self, token: str, *, audience: str = "") -> Identity | TokenRejected | None:
-        """What `authenticate` would say without asking; None: it would ask. Never waits."""
+        """The cached result of `authenticate`. None: it would call the API server. Never waits."""
         if not token or len(token) > MAX_TOKEN_BYTES or not (token.isascii() and token.isprintable()):
-            return TokenRejected("no token, a token that is too long, or none that can be one")
+            return TokenRejected("the token is missing, too long or malformed")
         key = _key(token, audience)
         return self._identities.get(key) or self._rejected.get(key)
 
     def authenticate(self, token: str, *, audience: str = "") -> Identity | TokenRejected:
-        """Whose token it is, for *audience* (empty: the API server's own).
+        """The owner of the token, for *audience* (empty: the API server's own).
 
         Raises:
-            KubeError: the server could not be asked.
+            KubeError: the call failed.
         """
         known = self.known(token, audience=audience)
         if known is not None:
@@ -158,7 +160,7 @@ class Reviews:
         return answer
 
     def _accept(self, key: _TokenKey, identity: Identity, left: float) -> None:
-        """Remember a yes; *left*: seconds until the token's own end."""
+        """Cache a positive answer. *left*: seconds until the token's own expiry."""
         settings, uid = self._settings, identity.pod_uid
         ttl = min(settings.accepted_seconds, left)
         grace = max(0.0, min(settings.grace_seconds, left - ttl))
@@ -173,14 +175,14 @@ class Reviews:
             self._identities.put(key, identity, ttl, grace_seconds=grace)
 
     def known_allowed(self, identity: Identity, *, verb: str, path: str) -> bool | None:
-        """What `allowed` would say without asking; None: it would ask. Never waits."""
+        """The cached result of `allowed`. None: it would call the API server. Never waits."""
         return self._permissions.get((identity, verb, path))
 
     def allowed(self, identity: Identity, *, verb: str, path: str) -> bool:
-        """Whether RBAC lets *identity* do *verb* on the non-resource URL *path*.
+        """Whether RBAC allows *identity* to *verb* the non-resource URL *path*.
 
         Raises:
-            KubeError: the server could not be asked.
+            KubeError: the call failed.
         """
         known = self.known_allowed(identity, verb=verb, path=path)
         if known is not None:
@@ -205,7 +207,7 @@ class Reviews:
         if status.get("authenticated") is not True:
             return TokenRejected(text(status, "error") or "the token is not valid")
         if audience and audience not in texts(status, "audiences"):
-            return TokenRejected(f"the token is not for {audience}")
+            return TokenRejected(f"the token is not for audience {audience}")
         user = mapping(status, "user")
         extra = mapping(user, "extra")
         return Identity(
@@ -237,9 +239,9 @@ def _key(token: str, audience: str) -> _TokenKey:
 
 
 def _ends_at(token: str) -> float:
-    """When a token says that it ends, Unix seconds; infinity if it does not say.
+    """The expiry in the token, Unix seconds. Infinity if it has none.
 
-    Its signature is not checked here: this can only shorten how long the API server's own yes is remembered.
+    Its signature is not checked here: this can only shorten how long a positive answer of the API server is cached.
     """
     try:
         payload = token.split(".")[1]

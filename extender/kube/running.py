@@ -1,12 +1,12 @@
-"""The pods of every node, with the disruption budgets that cover them: `RunningPods` for the preempt verb.
+"""The running pods of every node with their disruption budgets: implements `RunningPods` for the preempt verb.
 
 Laws of this file
-- Fed by the watches of pods and budgets, on the event loop; it keeps the watches' own records, sorted by node.
-- Says nothing of any node until both watches have told all they know: a budget not heard of yet would be broken unseen.
-- Finished pods are left out: they hold nothing. So is a pod's own picture of its budgets: it is made anew at each
-  question, because budgets change with every eviction.
-- Covered by a budget means what kube-scheduler takes it for, because its counts stand next to ours: no budget without
-  a selector or with an empty one, no pod without labels, none that the budget lists as disrupted already.
+- Updated by the watches of pods and budgets, on the event loop. It keeps the watches' own records, by node.
+- Returns nothing for any node until both watches have synced: an unknown budget could be violated.
+- Finished pods are left out, because they hold nothing. The budgets of a pod are looked up for each question, because
+  they change with every eviction.
+- The rule for "covered by a budget" is kube-scheduler's, because its counts are compared with ours: no budget without a
+  selector or with an empty one, no pod without labels, no pod that the budget lists as already disrupted.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 
 
 class WatchedPods:
-    """`extender.scheduling.preemption.running_pods.RunningPods`, from watches."""
+    """Implements `extender.scheduling.preemption.running_pods.RunningPods` with watches."""
 
     def __init__(self) -> None:
         self._pods: dict[str, dict[str, PodRecord]] = defaultdict(dict)
@@ -26,7 +26,7 @@ class WatchedPods:
         self._pods_complete = self._budgets_complete = False
 
     def apply_pods(self, batch: Batch[PodRecord]) -> None:
-        """Take in what the watch of pods tells."""
+        """Apply changes from the watch of pods."""
         for change in batch.changes:
             if isinstance(change, Changed | Gone):
                 self._forget(change.old if isinstance(change, Changed) else change.value)
@@ -35,7 +35,7 @@ class WatchedPods:
         self._pods_complete = self._pods_complete or batch.complete
 
     def apply_budgets(self, batch: Batch[DisruptionBudget]) -> None:
-        """Take in what the watch of budgets tells."""
+        """Apply changes from the watch of budgets."""
         for change in batch.changes:
             budget = change.value
             if isinstance(change, Gone):

@@ -1,11 +1,11 @@
-"""NodeResourceTopology objects as a source of node reports: any number of replicas share one truth in the API server.
+"""NodeResourceTopology objects as a source of node reports, so that any number of replicas share one state.
 
 Laws of this file
-- An object that carries our report is that report, ordered as if it had been pushed; another one is counts, and counts
-  never take the place of a report that is fresh.
-- An object is a sign of life when it changes, and stays one until its writer has missed `MISSED` of the words it
-  promised. Clocks of nodes decide nothing: what counts is when a change reached us.
-- What cannot be read is told (`trouble`) and changes nothing: the node grows stale on what was known of it.
+- An object that contains our report counts as that report, in the same order as if it had been pushed. Any other object
+  is counts, and counts never replace a fresh report.
+- A changed object keeps its node fresh until its writer has missed `MISSED` of its announced confirmations. Clocks of
+  nodes do not matter: what counts is when a change reached us.
+- An object that cannot be read is reported (`trouble`) and changes nothing: the last known state becomes stale.
 
 RBAC: `list`, `watch` on noderesourcetopologies (topology.node.k8s.io).
 """
@@ -29,16 +29,16 @@ from extender.wire.reports import NO_SWITCHES, read_report
 
 SOURCE: Final = Source(path="/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies")
 MISSED: Final = 3
-"""Words that a writer may miss; jitter and a restart cost one."""
+"""Confirmations that a writer may miss. Jitter and a restart cost one."""
 CONFIRM_SECONDS: Final = 20.0
-"""Between two rounds of keeping nodes fresh; far below the time after which a node is stale."""
+"""Between two rounds of keeping nodes fresh. Far below the time after which a node is stale."""
 BATCH: Final = 50
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyRecord:
-    """One object: what it says, or why it cannot be read (`fault`, empty if it can)."""
+    """One object: its content, or why it cannot be read (`fault`, empty if it can)."""
 
     name: str
     published: Published | None
@@ -46,7 +46,7 @@ class TopologyRecord:
 
 
 def decode_topology(value: Mapping[str, Any]) -> tuple[str, TopologyRecord] | None:
-    """The record under the node's name; None without a name."""
+    """The node's name and the record. None without a name."""
     name = text(mapping(value, "metadata"), "name")
     if not name:
         return None
@@ -59,14 +59,14 @@ def decode_topology(value: Mapping[str, Any]) -> tuple[str, TopologyRecord] | No
 def watch_topologies(
     client: KubeClient, deliver: Deliver[TopologyRecord], settings: WatchSettings | None = None
 ) -> Watch[TopologyRecord]:
-    """The watch of all objects; not yet started. Small batches: each report takes a millisecond of the event loop."""
+    """The watch of all objects, not yet started. Small batches: each report takes a millisecond of the event loop."""
     small = replace(settings or WatchSettings(), batch_size=BATCH)
     return Watch(client, SOURCE, decode=decode_topology, deliver=deliver, settings=small)
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What an object was taken for, and until when it is a sign of life."""
+    """The report that an object was read as, and until when it keeps the node fresh."""
 
     published: Published
     record: NodeRecord
@@ -76,7 +76,7 @@ class _Source:
 class TopologyFeed:
     """Applies batches to the cluster, on the event loop.
 
-    *max_bytes*: the largest report that is unpacked. *uid_of*: the UID of a Node, "" if there is none. *switches*: see
+    *max_bytes*: the largest report that is decompressed. *uid_of*: the UID of a Node, "" if there is none. *switches*: see
     `read_report`.
     """
 
@@ -94,10 +94,10 @@ class TopologyFeed:
         self._sources: dict[str, _Source] = {}
         self._confirmed_at = float("-inf")
         self.trouble: dict[str, str] = {}
-        """Why objects were not taken, by node."""
+        """Why objects were not accepted, by node."""
 
     def apply(self, batch: Batch[TopologyRecord]) -> None:
-        """Take in what the watch tells."""
+        """Apply changes from the watch."""
         for change in batch.changes:
             name = change.value.name
             if isinstance(change, Gone):
@@ -106,13 +106,13 @@ class TopologyFeed:
                 continue
             fault = change.value.fault or self._take(name, change.value.published)
             if fault:
-                _log.warning("topology object not taken node=%s reason=%r", name, fault[:300])
+                _log.warning("topology object not accepted node=%s reason=%r", name, fault[:300])
                 self.trouble[name] = fault
             else:
                 self.trouble.pop(name, None)
 
     def confirm(self) -> None:
-        """Keep the nodes fresh whose writers are due later; to be called often, most calls do nothing."""
+        """Keep nodes fresh whose writers are not late. Called often; most calls do nothing."""
         now = self._clock()
         if now - self._confirmed_at < CONFIRM_SECONDS:
             return
@@ -122,7 +122,7 @@ class TopologyFeed:
                 self._confirm(name, source, now)
 
     def _take(self, name: str, published: Published | None) -> str:
-        """Take an object in; returns why not, empty if it was taken."""
+        """Apply an object. Returns why it was not accepted, empty if it was."""
         assert published is not None
         now = self._clock()
         try:
@@ -139,7 +139,7 @@ class TopologyFeed:
         known = known_kubelet(self._cluster.observation(name))
         report = read_report(body, self._cluster.version_of, known=known, switches=self._switches)
         if report.node_name != name:
-            raise WireError("node_name", f"the report is of {report.node_name!r}, the object of {name!r}")
+            raise WireError("node_name", f"the report is for node {report.node_name!r}, but the object for {name!r}")
         return self._cluster.observe(observation_of(report, body), now)
 
     def _confirm(self, name: str, source: _Source, now: float) -> None:
@@ -153,14 +153,14 @@ class TopologyFeed:
             if source.published.owner_uid and source.published.owner_uid == self._uid_of(name):
                 self._again(name, source, now)
             else:
-                del self._sources[name]  # of a node that was deleted
+                del self._sources[name]  # the node was deleted
         except OutdatedError:
             self._again(name, source, now)
         except (WireError, ClusterFullError) as error:
             self.trouble[name] = str(error)
 
     def _again(self, name: str, source: _Source, now: float) -> None:
-        """The node was made anew, its kubelet has another version, or it reported by another way since."""
+        """The node was recreated, its kubelet has another version, or it has since reported in another way."""
         try:
             record = self._observe(name, source.published, now)
         except (WireError, OutdatedError, ClusterFullError):

@@ -1,6 +1,6 @@
-"""A small map whose entries expire and whose size is bounded; the one used longest ago makes room. Thread-safe.
+"""A map with expiring entries and a limited size. The least recently used entry is dropped. Thread-safe.
 
-An entry can outlive its time as a last resort (`get_late`), for who cannot get a new answer.
+An entry can be used after its expiry (`get_late`) if no new answer can be had.
 """
 
 import threading
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class TTLCache(Generic[K, V]):
-    """*size*: entries kept at most. *clock*: monotonic seconds."""
+    """*size*: maximum number of entries. *clock*: monotonic seconds."""
 
     def __init__(self, size: int, clock: Callable[[], float]) -> None:
         self._size, self._clock = size, clock
@@ -24,7 +24,7 @@ class TTLCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """The value; None when there is none or its time is over."""
+        """The value. None if there is none or it has expired."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -39,13 +39,13 @@ class TTLCache(Generic[K, V]):
             return value
 
     def get_late(self, key: K) -> V | None:
-        """The value, also when its time is over but for its grace; None when there is none."""
+        """The value, even if expired but within its grace period. None if there is none."""
         with self._lock:
             entry = self._entries.get(key)
             return None if entry is None or self._clock() >= entry[1] else entry[2]
 
     def put(self, key: K, value: V, ttl_seconds: float, *, grace_seconds: float = 0.0) -> None:
-        """Remember *value* for that long, and for *grace_seconds* more as a last resort."""
+        """Store *value* for this long, and for *grace_seconds* more for `get_late`."""
         with self._lock:
             expires = self._clock() + ttl_seconds
             self._entries[key] = (expires, expires + grace_seconds, value)
@@ -54,6 +54,6 @@ class TTLCache(Generic[K, V]):
                 self._entries.popitem(last=False)
 
     def drop(self, key: K) -> None:
-        """Forget the value, its grace included."""
+        """Remove the value, its grace period included."""
         with self._lock:
             self._entries.pop(key, None)

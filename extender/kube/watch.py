@@ -1,18 +1,21 @@
-"""List and watch one resource for ever: after every batch the consumer knows what the server knows.
+"""Lists and watches one resource continuously: after every batch the consumer knows what the server knows.
 
-How it goes: list in pages (consistent, straight from the server's quorum read, so that a relist never goes back in
-time), tell the differences, watch from the list's resourceVersion, resume from the last version seen. It lists again
-only when the server has lost or forgotten that version: HTTP 410, an ERROR event 410, a version too large for the
-server, or events older than what we have. Everything else is resumed after a wait with full jitter.
+It lists in pages (consistent, from the server's quorum read, so that a relist never goes back in time), delivers the
+differences, watches from the list's resourceVersion and resumes from the last version seen. It lists again only if the
+server has lost or dropped that version: HTTP 410, an ERROR event 410, a version too large for the server, or events
+older than what we have. After all other errors it resumes, after a delay with full jitter.
 
-Never hangs: each silence of a stream is bounded by `idle_seconds`, each stream by its `timeoutSeconds`, which we also
-enforce ourselves. A consumer that raises ends the watch for good (`status().broken`): the two no longer agree, and only
-a restart mends that.
+It never hangs: each silence of a stream is limited by `idle_seconds`, each stream by its `timeoutSeconds`, which we
+also
+enforce ourselves. A consumer that raises ends the watch for good (`status().broken`), because the two no longer agree
+and
+only a restart repairs that.
 
-A silent stream is no fault. Bookmarks come about once a minute, but API servers send none while their watch cache has
-seen no event of the resource, and older etcd versions do not report progress in between. The watch is then opened again
-at the same resourceVersion. A server that accepts it (status 200) has the history from that version on and sends what
-has happened since, so an accepted watch is a sign of life, as good as a bookmark.
+A silent stream is not a fault. Bookmarks arrive about once a minute, but API servers send none while their watch cache
+has
+seen no event of the resource, and older etcd versions report no progress in between. The watch is then reopened at the
+same resourceVersion. A server that accepts it (status 200) has the history from that version on and sends what has
+happened since, so an accepted watch confirms as much as a bookmark.
 
 RBAC: `list` and `watch` on the resource.
 """
@@ -45,14 +48,15 @@ from extender.observability.logs import FaultLog
 
 T = TypeVar("T")
 Decode = Callable[[Mapping[str, Any]], tuple[str, T] | None]
-"""From an object to (key, value); None for one that cannot be used, which is counted and left out."""
+"""Converts an object to (key, value). None if it cannot be used; it is then counted and skipped."""
 Deliver = Callable[[Batch[T]], None]
-"""Called in the watch's thread, one batch after the other; the next is read when it returns."""
+"""Called in the watch's thread, one batch after the other. The next batch is read when it returns."""
 
 _SHORT_SECONDS: Final = 1.0
 _STEADY_SECONDS: Final = 30.0
-"""A stream that was open for so long worked: when it breaks, the back-off starts anew. Proxies cut idle streams, the
-shortest after about a minute."""
+"""A stream that was open for this long was fine: when it breaks, the back-off starts anew. Proxies cut idle streams,
+the
+earliest after about a minute."""
 _log = logging.getLogger(__name__)
 
 
@@ -65,16 +69,18 @@ class Source:
     label_selector: str = ""
 
     def query(self, **more: str) -> dict[str, str]:
-        """The query of a list or watch; empty values are left out."""
+        """The query of a list or watch. Empty values are left out."""
         named = {"fieldSelector": self.field_selector, "labelSelector": self.label_selector, **more}
         return {name: value for name, value in named.items() if value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
-    """`page_size`: objects a list page, each given `page_seconds`. `batch_size`: changes of a relist told at once.
+    """`page_size`: objects per list page, each page limited to `page_seconds`.
 
-    `idle_seconds`: silence after which a stream is opened again. `stream_seconds`: life asked for each stream, drawn
+    `batch_size`: changes of a relist per batch.
+
+    `idle_seconds`: silence after which a stream is reopened. `stream_seconds`: requested duration of each stream, drawn
     between this and twice this so that streams do not end together.
     """
 
@@ -88,11 +94,12 @@ class WatchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchStatus:
-    """How the watch is doing. Counters run from its start.
+    """The state of the watch. Counters start with the watch.
 
-    `silent_seconds`: since the last sign of life of the server: a page of a list, an accepted watch, or a byte of one.
+    `silent_seconds`: since the last contact with the server: a page of a list, an accepted watch, or a byte of one.
     `failures`: since the server last accepted a watch. `broken`: why the thread has ended for good; empty while it runs
-    or was stopped.
+    or
+    after a stop.
     """
 
     synced: bool
@@ -109,7 +116,7 @@ class WatchStatus:
 
 
 class Watch(Generic[T]):
-    """One resource, followed in a daemon thread from `start` to `stop`."""
+    """One resource, watched by a daemon thread from `start` to `stop`."""
 
     def __init__(
         self,
@@ -135,16 +142,16 @@ class Watch(Generic[T]):
         self._heard_at = clock()
         self._lists = self._streams = self._events = self._skipped = self._failures = 0
         self._waits = 0
-        """Waits of the back-off in a row. Unlike failures, it grows also while streams are accepted and end at once."""
+        """Consecutive delays. Unlike failures, it also grows while streams are accepted and end at once."""
         self._faults = FaultLog(_log, f"watch of {source.path}", clock)
         self._last_error = self._broken = ""
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start. Returns at once."""
         self._thread.start()
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
-        """End; returns whether the thread is gone in time. Also ends one that waits or is in the middle of a stream."""
+        """Stop, even while waiting or in the middle of a stream. Returns whether the thread has ended in time."""
         self._stop.set()
         with self._stream_lock:
             if self._stream is not None:
@@ -154,11 +161,11 @@ class Watch(Generic[T]):
         return not self._thread.is_alive()
 
     def wait_synced(self, timeout_seconds: float) -> bool:
-        """Wait for the first whole list to be delivered; returns whether it was."""
+        """Wait until the first complete list is delivered. Returns whether it was."""
         return self._synced.wait(timeout_seconds)
 
     def status(self) -> WatchStatus:
-        """How it is doing now; from any thread."""
+        """The current state. Thread-safe."""
         return WatchStatus(
             synced=self._synced.is_set(),
             objects=len(self._mirror),
@@ -181,10 +188,10 @@ class Watch(Generic[T]):
             self._broken = "the consumer is gone"
         except Exception as error:  # noqa: BLE001 - a consumer may raise anything, and status() must tell
             self._broken = f"{type(error).__name__}: {error}"
-            _log.exception("watch of %s ended for good", self._source.path)
+            _log.exception("watch of %s failed and was ended", self._source.path)
 
     def _round(self) -> float:
-        """List if need be, follow one stream to its end; returns the seconds to wait before the next round."""
+        """List if needed, and follow one stream to its end. Returns the seconds to wait before the next round."""
         try:
             if not self._version:
                 self._list()
@@ -246,7 +253,7 @@ class Watch(Generic[T]):
         return listed, version
 
     def _follow(self) -> None:
-        """One stream, to its end. Returns when the server ended it in order; raises KubeError otherwise."""
+        """Follow one stream to its end. Returns if the server ended it normally; raises KubeError otherwise."""
         seconds = self._settings.stream_seconds * (1.0 + self._random())
         events_before, started = self._events, self._clock()
         lines = LineReader()
@@ -266,7 +273,7 @@ class Watch(Generic[T]):
             raise BrokenStreamError("the server closed the stream at once")
 
     def _apply(self, events: Iterable[WatchEvent]) -> None:
-        """Take *events* in; whatever was taken is delivered, even when a later one ends the stream."""
+        """Apply *events*. Those applied are delivered, even if a later one ends the stream."""
         changes: list[Change[T]] = []
         try:
             for event in events:
@@ -327,4 +334,4 @@ class Watch(Generic[T]):
 
 
 class _PagesExpiredError(Exception):
-    """The list took longer than the server keeps its snapshot: read it in one go."""
+    """The list took longer than the server keeps its snapshot: read it in one page."""

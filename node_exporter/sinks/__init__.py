@@ -1,4 +1,4 @@
-"""Where reports go. One module for each way; all speak `Sink`, and none ever raises."""
+"""The receivers of reports, one module each. All implement `Sink`, and none ever raises."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,22 +8,24 @@ from node_exporter.report import NodeReport
 
 
 class Delivery(Enum):
-    """What became of a message."""
+    """The result of sending a message."""
 
     ACCEPTED = "accepted"
     WANTS_REPORT = "wants_report"
-    """A heartbeat named a report that the receiver does not hold."""
+    """A heartbeat named a report that the receiver does not have."""
     REFUSED = "refused"
-    """The receiver will not take this content: sending the same again is useless."""
+    """The receiver will never accept this content: sending it again is useless."""
     UNAVAILABLE = "unavailable"
-    """No answer, or one that asks for patience."""
+    """No reply, or one that asks to retry later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """`detail`: one line for the log. `retry_after_seconds`: the receiver's own wish, None if it has none.
+    """`detail`: one line for the log.
 
-    `sent_bytes`: the message's size on its way.
+    `retry_after_seconds`: the wait that the receiver requests, None if it requests none.
+
+    `sent_bytes`: the size of the message as sent.
     """
 
     outcome: Delivery
@@ -33,16 +35,19 @@ class Reply:
 
 
 class Sink(Protocol):
-    """A receiver of reports. Whatever happens to a message ends in a `Reply`."""
+    """A receiver of reports. Every message ends in a `Reply`."""
 
     def put_report(self, report: NodeReport, body: bytes) -> Reply:
-        """Send a full report; `body` is its JSON, whose digest heartbeats name."""
+        """Send a full report. `body` is its JSON, whose digest heartbeats name."""
         ...
 
     def post_heartbeat(self, body: bytes) -> Reply:
-        """Say that an earlier report still holds: the JSON of a `Heartbeat`. WANTS_REPORT if it is not held."""
+        """Confirm that an earlier report is still valid, with the JSON of a `Heartbeat`.
+
+        WANTS_REPORT if it is not known.
+        """
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...

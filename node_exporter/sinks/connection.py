@@ -1,8 +1,8 @@
-"""A connection to a server that proves who it is, kept open between messages.
+"""An authenticated connection to a server, kept open between messages.
 
 Laws of this file
 - Token and certificate files are read again when they change, so that rotation needs no restart.
-- Every file is read once, in bounds, and OpenSSL is given what was read: no file is opened by another's code.
+- Every file is read once, with a size limit, and OpenSSL gets the content: other code opens no file.
 """
 
 import ssl
@@ -18,7 +18,7 @@ MAX_ANSWER_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialFiles:
-    """Files to prove who we are and whom we trust, each optional. Without `ca_file` the system trust store serves."""
+    """Files with our credentials and trusted CAs, each optional. Without `ca_file` the system trust store is used."""
 
     token_file: Path | None = None
     ca_file: Path | None = None
@@ -31,7 +31,7 @@ class CredentialFiles:
 
 
 class Connection:
-    """Speaks to the server of `url`; a whole exchange has `timeout_seconds`. Not safe for several threads at once."""
+    """Connects to the server of `url`. A whole exchange has `timeout_seconds`. Not thread-safe."""
 
     def __init__(
         self,
@@ -52,8 +52,7 @@ class Connection:
         """Send one request.
 
         Raises:
-            OSError, ValueError: there is no answer, or a file of the credentials is not readable; the connection is
-                closed.
+            OSError, ValueError: there is no reply, or a credential file is not readable; the connection is closed.
         """
         try:
             client = self._connected()
@@ -64,7 +63,7 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """Close idle connections; it can be used again."""
+        """Close idle connections. It can be used again."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -100,7 +99,7 @@ class Connection:
 
 
 def trusting(ca_file: Path | None) -> ssl.SSLContext:
-    """A context of a client that trusts the CAs of a file; None: those of the system. Raises OSError, ValueError."""
+    """A client's TLS context that trusts the CAs of a file; None: those of the system. Raises OSError, ValueError."""
     if ca_file is None:
         return ssl.create_default_context()
     with as_path(read_file(ca_file, MAX_CREDENTIAL_BYTES)) as path:

@@ -1,4 +1,4 @@
-"""Print what would be sent, one line a message, and send nothing."""
+"""Prints what would be sent, one line a message, and sends nothing."""
 
 from typing import BinaryIO
 
@@ -22,7 +22,7 @@ class DrySink:
         return self._write(body)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """There is nothing to close."""
 
     def _write(self, body: bytes) -> Reply:
         try:

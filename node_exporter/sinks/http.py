@@ -2,8 +2,8 @@
 
 Laws of this file
 - A reply is a value: whatever the extender or the network does ends in a `Reply`, never in an exception.
-- Nothing is retried and nothing is kept here: the agent decides what to send next, from a fresh look.
-- Reports are sent packed (gzip): JSON of this kind shrinks to a sixth and less.
+- Nothing is retried and nothing is kept here: the agent decides what to send next, from a new observation.
+- Reports are compressed with gzip, to a sixth of their size or less.
 """
 
 import gzip
@@ -20,7 +20,7 @@ REFUSED_DETAIL_CHARS = 500
 CONFLICT = frozenset({404, 409})
 GZIP_LEVEL = 6
 PACKED_FROM_BYTES = 1024
-"""A heartbeat is smaller, and would not shrink."""
+"""A heartbeat is smaller, and would not get smaller."""
 RETRYABLE = frozenset({408, 425, 429})
 
 
@@ -37,7 +37,7 @@ class HttpSink:
         return self._send("PUT", f"{self._node}/report", body)
 
     def post_heartbeat(self, body: bytes) -> Reply:
-        """Say that an earlier report still holds; WANTS_REPORT if the extender does not have it."""
+        """Confirm that an earlier report is still valid. WANTS_REPORT if the extender does not have it."""
         return self._send("POST", f"{self._node}/heartbeat", body)
 
     def close(self) -> None:
@@ -57,13 +57,13 @@ class HttpSink:
 
 
 def no_answer(error: Exception) -> Reply:
-    """What a message without an answer ends in."""
+    """The result of a message without a reply."""
     text = describe(error) if isinstance(error, NoAnswerError) else f"{type(error).__name__}: {describe(error)}"
     return Reply(outcome=Delivery.UNAVAILABLE, detail=text)
 
 
 def refused(answer: HTTPReply) -> Reply:
-    """What an answer that is no success ends in."""
+    """The result of a reply with an error status."""
     detail = f"{answer.status} {_problem_detail(answer.content)}".strip()
     if answer.status >= 500 or answer.status in RETRYABLE:
         return Reply(outcome=Delivery.UNAVAILABLE, detail=detail, retry_after_seconds=answer.retry_after_seconds)
@@ -78,7 +78,7 @@ def _reply(answer: HTTPReply, *, is_heartbeat: bool) -> Reply:
 
 
 def _problem_detail(content: bytes) -> str:
-    """Title and detail of a problem+json body (RFC 9457), the message of a Status, or the beginning of what came."""
+    """Title and detail of a problem+json body (RFC 9457), the message of a Status, or the beginning of the body."""
     try:
         problem = parse_json(content)
     except ValueError:

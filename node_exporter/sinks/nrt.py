@@ -1,12 +1,12 @@
-"""Publish through the API server: one NodeResourceTopology object, by server-side apply.
+"""Publishes one NodeResourceTopology object through the API server, by server-side apply.
 
 Laws of this file
-- Written when the report changed, and otherwise once in `refresh_seconds`, so that readers can tell a silent node from
-  one on which nothing happens. Nothing is read but once at the start.
-- The object is ours alone: where another field manager has written zones or attributes, nothing is written, and the
-  reply says who it was. Two publishers in one object would give readers a node that never was.
-- The object belongs to its Node, so that it goes with it. The Node's UID is in our own token (Kubernetes 1.30 and
-  later); else the Node is asked for, and without the right to do so the object has no owner.
+- The object is written when the report has changed, and otherwise every `refresh_seconds`, so that readers can tell a
+  silent node from an unchanged one. It is read only once, at startup.
+- The object is ours alone. If another field manager has written zones or attributes, nothing is written, and the reply
+  names the manager. Two publishers in one object would show a node that never existed.
+- The Node owns the object, so that both are deleted together. The Node's UID is in our own token (Kubernetes 1.30 and
+  later). Otherwise the Node is read; without permission to read it the object has no owner.
 
 RBAC: `get`, `create`, `patch` on noderesourcetopologies (topology.node.k8s.io); `get` on nodes only before 1.30. RBAC
 cannot say "only of your own node"; an admission policy that compares name and token can.
@@ -36,9 +36,9 @@ LOG = logging.getLogger(__name__)
 
 FIELD_MANAGER = "numa-node-exporter"
 CONFIRMED_AT = "numa-extender/confirmed-at"
-"""Annotation: when the exporter last said that this is how the node is, by the node's clock."""
+"""Annotation: when the exporter last confirmed this state, by the node's clock."""
 REFRESH_SECONDS = "numa-extender/refresh-seconds"
-"""Annotation: how long after `CONFIRMED_AT` the next word is due, changes or not."""
+"""Annotation: how long after `CONFIRMED_AT` the next confirmation is due, with or without changes."""
 MAX_ANSWER_BYTES = 2 << 20
 METADATA_ONLY = {"accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
 CONTENT = frozenset({"f:zones", "f:attributes", "f:topologyPolicies"})
@@ -46,7 +46,7 @@ CONTENT = frozenset({"f:zones", "f:attributes", "f:topologyPolicies"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServer:
-    """Where the API server is and how both sides prove who they are; see `CredentialFiles`."""
+    """Where the API server is and how both sides authenticate; see `CredentialFiles`."""
 
     url: str
     credentials: CredentialFiles
@@ -56,14 +56,14 @@ class ApiServer:
 
 @dataclass(slots=True)
 class _Written:
-    """The object as it was last accepted, and when, by the monotonic clock."""
+    """The object as last accepted, and when, by the monotonic clock."""
 
     content: dict[str, Any]
     at: float = field(default_factory=time.monotonic)
 
 
 class NrtSink:
-    """The object of one node. Not safe for several threads at once."""
+    """The object of one node. Not thread-safe."""
 
     def __init__(self, api: ApiServer, node_name: str) -> None:
         self._api = api
@@ -92,7 +92,7 @@ class NrtSink:
         return self._write(content)
 
     def post_heartbeat(self, body: bytes) -> Reply:
-        """Write the object again if it is due; otherwise there is nothing to say."""
+        """Write the object again if it is due. Otherwise do nothing."""
         del body
         if self._written is None:
             return Reply(outcome=Delivery.WANTS_REPORT)
@@ -123,7 +123,7 @@ class NrtSink:
         return reply
 
     def _own(self) -> Reply | None:
-        """None if the object is ours or is not there; asked once."""
+        """None if the object is ours or does not exist. Checked once."""
         if self._is_ours:
             return None
         answer = self._connection.send("GET", self._path, headers=METADATA_ONLY)
@@ -151,7 +151,7 @@ class NrtSink:
         return Reply(outcome=Delivery.ACCEPTED, sent_bytes=len(body))
 
     def _find_node_uid(self) -> str:
-        """The UID of our Node; empty if nobody may tell it."""
+        """The UID of our Node. Empty if we have no permission to read it."""
         if uid := _uid_in_token(self._api.credentials.token_file, self._node_name):
             return uid
         answer = self._connection.send("GET", f"/api/v1/nodes/{quote(self._node_name, safe='')}", headers=METADATA_ONLY)
@@ -159,7 +159,7 @@ class NrtSink:
             LOG.warning("the object will have no owner: node not readable status=%d", answer.status)
             return ""
         if not _is_success(answer):
-            raise ValueError(f"asked for the node: {_refused(answer).detail}")
+            raise ValueError(f"reading the Node: {_refused(answer).detail}")
         found = _mapping(_mapping(parse_json(answer.content)).get("metadata")).get("uid")
         return found if isinstance(found, str) else ""
 
@@ -184,11 +184,13 @@ def _refused(answer: HTTPReply) -> Reply:
 
 def _belongs_to(strangers: set[str]) -> Reply:
     names = ", ".join(sorted(strangers))
-    return Reply(outcome=Delivery.REFUSED, detail=f"the node's object is written by {names}: it is not shared")
+    return Reply(
+        outcome=Delivery.REFUSED, detail=f"the node's object is also written by {names}; it must have one writer"
+    )
 
 
 def _strangers(answer: HTTPReply) -> set[str]:
-    """Other field managers that have written what readers go by."""
+    """Other field managers that have written the fields that readers use."""
     metadata = _mapping(_mapping(parse_json(answer.content)).get("metadata"))
     return {
         str(entry.get("manager"))
@@ -198,13 +200,13 @@ def _strangers(answer: HTTPReply) -> set[str]:
 
 
 def _has_content(entry: dict[str, Any]) -> bool:
-    """Whether a managedFields entry names more than metadata; one that names nothing counts as if it did."""
+    """Whether a managedFields entry names more than metadata. An entry that names nothing counts as if it did."""
     fields = entry.get("fieldsV1")
     return not isinstance(fields, dict) or bool(CONTENT & fields.keys())
 
 
 def _uid_in_token(path: Path | None, node_name: str) -> str:
-    """The Node's UID as our service-account token names it; empty if it names none, or another node."""
+    """The Node's UID in our service-account token. Empty if it has none, or names another node."""
     try:
         payload = read_token(path).split(".")[1] if path else ""
         claims = parse_json(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

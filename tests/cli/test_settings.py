@@ -45,12 +45,12 @@ def test_a_running_extender_says_so_once_and_works(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with Extender(log, strategi="balanced", lease_seconds=3, kubeconfig="") as extender:
         until(extender.is_ready)
-    lines = [line for line in log.read_text().splitlines() if "no such setting" in line]
+    lines = [line for line in log.read_text().splitlines() if "unknown setting" in line]
 
     assert len(lines) == 1
     assert "WARNING" in lines[0]
     assert lines[0].endswith(
-        "no such setting: NUMA_EXTENDER_STRATEGI has no effect; did you mean NUMA_EXTENDER_STRATEGY?"
+        "unknown setting: NUMA_EXTENDER_STRATEGI has no effect; did you mean NUMA_EXTENDER_STRATEGY?"
     )
 
 

@@ -105,7 +105,7 @@ def test_full_report_first_then_heartbeats_that_name_it(
         },
         {
             "source": "pods", "path": "/var/log/pods", "severity": "info",
-            "reason": "not readable: UIDs are known only of pods that hold CPUs or devices",
+            "reason": "not readable: UIDs are known only for pods with CPUs or devices",
         },
     ]  # fmt: skip
     beat = extender.heartbeats[0]
@@ -388,5 +388,5 @@ def test_a_refusal_that_goes_on_is_logged_when_it_begins_and_when_it_ends(
         extender.wait_for(lambda told: told.heartbeats)
 
     lines = [record.getMessage() for record in caplog.records]
-    assert sum("not published" in line for line in lines) == 1, lines
-    assert sum("published again failures=" in line for line in lines) == 1, lines
+    assert sum("publishing failed" in line for line in lines) == 1, lines
+    assert sum("publishing works again failures=" in line for line in lines) == 1, lines

@@ -221,5 +221,5 @@ def test_configuration_and_state_that_disagree_are_named_with_both_values() -> N
 
     reasons = " | ".join(problem.reason for problem in report(state=state).problems)
 
-    assert "policyName is 'none', the configuration says 'static'" in reasons
-    assert f"memory by NUMA node is {{'0': 1}}, sysfs says {{'0': {MEMORY}, '1': {MEMORY}}}" in reasons
+    assert "policyName is 'none', but the configuration has 'static'" in reasons
+    assert f"memory by NUMA node is {{'0': 1}}, but sysfs has {{'0': {MEMORY}, '1': {MEMORY}}}" in reasons

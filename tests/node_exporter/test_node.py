@@ -260,4 +260,4 @@ def test_many_problems_are_counted_and_not_listed(root: Path) -> None:
     problems = node_of(root).look(is_tick=True).problems
 
     assert len(problems) == MAX_PROBLEMS + 1
-    assert "more problems are left out" in problems[-1].reason
+    assert "more problems are not listed" in problems[-1].reason
