@@ -141,8 +141,7 @@ class Peer:
         """Whether it is a process of this machine, or of this pod's network namespace: 127.0.0.1 or ::1.
 
         Other addresses of 127.0.0.0/8 are not loopback here: the proxy of a service mesh forwards requests from the
-        network
-        as 127.0.0.6.
+        network as 127.0.0.6.
         """
         return _is_loopback(self.address)
 

@@ -94,8 +94,7 @@ def _machine_disagreements(observation: NodeSnapshot) -> list[Problem]:
     """Policies and memory sizes that differ between the state files and the other sources.
 
     The kubelet reads the machine and its configuration once, when it starts. A difference means that something has
-    changed
-    since then, or that the configuration read is not the one in use.
+    changed since then, or that the configuration read is not the one in use.
     """
     problems: list[Problem] = []
     kubelet, state = observation.kubelet, observation.state

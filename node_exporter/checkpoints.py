@@ -36,8 +36,7 @@ class RawFiles:
     """The bytes of the three files, None where unreadable, and the reason. Equal readings are equal values.
 
     `never_had_devices`: the kubelet's directory exists without a device checkpoint. The kubelet writes it when the
-    first
-    device plugin registers.
+    first device plugin registers.
     """
 
     cpu: bytes | None
@@ -106,8 +105,7 @@ def torn_memory(document: JsonObject) -> str | None:
     """Say how the machine state contradicts the blocks of the containers. None if it agrees, or is not checked.
 
     Every block counts one assignment on each of its NUMA nodes, and the reserved bytes of a type are the sum of its
-    blocks
-    (policy_static.go Allocate, releaseMemory). Documents with pod-level entries (1.36, gated) are not checked.
+    blocks (policy_static.go Allocate, releaseMemory). Documents with pod-level entries (1.36, gated) are not checked.
     """
     machine = document.get("machineState")
     if document.get("policyName") != "Static" or document.get("podEntries") or not isinstance(machine, dict):

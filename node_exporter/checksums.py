@@ -4,8 +4,7 @@ A checksum is the 32-bit FNV-1a hash of the checkpoint as printed by Go's spew l
 checkpointmanager/checksum): maps in key order, types before fields. So it can be computed from the values alone.
 Verified against every state file of the recorded scenarios, 1.27 to 1.36. With PodLevelResourceManagers (1.36) the
 structure has one more field, which is printed even if it is empty. A document without pod entries may be of either
-form.
-The device manager's checkpoint is not covered, because there is no recorded example of its printed form.
+form. The device manager's checkpoint is not covered, because there is no recorded example of its printed form.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

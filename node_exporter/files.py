@@ -3,8 +3,7 @@
 Laws of this file
 - No other file of the exporter opens files or lists directories.
 - Only regular files are read (the kernel's own in /proc and /sys are regular), without blocking on open, in chunks, up
-  to a
-  limit that the caller passes. A FIFO, a device or a directory in place of a file is an error at once.
+  to a limit that the caller passes. A FIFO, a device or a directory in place of a file is an error at once.
 - Exceeding a limit is an error, never truncated content.
 """
 

@@ -36,8 +36,7 @@ class KubeletApi:
     """The kubelet's address, and how both sides authenticate.
 
     `url` is for example "https://127.0.0.1:10250". Exactly one of `ca_file` (the kubelet's certificate must be signed
-    by
-    this CA and name the address) and `pin_file` (the kubelet must present this certificate; the address does not
+    by this CA and name the address) and `pin_file` (the kubelet must present this certificate; the address does not
     matter).
     """
 

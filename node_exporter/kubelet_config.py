@@ -35,8 +35,7 @@ def load_documents(root: Path, flags: Flags | None) -> tuple[Document | None, tu
     """Read the configuration file and its drop-ins, and apply the command line.
 
     `flags` None: no kubelet process was found. Then the file is read from its usual place, and a Problem says that the
-    flags
-    are unknown. Returns None, and a Problem, if the configuration in use cannot be read.
+    flags are unknown. Returns None, and a Problem, if the configuration in use cannot be read.
     """
     problems: list[Problem] = []
     path = DEFAULT_CONFIG_FILE if flags is None else last_value(flags, "config")

@@ -43,8 +43,7 @@ def find_command_line(root: Path) -> tuple[str, ...] | None:
     """The arguments of the running kubelet whose /proc is under `root`. None if none is found.
 
     A process counts if its program, or the program's first argument, is called "kubelet" (hyperkube kubelet). Of
-    several,
-    the one with the lowest process id is taken.
+    several, the one with the lowest process id is taken.
     """
     try:
         pids = sorted(int(name) for name in list_names(root / "proc", MAX_PROCESSES) if name.isdecimal())

@@ -20,8 +20,7 @@ class ListedPod:
     """A pod of podresources List, which has no UIDs.
 
     `cpus`: the CPUs of the pod as a whole, including those of its containers; from 1.37 on, for pods whose pod-level
-    resources
-    the managers allocate. Containers that share these CPUs list none of their own. Empty otherwise.
+    resources the managers allocate. Containers that share these CPUs list none of their own. Empty otherwise.
     """
 
     namespace: str
@@ -35,8 +34,7 @@ class PodResources:
     """The kubelet's podresources service: List and GetAllocatableResources.
 
     `devices`: healthy devices by resource, allocated or not. `allocatable_cpus`: all CPUs except the reserved ones;
-    empty
-    for CPU manager policy none.
+    empty for CPU manager policy none.
     """
 
     pods: tuple[ListedPod, ...]

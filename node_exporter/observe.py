@@ -3,8 +3,8 @@
 Laws of this file
 - Every source is optional. One that fails costs its own part of the report and a Problem, nothing else.
 - The state files are read before and after podresources is called. Only if both readings are equal does the reply
-  belong
-  to them. The number of attempts is limited; if the files still change, the snapshot is published with a Problem.
+  belong to them. The number of attempts is limited; if the files still change, the snapshot is published with a
+  Problem.
 - What the kubelet reads once at its start (machine, configuration) is cached, see `read_fixed`.
 """
 
@@ -180,8 +180,8 @@ def _expected_cpus(fixed: Fixed) -> tuple[frozenset[int], ...]:
     """The sets that shared pool and assignments may add up to (CPU/policy_static.go validateState).
 
     All online CPUs; or all except the reserved ones, with strict-cpu-reservation and with OpenShift's workload
-    partitioning.
-    Reserved CPUs are never assigned, so accepting both is safe. Empty: the reserved CPUs matter and are unknown.
+    partitioning. Reserved CPUs are never assigned, so accepting both is safe. Empty: the reserved CPUs matter and are
+    unknown.
     """
     online = frozenset(cpu[0] for cpu in fixed.machine.cpus)
     options = fixed.kubelet.cpuManagerPolicyOptions if fixed.kubelet else {}

@@ -47,10 +47,10 @@ class ReportedMachine:
 
     `cpus`: one row per online CPU, sorted by CPU id: [cpu, core_id, socket, numa, uncore_cache]. `core_id` is the
     kernel's, unique only within a socket; `uncore_cache` is None for a core that has none in the kubelet's count.
-    `numa`: sorted by id. `num_sockets`: the kubelet's own count, from /proc/cpuinfo; 0 if it finds none.
-    Both lists are empty if /sys could not be read.
-    `num_cpus` and `num_cores`: the kubelet's own counts, where sysfs lists a CPU under several NUMA nodes. The kubelet
-    counts such a CPU and its core once for each of them. None: as many as there are rows, and cores in them.
+    `numa`: sorted by id. `num_sockets`: the kubelet's own count, from /proc/cpuinfo; 0 if it finds none. Both lists are
+    empty if /sys could not be read. `num_cpus` and `num_cores`: the kubelet's own counts, where sysfs lists a CPU under
+    several NUMA nodes. The kubelet counts such a CPU and its core once for each of them. None: as many as there are
+    rows, and cores in them.
     """
 
     cpus: Sequence[Cpu]

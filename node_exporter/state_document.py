@@ -1,10 +1,8 @@
 """The state that a kubelet restores from its CPU or memory manager state file, whichever version wrote the file.
 
 Up to 1.36 the document itself is restored. From 1.37 on a file contains the state twice: in the old members, for an
-older
-kubelet, and as a JSON text in `data`, with `dataChecksum`. A kubelet of 1.37 restores `data` alone, and only `data` has
-the
-entries of pods (`podEntries`, gate PodLevelResourceManagers).
+older kubelet, and as a JSON text in `data`, with `dataChecksum`. A kubelet of 1.37 restores `data` alone, and only
+`data` has the entries of pods (`podEntries`, gate PodLevelResourceManagers).
 
 The exporter and the extender share this function, so that both read the same state.
 

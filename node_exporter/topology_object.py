@@ -2,8 +2,7 @@
 
 Laws of this file
 - Programs that read such objects of NFD or RTE can read ours: zones "node-N" sorted by id with capacity, allocatable
-  and
-  available of each resource, distances, policies and scope of the Topology Manager, the fingerprint of the pods.
+  and available of each resource, distances, policies and scope of the Topology Manager, the fingerprint of the pods.
 - Attribute names are the kubelet's own option names in lowerCamelCase, sorted, none twice.
 - An annotation carries the whole report, compressed. Annotations of an object have 256 KiB in all: what does not fit is
   left out in steps, and `LEFT_OUT` names it. Without the report even our extender has only counts per zone.

@@ -2,12 +2,10 @@
 
 Laws of this file
 - Everything counts once: a memory block by the amounts that the kubelet charged to each node (machine state), not by
-  its
-  size; a device with several NUMA nodes in the zone of that group; a device without topology in no zone.
+  its size; a device with several NUMA nodes in the zone of that group; a device without topology in no zone.
 - CPUs of init containers are in use (the state file has them, podresources does not). Shared CPUs are free.
 - Managers that are off are shown as consumers of NodeResourceTopology expect: policy none has no allocatable CPU,
-  memory
-  policy None has no memory at all.
+  memory policy None has no memory at all.
 - Zones are sorted by NUMA id, resources by name, so that nothing changes unless an amount does.
 """
 

@@ -1,1 +1,1 @@
-"""From the body of a question to the body of its answer. Pure: a question and a snapshot in, an answer out."""
+"""From the body of a question to the body of its reply. Pure: takes a question and a snapshot, returns a reply."""

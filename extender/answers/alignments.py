@@ -1,4 +1,4 @@
-"""Alignments, counted, in the field names of the answers."""
+"""Counts of alignments, with the field names of the replies."""
 
 from collections.abc import Mapping
 
@@ -6,5 +6,5 @@ from extender.replay.alignment import Alignment
 
 
 def alignment_counts(counts: Mapping[Alignment, int]) -> dict[str, int]:
-    """`aligned`, `split` and `not_managed`."""
+    """Counts of `aligned`, `split` and `not_managed`."""
     return {each.value.replace("-", "_"): counts.get(each, 0) for each in Alignment}

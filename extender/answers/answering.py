@@ -1,4 +1,4 @@
-"""Any question, from the bytes of its body to the bytes of the answer. Pure, and may take long."""
+"""Answers any question: from the bytes of its body to the bytes of the reply. Pure, and may take long."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -18,19 +18,19 @@ from extender.scheduling.judge import Judge
 from extender.wire.verdicts import explained_to_json
 
 SINGLE_LINES: Final = 16
-"""Lines that are sent one by one, so that progress shows at once; later ones go together."""
+"""Lines sent one by one, so that progress is visible at once. Later lines are sent in groups."""
 BATCH: Final = 16
 MAX_PIECE_BYTES: Final = 1 << 18
-"""Of an answer: a piece is copied between processes and sockets in one go."""
+"""Maximum size of a piece, which is copied between processes and sockets in one step."""
 Json = Mapping[str, object]
 
 
 def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
-    """The answer, in pieces as they become known.
+    """The reply, in pieces as they become known.
 
     Raises:
-        WireError: the question cannot be understood.
-        UnknownNodeError: it names a node that no report is held of.
+        WireError: the question is malformed.
+        UnknownNodeError: it names a node without a report.
     """
     if asked.kind is QuestionKind.WHAT_IF:
         return _whole(what_if_document(asked, snapshot, judge))
@@ -47,7 +47,7 @@ def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
 
 
 def _past_verdict(past: PastCall) -> Json:
-    """What the kubelet answered, as a `Verdict` of the API."""
+    """The verdict of the past, as a `Verdict` of the API."""
     request = resolve(replace(past.pod, uid=NOBODY), past.kubelet.rules)
     outcome = admit(past.kubelet, past.state, request)
     alignment = alignment_of_outcomes(past.kubelet, (outcome, *outcome.alternatives))
@@ -61,7 +61,7 @@ def _whole(document: Json) -> Iterator[bytes]:
 
 
 def _batches(documents: Iterable[Json]) -> Iterator[bytes]:
-    """The documents as lines: one by one at first, then several together."""
+    """The documents as lines: one by one at first, then in groups."""
     batch: list[bytes] = []
     sent = 0
     for document in documents:

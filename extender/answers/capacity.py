@@ -1,4 +1,4 @@
-"""The answers to capacity and plan: how many more fit, and where a list of pods would go."""
+"""The replies to capacity and plan: how many more pods fit, and where a list of pods would go."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,12 +32,12 @@ from extender.wire.workloads import PodWorkload, workload_from_json
 _CAPACITY: Final = TypeAdapter(CapacityRequest)
 _PLAN: Final = TypeAdapter(PlanRequest)
 MAX_PLACED: Final = 50_000_000
-"""Pods of a plan times its nodes: how much looking around one plan may cost."""
+"""Pods of a plan times nodes: limits the cost of one plan."""
 Json = dict[str, object]
 
 
 def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capacity, list[Subject]]:
-    """The question of a `CapacityRequest`, ready to be counted; raises WireError or UnknownNodeError."""
+    """Read a `CapacityRequest`. Raises WireError or UnknownNodeError."""
     document, paths = read_question(asked), None
     if is_manifest(document, "pods"):
         node = None if asked.node is None else list(asked.node)
@@ -55,11 +55,11 @@ def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capac
 def read_plan(
     asked: Asked, snapshot: Snapshot, judge: Judge
 ) -> tuple[PlacementPlan, list[tuple[PodWorkload, int]], bool]:
-    """The question of a `PlanRequest`: the plan, its workloads with the number of copies, and `all_or_nothing`.
+    """Read a `PlanRequest`: the plan, its workloads with the number of copies, and `all_or_nothing`.
 
     Raises:
-        WireError: it cannot be understood, or is too large.
-        UnknownNodeError: it names a node that no report is held of.
+        WireError: it is malformed or too large.
+        UnknownNodeError: it names a node without a report.
     """
     document, paths = read_question(asked), None
     if is_manifest(document, "pods"):
@@ -82,7 +82,7 @@ def capacity_document(capacity: Capacity, subjects: Sequence[Subject]) -> Json:
 
 
 def capacity_lines(capacity: Capacity, subjects: Sequence[Subject]) -> Iterator[Json]:
-    """One document a node, then one with the summary."""
+    """One document per node, then one with the summary."""
     rooms = []
     for room in capacity.rooms(subjects):
         rooms.append(room)
@@ -138,15 +138,15 @@ def _entries(asked: PlanRequest, paths: Sequence[str]) -> list[tuple[PodWorkload
 def _check_size(entries: Sequence[tuple[PodWorkload, int]], nodes: int) -> None:
     pods = sum(copies for _, copies in entries)
     if pods * nodes > MAX_PLACED:
-        raise WireError("pods", f"{pods} pods on {nodes} nodes are more than one plan may look at; ask in parts")
+        raise WireError("pods", f"{pods} pods on {nodes} nodes are too many for one plan; split it")
 
 
 def plan_lines(
     plan: PlacementPlan, entries: Sequence[tuple[PodWorkload, int]], *, all_or_nothing: bool = False
 ) -> Iterator[Json]:
-    """One document a pod, then one with the summary.
+    """One document per pod, then one with the summary.
 
-    With *all_or_nothing* nothing is sent before all pods were looked at; at most `MAX_PLANNED_PODS` are kept.
+    With *all_or_nothing* nothing is sent before all pods have been placed. At most `MAX_PLANNED_PODS` are kept.
     """
     found: Iterable[Placed] = plan.run(entries)
     held_back = 0
@@ -179,7 +179,7 @@ def plan_lines(
 
 
 def _held_back(placed: Placed) -> Placed:
-    """A pod that finds a node while another one of the plan does not."""
+    """A pod that fits on a node although another pod of the plan does not."""
     return Placed(entry=placed.entry, name=placed.name, node=None)
 
 

@@ -1,9 +1,9 @@
-"""What an answer takes for granted, or could not look at, in sentences. All answers get theirs here.
+"""Notes: the assumptions of a reply and the checks that were not made, in sentences. All replies get theirs here.
 
 Laws of this file
-- Nothing that the answer depends on is passed over in silence: what was not checked is named.
-- `pod_notes` hold for every node, `node_notes` for one. Each sentence is of a small set for one pod, so that equal ones
-  can be counted over many nodes.
+- Nothing that the reply depends on is omitted silently: a check that was not made is named.
+- `pod_notes` apply to every node, `node_notes` to one. There are few different sentences for one pod, so that equal
+  ones can be counted over many nodes.
 """
 
 from collections import Counter
@@ -27,22 +27,22 @@ _CHECKS: Final = {
     "taints": "the node's taints",
     "unschedulable": "whether the node is cordoned",
 }
-"""What was not checked, by the name of the check; `other` says it itself."""
+"""What was not checked, by the name of the check. `other` names it itself."""
 
 
 def pod_notes(workload: PodWorkload) -> list[str]:
-    """What is odd about a pod, and what is not looked at on any node."""
+    """Oddities of a pod, and what is not checked on any node."""
     pod = workload.pod
     request = resolve(pod, NEWEST_RULES)
     return [*workload.unknown, *_not_looked_at(workload), *_oddities(pod), *_unpinned(pod, request)]
 
 
 def node_notes(workload: PodWorkload, kubelet: Kubelet | None, scheduler: SchedulerAnswer) -> list[str]:
-    """What one node's answer takes for granted, and what was not checked of it."""
+    """Assumptions of the verdict for one node, and what was not checked there."""
     notes = [] if kubelet is None else [*kubelet.caveats, *_pod_level(workload.pod, kubelet)]
     missed = [_CHECKS[c.check] for c in scheduler.checks if c.outcome == "not-checked" and c.check in _CHECKS]
     if missed:
-        notes.append(f"not checked, because the extender does not know it of the node: {', '.join(missed)}")
+        notes.append(f"not checked, because it is unknown for the node: {', '.join(missed)}")
     return notes
 
 
@@ -61,12 +61,12 @@ def all_notes(workloads: Iterable[PodWorkload], subjects: Sequence[Subject]) -> 
     counted = [f"{note} ({count} of {len(subjects)} nodes)" for note, count in of_nodes.most_common()]
     all_of_them = of_pods + counted
     if len(all_of_them) > MAX_NOTES:
-        return [*all_of_them[:MAX_NOTES], f"{len(all_of_them) - MAX_NOTES} more notes are left out"]
+        return [*all_of_them[:MAX_NOTES], f"{len(all_of_them) - MAX_NOTES} more notes are not listed"]
     return all_of_them
 
 
 def _kind_of_notes(workload: PodWorkload) -> object:
-    """Equal for workloads of which a node says the same notes."""
+    """Equal for workloads with the same notes for a node."""
     pod, rules = workload.pod, workload.rules
     has_devices = any("/" in name for c in pod.containers for name in c.limits_milli)
     amounts = None if pod.pod_requests_milli is None else bool(pod.pod_requests_milli or pod.pod_limits_milli)
@@ -74,7 +74,7 @@ def _kind_of_notes(workload: PodWorkload) -> object:
 
 
 def _affinity_kind(rules: PlacementRules) -> bool | None:
-    """None: no required node affinity. Otherwise whether it looks at labels."""
+    """None: no required node affinity. Otherwise whether it uses labels."""
     return None if rules.node_terms is None else any(term.match_labels for term in rules.node_terms)
 
 
@@ -82,25 +82,25 @@ def _not_looked_at(workload: PodWorkload) -> Iterator[str]:
     unread = workload.rules.unread
     if "resource claims" in unread:
         yield (
-            "the pod has resource claims: devices that a DRA driver allocates, and their NUMA nodes, are not looked at"
+            "the pod has resource claims: devices that a DRA driver allocates, and their NUMA nodes, are not checked"
         )
     if others := [each for each in unread if each != "resource claims"]:
-        yield f"not looked at: {', '.join(others)}"
+        yield f"not checked: {', '.join(others)}"
 
 
 def _pod_level(pod: Pod, kubelet: Kubelet) -> Iterator[str]:
-    """What a kubelet makes of `spec.resources`."""
+    """How a kubelet treats `spec.resources`."""
     rules = kubelet.rules
     if pod.pod_requests_milli is None or not rules.pod_level_qos:
         return
     is_empty = not pod.pod_requests_milli and not pod.pod_limits_milli
     if is_empty and not rules.pod_level_qos_needs_amounts:
         yield (
-            "spec.resources is there without amounts: this kubelet (before 1.37) takes the pod for BestEffort, "
+            "spec.resources has no amounts: this kubelet (before 1.37) treats the pod as BestEffort, "
             "whatever its containers request, and pins nothing"
         )
     elif not is_empty and rules.pod_level_skips_managers and not rules.pod_level_managers:
-        yield "the pod has pod-level resources: this kubelet's CPU and memory managers pass such pods over"
+        yield "the pod has pod-level resources: this kubelet's CPU and memory managers ignore such pods"
     elif (
         not is_empty
         and rules.pod_level_managers
@@ -110,7 +110,7 @@ def _pod_level(pod: Pod, kubelet: Kubelet) -> Iterator[str]:
 
 
 def _oddities(pod: Pod) -> Iterator[str]:
-    """What the API server would not take, or the kubelet would not count."""
+    """What the API server would refuse, or the kubelet would not count."""
     for c in pod.containers:
         for name, amount in c.requests_milli.items():
             limit = c.limits_milli.get(name)
@@ -121,7 +121,7 @@ def _oddities(pod: Pod) -> Iterator[str]:
 
 
 def _unpinned(pod: Pod, request: PodRequest) -> Iterator[str]:
-    """Why a pod that looks as if it wanted CPUs of its own gets none."""
+    """Why a pod that seems to request exclusive CPUs gets none."""
     if request.qos is not QOSClass.GUARANTEED and any("cpu" in c.requests_milli for c in pod.containers):
         yield (
             f"the pod is {request.qos.value}, not Guaranteed (requests equal to limits, for CPU and memory, in every "
@@ -131,4 +131,4 @@ def _unpinned(pod: Pod, request: PodRequest) -> Iterator[str]:
     for c in pod.containers:
         milli = c.requests_milli.get("cpu", 0)
         if request.guaranteed and milli % 1000 and c.kind is not ContainerKind.INIT:
-            yield f"container {c.name} asks for {milli}m, not for whole CPUs: it runs in the shared pool"
+            yield f"container {c.name} requests {milli}m, not whole CPUs: it runs in the shared pool"

@@ -1,4 +1,4 @@
-"""A workload as people see it after defaulting: what it asks of the managers, and what is odd about it."""
+"""A workload after defaulting: what it requests from the managers, and oddities."""
 
 from extender.answers.notes import NEWEST_RULES, pod_notes
 from extender.replay.pod import resolve

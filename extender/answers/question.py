@@ -1,4 +1,4 @@
-"""A question as it reaches whoever answers it, and the ways in which an answer can fail."""
+"""A question, and the errors of answering it."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from extender.replay.state import ManagerState
 
 
 class QuestionKind(StrEnum):
-    """What is asked."""
+    """The kinds of questions."""
 
     WHAT_IF = "what-if"
     CAPACITY = "capacity"
     PLAN = "plan"
     PAST = "past"
-    """The verdict on a pod in a state of the past, for explaining a decision."""
+    """The verdict on a pod for a past state, to explain a decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastCall:
-    """A pod, and the node as it was when the pod was judged."""
+    """A pod, and the node's state when the pod was judged."""
 
     kubelet: Kubelet
     state: ManagerState
@@ -33,8 +33,8 @@ class PastCall:
 class Asked:
     """One question.
 
-    `body` and `media_type` as they came, unread. `node`, `explain` and `max_copies` are the query's options: they count
-    where the body is a bare manifest, `explain` always. `lines`: one JSON document a line, sent as soon as it is known.
+    `body` and `media_type` as received, not parsed. `node`, `explain` and `max_copies` are query parameters: they apply
+    if the body is a bare manifest, `explain` always. `lines`: one JSON document a line, sent as soon as it is known.
     `past`: for `QuestionKind.PAST` only.
     """
 
@@ -49,21 +49,21 @@ class Asked:
 
 
 class QuestionError(Exception):
-    """The question was understood, or not yet read, and got no answer, or only a part of one."""
+    """The question got no reply, or only a part of one."""
 
 
 class BusyError(QuestionError):
-    """Too many questions wait already, or this one waited too long."""
+    """Too many questions are waiting, or this one waited too long."""
 
     def __init__(self, reason: str, retry_after_seconds: int, *, refused: bool) -> None:
-        """*refused*: at once, because of too many; else after waiting."""
+        """*refused*: at once, because too many were waiting; else after waiting."""
         super().__init__(reason)
         self.retry_after_seconds: Final = retry_after_seconds
         self.refused: Final = refused
 
 
 class QuestionTimeoutError(QuestionError):
-    """It took longer than `question_seconds`."""
+    """The question took longer than `question_seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
@@ -73,7 +73,7 @@ class QuestionTimeoutError(QuestionError):
 
 
 class OutOfMemoryError(QuestionError):
-    """It took more memory than `max_question_bytes`."""
+    """The question took more memory than `max_question_bytes`."""
 
     def __init__(self, size: int) -> None:
         super().__init__(
@@ -83,27 +83,27 @@ class OutOfMemoryError(QuestionError):
 
 
 class WorkerDiedError(QuestionError):
-    """The process that answered it ended before the answer was complete."""
+    """The worker process ended before the reply was complete."""
 
     def __init__(self) -> None:
-        super().__init__("the process that answered the question ended before it was done; other questions go on")
+        super().__init__("the worker process ended before the reply was complete; other questions are not affected")
 
 
 class DefectError(QuestionError):
-    """A defect of ours; it was logged."""
+    """An internal error. It was logged."""
 
     def __init__(self) -> None:
-        super().__init__("a defect of the service; its log tells more")
+        super().__init__("internal error; see the log of the service")
 
 
 class Questions(Protocol):
-    """Answers questions apart from the scheduler's verbs."""
+    """Answers questions without delaying the scheduler's calls."""
 
     def ask(self, asked: Asked, caller: str) -> AsyncGenerator[bytes, None]:
-        """The answer, in pieces. *caller* empty: cannot be told apart. Close it to end the work.
+        """The reply, in pieces. *caller* empty: not identified. Closing it ends the work.
 
         Raises:
-            WireError: the question cannot be understood.
-            UnknownNodeError: it names a node that no report is held of.
-            QuestionError: one of its kinds.
+            WireError: the question is malformed.
+            UnknownNodeError: it names a node without a report.
+            QuestionError: one of its subclasses.
         """

@@ -1,6 +1,6 @@
-"""What all questions share: from the body to a checked question, and the nodes that it is about.
+"""Parsing that all questions share: from the body to a validated question, and the nodes that it is about.
 
-A bare manifest is a question too: the options then come from the query.
+A bare manifest is a question too. Then the options are query parameters.
 """
 
 from collections.abc import Sequence
@@ -22,23 +22,23 @@ T = TypeVar("T")
 
 
 def is_manifest(document: object, key: str) -> bool:
-    """Whether the document is no question (which has *key*) but a bare Kubernetes object."""
+    """Whether the document is a bare Kubernetes object and not a question (which has *key*)."""
     return isinstance(document, dict) and key not in document and bool({"kind", "spec"} & document.keys())
 
 
 def read_question(asked: Asked) -> object:
-    """The document of a question. Several documents are one list, as `kubectl get` prints it."""
+    """The document of a question. Several documents become one list, as `kubectl get` prints it."""
     documents = read_documents(asked.body, asked.media_type)
     return documents[0] if len(documents) == 1 else {"kind": "List", "items": documents}
 
 
 def parts_of(document: object) -> list[BundlePart]:
-    """The workloads of a bare manifest, or of a list of them; raises WireError if there is none."""
+    """The workloads of a bare manifest, or of a list of them. Raises WireError if there is none."""
     return list(bundle_of([document]).parts)
 
 
 def parse_question(adapter: TypeAdapter[T], document: object) -> T:
-    """The question that the document is; raises WireError for the first fault."""
+    """The question in the document. Raises WireError for the first error."""
     if not isinstance(document, dict):
         raise WireError("", "an object is expected")
     return parse_object(adapter, document, "")
@@ -47,16 +47,16 @@ def parse_question(adapter: TypeAdapter[T], document: object) -> T:
 def live_subjects(
     snapshot: Snapshot, names: Sequence[str] | None, hypothetical: Sequence[HypotheticalNode]
 ) -> list[Subject]:
-    """The live nodes of a question: in the order asked, without repeats.
+    """The live nodes of a question: in the order of the request, without repeats.
 
     *names* None: all of them by name, unless there are hypothetical nodes.
 
     Raises:
-        UnknownNodeError: no report of one of them is held.
+        UnknownNodeError: one of them has no report.
     """
     return [] if names is None and hypothetical else snapshot.subjects(names)
 
 
 def made_subjects(snapshot: Snapshot, hypothetical: Sequence[HypotheticalNode]) -> list[Subject]:
-    """The hypothetical nodes of a question; raises WireError where one cannot be."""
+    """The hypothetical nodes of a question. Raises WireError if one is not possible."""
     return [build(node, f"hypothetical[{i}]", i + 1, snapshot.find) for i, node in enumerate(hypothetical)]

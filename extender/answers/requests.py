@@ -21,29 +21,29 @@ NodeNames = Annotated[
 
 
 class WhatIfRequest(Question):
-    """A pod, and the nodes to ask."""
+    """A pod, and the nodes to check."""
 
     pod: Workload
     nodes: NodeNames = None
     hypothetical: Annotated[
         list[HypotheticalNode],
-        Field(description="Nodes that are not there, asked as well.", max_length=MAX_HYPOTHETICAL),
+        Field(description="Hypothetical nodes to check as well.", max_length=MAX_HYPOTHETICAL),
     ] = []
     explain: Annotated[
-        bool, Field(description="Tell the story behind each verdict, and search for the nearest requests that fit.")
+        bool, Field(description="Explain each verdict, and search for the nearest requests that fit.")
     ] = False
 
 
 class CapacityRequest(Question):
-    """How many fit? One pod, or a mix of pods taken in turn."""
+    """How many pods fit: copies of one pod, or of a mix of pods taken in turn."""
 
     pods: Annotated[
-        list[Workload], Field(description="One pod, or a mix that is taken in turn.", min_length=1, max_length=MAX_MIX)
+        list[Workload], Field(description="One pod, or a mix of pods taken in turn.", min_length=1, max_length=MAX_MIX)
     ]
     nodes: NodeNames = None
     hypothetical: Annotated[
         list[HypotheticalNode],
-        Field(description="Nodes that are not there, counted as well.", max_length=MAX_HYPOTHETICAL),
+        Field(description="Hypothetical nodes to count as well.", max_length=MAX_HYPOTHETICAL),
     ] = []
     max_copies: Annotated[int, Field(ge=1, le=MAX_COPIES, description="Stop counting on a node at this many pods.")] = (
         1000
@@ -56,24 +56,26 @@ class PlannedWorkload(Question):
     pod: Workload
     copies: Annotated[
         int | None,
-        Field(ge=0, le=MAX_PLANNED_PODS, description="Null: as many replicas as the document asks for."),
+        Field(ge=0, le=MAX_PLANNED_PODS, description="Null: the number of replicas in the document."),
     ] = None
 
 
 class PlanRequest(Question):
-    """Pods in the order in which they come."""
+    """Pods in the order of their creation."""
 
     all_or_nothing: Annotated[
         bool,
-        Field(description="If one pod finds no node, none is placed: no line has a node, and `held_back` counts them."),
+        Field(
+            description="If one pod fits on no node, none is placed: no line has a node, and `held_back` counts them."
+        ),
     ] = False
 
     pods: Annotated[
         list[PlannedWorkload],
-        Field(description="In the order in which they come.", min_length=1, max_length=MAX_PLANNED_PODS),
+        Field(description="In the order of their creation.", min_length=1, max_length=MAX_PLANNED_PODS),
     ]
     nodes: NodeNames = None
     hypothetical: Annotated[
         list[HypotheticalNode],
-        Field(description="Nodes that are not there, used as well.", max_length=MAX_HYPOTHETICAL),
+        Field(description="Hypothetical nodes to use as well.", max_length=MAX_HYPOTHETICAL),
     ] = []

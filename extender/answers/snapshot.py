@@ -1,10 +1,10 @@
-"""The nodes of the cluster as questions see them: a copy in another process, kept current by sending what changed.
+"""The nodes of the cluster for questions: a copy in another process, updated by sending changes.
 
 Laws of this file
-- A node is sent again only if its class, its own state, what is known beside it, or its list of pods is another object
-  than last time: all of these are values that are never changed in place.
+- A node is sent again only if its class, its own state, its context, or its list of pods is another object than last
+  time: all of these are values that are never changed in place.
 - A class is sent once, with its kubelet and its states. A node whose state is the class's own object sends no state.
-- One update is small (`MAX_UPDATE_NODES`): whoever makes updates can do other work between two of them.
+- One update is small (`MAX_UPDATE_NODES`), so that the sender can do other work between two of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,10 +21,10 @@ from extender.questions.subjects import Subject, subject_of
 from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
 
 MAX_UPDATE_NODES: Final = 16
-"""Nodes looked at for one update: about a millisecond if all of them changed."""
+"""Nodes in one update: about a millisecond if all of them have changed."""
 _CPU, _MEMORY, _DEVICES = (tuple(f.name for f in fields(part)) for part in (CPUState, MemoryState, DeviceState))
 StateParts = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
-"""The fields of a `ManagerState`: plain tuples are pickled five times as fast as dataclasses."""
+"""The fields of a `ManagerState`. Plain tuples are pickled five times as fast as dataclasses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class NodeUpdate:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotUpdate:
-    """What changed: new classes, new or changed nodes, names of nodes and ids of classes that are gone."""
+    """New classes, new or changed nodes, and names of nodes and ids of classes that no longer exist."""
 
     classes: Sequence[NodeClass] = ()
     nodes: Sequence[NodeUpdate] = ()
@@ -50,7 +50,7 @@ class SnapshotUpdate:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """The objects that a node was last sent with; compared by identity."""
+    """The objects that a node was last sent with, compared by identity."""
 
     node_class: NodeClass
     state: ManagerState | None
@@ -71,16 +71,16 @@ class _Sent:
 
 
 class SnapshotSender:
-    """What one other process was sent, and what it lacks."""
+    """Tracks what one other process has, and computes the updates that it needs."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Sent] = {}
         self._classes: dict[int, NodeClass] = {UNKNOWN.id: UNKNOWN, AWAITED.id: AWAITED}
 
     def updates(self, records: Sequence[NodeRecord], look_up: LookUp) -> Iterator[SnapshotUpdate | None]:
-        """What changed since the last call, in steps; None for a step in which nothing did. Run it to its end.
+        """What has changed since the last call, in steps; None for a step without changes. Run it to its end.
 
-        *records*: every node there is.
+        *records*: all current nodes.
         """
         for start in range(0, len(records), MAX_UPDATE_NODES):
             yield self._changed(records[start : start + MAX_UPDATE_NODES], look_up)
@@ -132,7 +132,7 @@ class Snapshot:
         return snapshot
 
     def apply(self, update: SnapshotUpdate) -> None:
-        """Take in what changed."""
+        """Apply an update."""
         for node_class in update.classes:
             self._classes[node_class.id] = node_class
         for node in update.nodes:
@@ -146,15 +146,15 @@ class Snapshot:
             del self._classes[class_id]
 
     def find(self, name: str) -> Subject | None:
-        """One node with the pods that it lists; None if no report of it is held."""
+        """One node with the pods in its report. None if it has no report."""
         subject = self._nodes.get(name)
         return None if subject is None else replace(subject, facts={"pods": orjson.loads(self._pods[name])})
 
     def subjects(self, names: Iterable[str] | None) -> list[Subject]:
-        """Nodes in the order asked, without repeats; None: all of them, by name.
+        """Nodes in the order of *names*, without repeats; None: all of them, by name.
 
         Raises:
-            UnknownNodeError: no report of one of them is held.
+            UnknownNodeError: one of them has no report.
         """
         if names is None:
             return sorted(self._nodes.values(), key=lambda subject: subject.name)
@@ -186,7 +186,7 @@ def _state(parts: StateParts) -> ManagerState:
 
 
 def _plain(around: NodeContext) -> NodeContext:
-    """The same with taints of our own type: those of the watch would load the Kubernetes client's room."""
+    """The same with taints of our own type: those of the watch would load the Kubernetes client's modules."""
     if around is NOTHING_KNOWN or not around.taints:
         return around
     return replace(around, taints=[Taint(key=t.key, value=t.value, effect=t.effect) for t in around.taints])

@@ -1,4 +1,4 @@
-"""The answer to what-if: what would become of a pod, node by node, with placements and reasons."""
+"""The reply to what-if: what each node would do with a pod, with placements and reasons."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from extender.wire.verdicts import alignment_to_json, explained_to_json
 from extender.wire.workloads import PodWorkload, workload_from_json
 
 MAX_EXPLAINED: Final = 24
-"""Nodes explained in one answer: each costs up to 160 replays."""
+"""Nodes explained in one reply. Each costs up to 160 replays."""
 _REQUEST: Final = TypeAdapter(WhatIfRequest)
 _OUTCOMES: Final = ("fits", "topology", "scheduler", "unknown")
 Json = dict[str, object]
@@ -42,9 +42,7 @@ def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> Json:
     if is_manifest(document, "pod"):
         parts = parts_of(document)
         if len(parts) > 1:
-            raise WireError(
-                "", f"one workload is expected, not {len(parts)}: ask about one at a time, or plan them all"
-            )
+            raise WireError("", f"one workload is expected, not {len(parts)}: send one at a time, or use plan")
         path, document = (
             parts[0].path,
             {"pod": parts[0].document, "nodes": None if asked.node is None else list(asked.node)},
@@ -79,7 +77,7 @@ def _reply(workload: PodWorkload, answers: Sequence[NodeWhatIf], *, is_explained
 
 
 def _stories(pod: Pod, answers: Sequence[NodeWhatIf]) -> tuple[dict[str, AdmissionStory], int]:
-    """The stories of the first nodes that are unlike each other, by name; and how many nodes got none."""
+    """The explanations of the first nodes that differ from each other, by name, and how many nodes got none."""
     stories: dict[str, AdmissionStory] = {}
     told = set()
     for answer in answers:

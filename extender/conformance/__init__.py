@@ -1,1 +1,1 @@
-"""Comparing the replay with recorded answers of real kubelets and of the real NRI policy."""
+"""Compares the replay with recorded answers of real kubelets and of the real NRI policy."""

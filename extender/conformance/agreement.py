@@ -1,10 +1,10 @@
-"""Compare a replay with what a recording says the real kubelet answered.
+"""Compares a replay with the recorded answers of a real kubelet.
 
 Laws:
-- Everything that the recording holds counts, except what it says varied between its repetitions (`varies`).
-- Among devices of one kind the kubelet picks at random. Where the replay says so, another device of the same kind is
-  agreement; the history then goes on with the recorded one.
-- Where several outcomes were possible, the history goes on with those that agree.
+- Everything in the recording counts, except what varied between its repetitions (`varies`).
+- Among devices of one kind the kubelet picks at random. Where the replay says so, another device of the same kind
+  counts as equal; the history then continues with the recorded device.
+- If several outcomes were possible, the history continues with those that agree.
 """
 
 from collections import Counter
@@ -24,12 +24,12 @@ from extender.wire.verdicts import verdict_to_json
 Json = Mapping[str, object]
 ASPECTS: Final = ("admit", "reason", "message", "placement", "kubelet_error")
 AGREEMENT_COLUMNS: Final = ("scenarios", "admissions", "placements", "start errors", "differ")
-"""What `Agreement.row` holds."""
+"""The columns of `Agreement.row`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One disagreement: where, what the real kubelet did, what the replay says."""
+    """One difference: where it is, the kubelet's answer, and the replay's."""
 
     scenario: str
     step: int | None
@@ -39,7 +39,7 @@ class Difference:
 
     @property
     def aspect(self) -> str:
-        """Which of ASPECTS it is about."""
+        """Which of ASPECTS it belongs to."""
         return self.path if self.path in ASPECTS else "placement"
 
 
@@ -63,7 +63,7 @@ class Agreement:
 
 
 def check(scenario: Scenario, agreement: Agreement) -> list[Difference]:
-    """Replay a vector against its recording; counts into *agreement* and returns every difference."""
+    """Replay a vector against its recording. Adds to *agreement* and returns every difference."""
     agreement.scenarios += 1
     differences: list[Difference] = []
     error: str | None = None
@@ -128,7 +128,7 @@ class Checker:
         ]
 
     def _is_equal_pick(self, outcome: Outcome, path: str, recorded: object, ours: object) -> bool:
-        """Whether the difference is a random pick: among devices of one kind, or of the resource that fails first."""
+        """Whether the difference is a random pick among devices of one kind, or of the resource that fails first."""
         if isinstance(outcome.verdict, Rejected):
             return path == "message" and recorded in outcome.verdict.alternatives
         if not isinstance(recorded, list) or not isinstance(ours, list):
@@ -142,12 +142,12 @@ class Checker:
 
 
 def _picked_at_random(verdict: Admitted) -> frozenset[str]:
-    """Resources of which any container's devices are a random pick: what the others get then depends on it."""
+    """Resources of which any container's devices are a random pick. The devices of the others then depend on it."""
     return frozenset(r for placement in verdict.placements.values() for r in placement.devices_random)
 
 
 def _result(outcome: Outcome) -> dict[str, object]:
-    """The verdict in the recordings' form: as printed, with the NUMA nodes of devices and the pod's bubble."""
+    """The verdict in the form of the recordings: as printed, with the NUMA nodes of devices and the pod's bubble."""
     verdict = outcome.verdict
     result = verdict_to_json(verdict)
     if isinstance(verdict, Admitted):
@@ -181,14 +181,14 @@ def _differences(
 
 
 def _ordered(value: object) -> object:
-    """Lists in one order (the kubelet's follows Go maps); nothing, "" and [] alike, as recordings leave them out."""
+    """Lists in a fixed order (the kubelet's follows Go maps). None, "" and [] become equal, as recordings omit them."""
     if isinstance(value, list) and any(isinstance(v, dict | list) for v in value):
         return sorted(value, key=str)
     return value if value or isinstance(value, bool) else None
 
 
 def _follow_recording(outcome: Outcome, uid: str, expect: Json) -> Outcome:
-    """The outcome with recorded device ids in place of those that the replay picked among equals."""
+    """The outcome with recorded device ids in place of those that the replay picked among equal ones."""
     if not isinstance(outcome.verdict, Admitted):
         return outcome
     devices = outcome.state.devices

@@ -1,7 +1,7 @@
-"""Replay a scenario: a history of pods on one node, step by step.
+"""Replays a scenario: a history of pods on one node, step by step.
 
-Where the kubelet chooses among devices at random, every state that can follow is carried along (at most
-`branches.MAX_STATES`), so that later verdicts are judged in all of them.
+Where the kubelet chooses among devices at random, all possible states are kept (at most `branches.MAX_STATES`), so that
+later verdicts are computed in all of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,9 +17,9 @@ from extender.wire.scenarios import Scenario, Step
 
 
 class KubeletCrashError(Exception):
-    """The real kubelet would panic in this history; the message is Go's.
+    """The real kubelet would panic in this history. The message is Go's.
 
-    `alternatives` are messages that it prints as well instead.
+    `alternatives` are other messages that it may print instead.
     """
 
     def __init__(self, message: str, alternatives: tuple[str, ...] = ()) -> None:
@@ -29,18 +29,18 @@ class KubeletCrashError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """What one admit step can lead to: `outcomes[0]` is the one reported, further ones differ by random choice."""
+    """The possible outcomes of one admit step: `outcomes[0]` is reported, others differ by random choice."""
 
     step: Step
     outcomes: tuple[Outcome, ...]
 
 
 Narrow = Callable[[Admission], tuple[Outcome, ...]]
-"""Which outcomes of a step the rest of the history follows; must not be empty."""
+"""Selects the outcomes of a step that the rest of the history continues with. Must not return none."""
 
 
 def run(scenario: Scenario, narrow: Narrow = lambda admission: admission.outcomes) -> Iterator[Admission | None]:
-    """One value a step: the admission, or None for steps that are none.
+    """One value per step: the admission, or None for other steps.
 
     Raises:
         KubeletConfigError: no kubelet starts with this configuration.

@@ -2,10 +2,8 @@
 
 `in_cluster` reads the service account that Kubernetes mounts. `from_kubeconfig` reads what kubectl reads. Both use the
 official client's configuration. Credentials are evaluated for every request, so a rotated token needs no restart: a
-token
-file is read again every minute and at once after a 401, and a kubeconfig (token files, exec plugins) is loaded again
-after
-a 401. The TLS layer reads CA and client certificate files for each new connection.
+token file is read again every minute and at once after a 401, and a kubeconfig (token files, exec plugins) is loaded
+again after a 401. The TLS layer reads CA and client certificate files for each new connection.
 """
 
 import os

@@ -41,10 +41,8 @@ class Batch(Generic[T]):
     """Changes in the order to apply them. May be empty.
 
     `complete`: after this batch the consumer knows everything that the server had at some moment since the last
-    complete
-    batch. False only while a list is delivered in several batches. `listed`: the changes come from comparing with a
-    list, so
-    their order is not the order of the events.
+    complete batch. False only while a list is delivered in several batches. `listed`: the changes come from comparing
+    with a list, so their order is not the order of the events.
     """
 
     changes: tuple[Change[T], ...]

@@ -1,11 +1,9 @@
 """One connection pool to the API server, for all threads of the process.
 
 `KubeClient.request` is one call with a deadline for all of it, including the body. `KubeClient.stream` opens a watch
-with a
-limit on every silence, which another thread can abort. Only two retries are made here, both always safe: a call
-answered
-with 401 is repeated once with credentials read again, and a GET on a connection that the server closed while idle is
-repeated once.
+with a limit on every silence, which another thread can abort. Only two retries are made here, both always safe: a call
+answered with 401 is repeated once with credentials read again, and a GET on a connection that the server closed while
+idle is repeated once.
 """
 
 import contextlib

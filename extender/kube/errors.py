@@ -25,8 +25,7 @@ class ApiError(KubeError):
     """The server replied with a status of 400 or more.
 
     `reason` is the machine-readable reason of the Status object, empty if the body was not one. `retry_after_seconds`
-    is None
-    if the server named no time.
+    is None if the server named no time.
     """
 
     def __init__(

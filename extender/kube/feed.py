@@ -3,8 +3,7 @@
 Laws of this file
 - Runs on the event loop, one batch after the other. A batch changes each node's state once.
 - The kubelet's own UID counts: a static pod has another UID in the kubelet than in the API. The API object of a static
-  pod
-  may be deleted and recreated while the pod stays; the node's reports show when it is gone.
+  pod may be deleted and recreated while the pod stays; the node's reports show when it is gone.
 - A pod counts as refused if its kubelet says so. Otherwise Failed is an end like any other.
 - A deleted pod whose phase becomes Succeeded or Failed has ended: its kubelet publishes that phase only after its pod
   worker has stopped the containers and no longer counts the pod (`status_manager.go` mergePodStatus, `pod_workers.go`
@@ -105,7 +104,7 @@ def _stage(record: PodRecord) -> tuple[bool, bool, bool]:
 
 
 def _age(change: Change[PodRecord]) -> tuple[float, int]:
-    """Sort key of a first list, which comes by name: pods that their kubelets have started first, the oldest first."""
+    """Sort key for the first list, which is sorted by name: pods that were started first, the oldest first."""
     record = change.value
     return float("inf") if record.started_at is None else record.started_at, record.created_at or 0
 

@@ -1,9 +1,8 @@
 """Leader election among several processes, with a coordination.k8s.io Lease.
 
 `decide` is the whole rule, as a pure function. Clocks of machines are never compared: a candidate measures itself how
-long
-it has seen the lease unchanged. The leader stops leading (`Elector.leads`) `renew_seconds` after its last successful
-renewal *began*, which is before any other candidate may take over.
+long it has seen the lease unchanged. The leader stops leading (`Elector.leads`) `renew_seconds` after its last
+successful renewal *began*, which is before any other candidate may take over.
 
 Clocks may run at different speeds, up to the ratio duration : renew (3 : 2 with the ratios of client-go): the renewal
 began before anybody saw it, the leader counts `renew_seconds` from then, and every other candidate counts
@@ -11,10 +10,8 @@ began before anybody saw it, the leader counts `renew_seconds` from then, and ev
 (`leads_for`), so the whole ratio is left for the clocks.
 
 A silent leader is replaced `duration_seconds` after a standby has seen its last renewal: a standby reads the lease
-every
-`retry_seconds`, and when the lease ends. Calls to the API server: the leader sends one PUT per `retry_seconds` (it
-reads
-only after a conflict), a standby one GET.
+every `retry_seconds`, and when the lease ends. Calls to the API server: the leader sends one PUT per `retry_seconds`
+(it reads only after a conflict), a standby one GET.
 
 Every write carries the resourceVersion it was based on, so that one of two candidates gets 409.
 
@@ -47,11 +44,9 @@ class LeaseSettings:
     """`identity`: different for each process, also for one that restarts in place.
 
     `duration_seconds`: how long others wait for a silent leader. `renew_seconds`: how long a leader leads without
-    renewal.
-    `retry_seconds`: between two reads, and the time limit of each call. duration > renew > retry, or ValueError.
-    The defaults have client-go's ratio of duration and renew. `url`: where others reach this process while it leads,
-    written
-    into the lease as an annotation; empty: not reachable.
+    renewal. `retry_seconds`: between two reads, and the time limit of each call. duration > renew > retry, or
+    ValueError. The defaults have client-go's ratio of duration and renew. `url`: where others reach this process while
+    it leads, written into the lease as an annotation; empty: not reachable.
     """
 
     namespace: str

@@ -1,8 +1,7 @@
 """Parses the bytes of a watch into its events. Pure.
 
 A line that is not an event means that the stream is broken (cut, or not a watch at all): it raises, and the caller
-opens
-another stream at the last resourceVersion it has.
+opens another stream at the last resourceVersion it has.
 """
 
 from collections.abc import Iterator, Mapping
@@ -119,7 +118,6 @@ def went_back(before: str, now: str) -> bool:
     """Whether *now* is older than *before*: the server has lost history (etcd restored from a backup).
 
     Versions are compared as numbers, which Kubernetes guarantees from 1.35 and etcd has always provided. Anything else
-    is
-    opaque and never older.
+    is opaque and never older.
     """
     return before.isdecimal() and now.isdecimal() and int(now) < int(before)

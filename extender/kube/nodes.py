@@ -22,8 +22,7 @@ class NodeObject:
     """One node. A node recreated under its old name has another `uid`.
 
     `allocatable`: quantities as in the API. `ready`: the Ready condition is True. `boot_id` and `kubelet_version` are
-    empty
-    until the kubelet has registered. `deleted_at`: Unix seconds, None if it is not being deleted.
+    empty until the kubelet has registered. `deleted_at`: Unix seconds, None if it is not being deleted.
     """
 
     name: str

@@ -43,8 +43,7 @@ class DisruptionBudget:
     """One budget. `requirements` None: no selector, which covers no pod; empty: covers the whole namespace.
 
     `disruptions_allowed`: pods that may be evicted now. `already_disrupted`: names of pods whose eviction is already
-    counted
-    and needs no further allowance.
+    counted and needs no further allowance.
     """
 
     namespace: str

@@ -1,13 +1,10 @@
 """Authenticates tokens (TokenReview) and authorizes their owners (SubjectAccessReview) with the API server.
 
 Answers are cached for a short time: a revoked token, or a right that was withdrawn, works for at most that long.
-Answers
-for tokens of a deleted pod are dropped at once (`end_pods`). Refusals are cached too, for a shorter time and
-separately, so
-that a caller with bad tokens can neither cause many calls nor push good answers out of the cache. Tokens are never
-kept,
-only their SHA-256. Nothing is cached beyond a token's own expiry. If the server cannot be reached, the result is a
-KubeError and never a positive answer, except that an earlier one stays valid for `grace_seconds`.
+Answers for tokens of a deleted pod are dropped at once (`end_pods`). Refusals are cached too, for a shorter time and
+separately, so that a caller with bad tokens can neither cause many calls nor push good answers out of the cache. Tokens
+are never kept, only their SHA-256. Nothing is cached beyond a token's own expiry. If the server cannot be reached, the
+result is a KubeError and never a positive answer, except that an earlier one stays valid for `grace_seconds`.
 
 RBAC: `create` on tokenreviews (authentication.k8s.io) and on subjectaccessreviews (authorization.k8s.io).
 """

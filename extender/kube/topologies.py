@@ -76,8 +76,8 @@ class _Source:
 class TopologyFeed:
     """Applies batches to the cluster, on the event loop.
 
-    *max_bytes*: the largest report that is decompressed. *uid_of*: the UID of a Node, "" if there is none. *switches*: see
-    `read_report`.
+    *max_bytes*: the largest report that is decompressed. *uid_of*: the UID of a Node, "" if there is none.
+    *switches*: see `read_report`.
     """
 
     def __init__(

@@ -6,15 +6,12 @@ server has lost or dropped that version: HTTP 410, an ERROR event 410, a version
 older than what we have. After all other errors it resumes, after a delay with full jitter.
 
 It never hangs: each silence of a stream is limited by `idle_seconds`, each stream by its `timeoutSeconds`, which we
-also
-enforce ourselves. A consumer that raises ends the watch for good (`status().broken`), because the two no longer agree
-and
-only a restart repairs that.
+also enforce ourselves. A consumer that raises ends the watch for good (`status().broken`), because the two no longer
+agree and only a restart repairs that.
 
 A silent stream is not a fault. Bookmarks arrive about once a minute, but API servers send none while their watch cache
-has
-seen no event of the resource, and older etcd versions report no progress in between. The watch is then reopened at the
-same resourceVersion. A server that accepts it (status 200) has the history from that version on and sends what has
+has seen no event of the resource, and older etcd versions report no progress in between. The watch is then reopened at
+the same resourceVersion. A server that accepts it (status 200) has the history from that version on and sends what has
 happened since, so an accepted watch confirms as much as a bookmark.
 
 RBAC: `list` and `watch` on the resource.
@@ -98,8 +95,7 @@ class WatchStatus:
 
     `silent_seconds`: since the last contact with the server: a page of a list, an accepted watch, or a byte of one.
     `failures`: since the server last accepted a watch. `broken`: why the thread has ended for good; empty while it runs
-    or
-    after a stop.
+    or after a stop.
     """
 
     synced: bool

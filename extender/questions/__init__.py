@@ -1,1 +1,1 @@
-"""What people ask about: what-if, capacity, plans, explanations. Pure functions over snapshots of nodes."""
+"""What-if, capacity, plans and explanations. Pure functions over snapshots of nodes."""

@@ -1,10 +1,10 @@
 """Capacity: how many pods fit one after another, and what runs out first.
 
 Laws
-- Copies are replayed, one after another, each on the state that the one before left; none is extrapolated.
+- Copies are replayed one after another, each on the state after the one before. None is extrapolated.
 - A copy counts only if it is admitted whatever the kubelet picks at random.
-- Work is shared: what follows from a state is computed once, whichever node gets there, and whichever way.
-- The node's totals, selectors and taints limit it as well, by arithmetic: kube-scheduler looks at them first.
+- Work is shared: what follows from a state is computed once, for all nodes and all ways that lead to it.
+- The node's totals, selectors and taints limit the number as well, by arithmetic, as in kube-scheduler.
 """
 
 from collections import Counter
@@ -28,12 +28,12 @@ from extender.scheduling.totals import add, format_milli, pod_requests, shortage
 from extender.wire.workloads import PodWorkload
 
 MAX_REPLAYS_A_COPY: Final = 16
-"""Spent on random device choices of one copy; the default of a single admission is more than a long row can pay."""
+"""Budget for random device choices of one copy. A long series cannot afford the default of a single admission."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityLimit:
-    """Why not one more. `why` is of the closed set of reasons, `detail` a sentence with amounts."""
+    """Why not one more. `why` is one of a fixed set of reasons, `detail` a sentence with amounts."""
 
     by: Literal["topology", "scheduler", "max_copies", "unknown"]
     why: str
@@ -43,9 +43,9 @@ class CapacityLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRoom:
-    """What one node takes. `totals_known`: whether what its other pods request is known.
+    """How many copies one node takes. `totals_known`: whether the requests of its other pods are known.
 
-    `alignments`: the copies by what they get; empty where nothing was replayed.
+    `alignments`: the copies by alignment; empty if nothing was replayed.
     """
 
     subject: Subject
@@ -58,9 +58,9 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What still follows from a state: so many copies, and then the limit.
+    """What follows from a state: this many copies, and then the limit.
 
-    `first` is what the first copy gets, and `then` what follows it; None where no copy was replayed.
+    `first` is the alignment of the first copy, and `then` what follows it; None if no copy was replayed.
     """
 
     copies: int
@@ -70,11 +70,14 @@ class _Rest:
 
 
 ENOUGH: Final = CapacityLimit("max_copies", "counting stopped at max_copies", "more may fit")
-_NOT_KNOWN: Final = CapacityLimit("unknown", RefusalReason.UNKNOWN.text, "too little is known of the node")
+_NOT_KNOWN: Final = CapacityLimit("unknown", RefusalReason.UNKNOWN.text, "not enough is known about the node")
 
 
 class Capacity:
-    """Counts copies of one mix of pods, taken in turn. One object serves one question: it remembers what follows."""
+    """Counts copies of one mix of pods, taken in turn.
+
+    One object serves one question, and caches what follows a state.
+    """
 
     def __init__(self, mix: Sequence[PodWorkload], judge: Judge, max_copies: int) -> None:
         self.mix: Final = mix
@@ -84,17 +87,17 @@ class Capacity:
         self._wanted: Final = [pod_requests(w.pod, w.rules.overhead_milli) for w in mix]
         self._known: dict[object, _Rest] = {}
         self._counts: dict[tuple[int, int], Counter[Alignment]] = {}
-        """By the identity of a `_Rest` that `_known` keeps, and a number of copies."""
+        """By the identity of a `_Rest` in `_known`, and a number of copies."""
         self._kubelets: dict[object, int] = {}
         self._kubelet_numbers: dict[int, int] = {}
         self.replays = 0
 
     def rooms(self, subjects: Sequence[Subject]) -> Iterator[NodeRoom]:
-        """The room of each node, in order. The subjects must live as long as the iteration."""
+        """The capacity of each node, in order. The subjects must live as long as the iteration."""
         return map(self._room, subjects)
 
     def per_pod(self, copies: int) -> list[int]:
-        """How many of *copies* pods are of each entry of the mix."""
+        """How many of *copies* pods belong to each entry of the mix."""
         rounds, extra = divmod(copies, len(self.mix))
         return [rounds + (i < extra) for i in range(len(self.mix))]
 
@@ -120,7 +123,7 @@ class Capacity:
         )
 
     def _is_known(self, subject: Subject) -> bool:
-        """Whether verdicts are possible; only classes with gaps are asked."""
+        """Whether verdicts are possible. Only classes with missing state are checked."""
         node_class = subject.node_class
         if not (node_class.hidden or node_class.stale):
             return True
@@ -130,7 +133,7 @@ class Capacity:
     def _by_topology(
         self, kubelet: Kubelet, states: tuple[ManagerState, ...], most: int
     ) -> tuple[_Rest, Mapping[Alignment, int]]:
-        """Replay copy after copy until one is refused, *most* are placed, or it is known how it goes on."""
+        """Replay copy after copy until one is refused, *most* are placed, or the rest is already known."""
         requests = [shape.request(kubelet.rules) for shape in self._shapes]
         if all(is_indifferent(kubelet, request) for request in requests):
             return _Rest(most, ENOUGH), {Alignment.NOT_MANAGED: most}
@@ -156,7 +159,7 @@ class Capacity:
         return (rest if rest.copies < most else _Rest(most, ENOUGH)), counts
 
     def _counted(self, rest: _Rest, copies: int) -> Mapping[Alignment, int]:
-        """What the first *copies* of *rest* get. Equal nodes are counted once."""
+        """The alignments of the first *copies* of *rest*. Equal nodes are counted once."""
         key = id(rest), copies
         counts = self._counts.get(key)
         if counts is None:
@@ -170,7 +173,7 @@ class Capacity:
     def _one_more(
         self, kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, number: int
     ) -> tuple[tuple[ManagerState, ...], Alignment | CapacityLimit]:
-        """The states after one more copy and what it gets, or why there is none."""
+        """The states after one more copy and its alignment, or why there is none."""
         request = replace(request, uid=f"what-if-{number}")
         self.replays += len(states)
         if len(states) == 1:
@@ -198,7 +201,7 @@ class Capacity:
         return tuple({state.key: state for state in after}.values()), alignment.alignment
 
     def _number(self, kubelet: Kubelet) -> int:
-        """Equal kubelets have equal numbers; their long identity is hashed once for each object."""
+        """A number for each kubelet, equal for equal ones. Their long identity is hashed once per object."""
         number = self._kubelet_numbers.get(id(kubelet))
         if number is None:
             number = self._kubelets.setdefault(kubelet.identity, len(self._kubelets))
@@ -206,7 +209,7 @@ class Capacity:
         return number
 
     def _by_totals(self, subject: Subject) -> _Rest:
-        """How many fit by what kube-scheduler looks at."""
+        """How many fit by the totals that kube-scheduler checks."""
         around = subject.around
         for workload in self.mix:
             answer = check_node(subject.name, {}, workload.rules, around)

@@ -1,8 +1,8 @@
-"""The story behind one verdict: what each provider offered, what merge chose, what broke it first, what would fit.
+"""Explains one verdict: the hints of each provider, the result of the merge, the first failure, and what would fit.
 
 Laws
-- The story is the replay's own trace; the sentence about the first fault says only what trace and verdict show.
-- Bounded: at most `MAX_STEPS` steps and `MAX_HINTS` hints of an offer, with a count of what is left out.
+- The explanation is the replay's own trace. The sentence about the first failure uses only trace and verdict.
+- Limited to `MAX_STEPS` steps and `MAX_HINTS` hints per provider, with a count of what is left out.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ _NOTHING_NEAR: Final = Nearest((), 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionStory:
-    """One admission told. `first_fault` None: the pod is admitted. `events` are in the kubelet's order."""
+    """One admission, step by step. `first_fault` None: the pod is admitted. `events` are in the kubelet's order."""
 
     verdict: Verdict
     events: tuple[TraceEvent, ...]
@@ -40,7 +40,7 @@ class AdmissionStory:
 
 
 def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = True) -> AdmissionStory:
-    """Tell the admission of *pod* as a new one; *search* as well for the nearest requests that would be admitted."""
+    """Explain the admission of *pod* as a new pod. *search*: also find the nearest requests that would be admitted."""
     trace = RecordingTrace()
     pod = replace(pod, uid=NOBODY)
     verdict = admit(kubelet, state, resolve(pod, kubelet.rules), trace, verdict_only=True).verdict
@@ -56,11 +56,11 @@ def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = T
 
 
 def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events: Iterable[TraceEvent]) -> str:
-    """What broke it first, in one plain sentence."""
+    """The first failure, in one sentence."""
     if verdict.reason is Reason.KUBELET_PANIC:
         return _crash(kubelet, verdict)
     if is_given_up(verdict):
-        return f"Nothing is known: {verdict.message}."
+        return f"The verdict is unknown: {verdict.message}."
     if verdict.reason is not Reason.TOPOLOGY_AFFINITY:
         return _in_allocation(kubelet, state, verdict)
     merge = [event for event in events if isinstance(event, HintsOffered) and event.container == verdict.container]
@@ -71,7 +71,7 @@ def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events
 
 
 def _crash(kubelet: Kubelet, verdict: Rejected) -> str:
-    """The kubelet itself fails."""
+    """The kubelet crashes."""
     if (missing := verdict.resource) is not None:
         sizes = [
             {f"hugepages-{format_page_size(size)}" for size in node.hugepages} for node in kubelet.machine.numa_nodes
@@ -85,7 +85,7 @@ def _crash(kubelet: Kubelet, verdict: Rejected) -> str:
 
 
 def _in_allocation(kubelet: Kubelet, state: ManagerState, verdict: Rejected) -> str:
-    """A manager could not give what the merge, or no merge, allowed."""
+    """A manager could not allocate what the merge allowed, or there was no merge."""
     if verdict.resource is None or verdict.wanted is None:
         return f"{_who(verdict)} is refused by the {verdict.provider} manager: {verdict.message}."
     sentence = f"{_who(verdict)} wants {_amount(verdict.resource, verdict.wanted)}"
@@ -109,7 +109,7 @@ def _nothing_in_common(verdict: Rejected, offers: Iterable[HintsOffered]) -> str
 
 
 def _cannot_be_aligned(kubelet: Kubelet, state: ManagerState, verdict: Rejected, offer: HintsOffered | None) -> str:
-    """One resource by itself is the trouble."""
+    """A single resource cannot be aligned."""
     resource = verdict.resource or ""
     wanted = _amount(resource, verdict.wanted or 0)
     single = kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE
@@ -127,7 +127,7 @@ def _cannot_be_aligned(kubelet: Kubelet, state: ManagerState, verdict: Rejected,
 
 
 def _most(kubelet: Kubelet, state: ManagerState, resource: str) -> str:
-    """The most of one resource that is free on one NUMA node, and on which; empty where it is not counted."""
+    """The largest amount of one resource that is free on one NUMA node, and on which. Empty if it is not counted."""
     rooms = _rooms(kubelet, state, resource)
     if not rooms:
         return ""
@@ -136,7 +136,7 @@ def _most(kubelet: Kubelet, state: ManagerState, resource: str) -> str:
 
 
 def _rooms(kubelet: Kubelet, state: ManagerState, resource: str) -> dict[int, int]:
-    """What is free of one resource, by NUMA node; empty where it is not counted."""
+    """Free amount of one resource, by NUMA node. Empty if it is not counted."""
     rooms = numa_room(kubelet, state)
     if resource == "cpu":
         return {numa: room.cpus for numa, room in rooms.items()}
@@ -162,7 +162,7 @@ def _listed(parts: list[str]) -> str:
 
 
 def story_to_json(story: AdmissionStory) -> dict[str, object]:
-    """The steps of a story, in the form of `Explanation` of the API, without the suggestions."""
+    """The steps of an explanation, in the form of `Explanation` of the API, without the suggestions."""
     return {
         "first_fault": story.first_fault,
         "steps": [_step(event) for event in story.events],

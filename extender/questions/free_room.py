@@ -1,7 +1,7 @@
-"""Free room as people think of it: the largest request of each kind that one NUMA node alone could serve now.
+"""Free resources per NUMA node: the largest request of each kind that one NUMA node alone could serve now.
 
-Each amount is by itself: a container that wants several things at once finds them together only where each NUMA node
-on its own has enough, and what-if says whether it does.
+Each amount stands alone. A container that requests several resources fits only where one NUMA node has enough of all of
+them; use what-if for that.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from extender.replay.state import DeviceState, ManagerState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NUMARoom:
-    """`cpus` exclusive ones; `memory` bytes by type, empty where nothing counts it; `devices` by resource."""
+    """`cpus`: exclusive CPUs. `memory`: bytes by type, empty if nothing counts it. `devices`: by resource."""
 
     cpus: int
     memory: Mapping[str, int]
@@ -21,12 +21,12 @@ class NUMARoom:
 
 
 def free_cpus(kubelet: Kubelet, state: ManagerState) -> int:
-    """CPUs that a container could get exclusively now, raw bits; 0 where the CPU manager gives none."""
+    """CPUs that a container could get exclusively now, as bits. 0 if the CPU manager allocates none."""
     return state.cpu.default & ~kubelet.reserved_cpus if kubelet.cpu_static else 0
 
 
 def free_devices(state: DeviceState) -> dict[str, list[str]]:
-    """Ids of healthy devices that nobody holds, by resource."""
+    """Ids of healthy devices that no container holds, by resource."""
     return {
         resource: [
             device_id
@@ -38,14 +38,14 @@ def free_devices(state: DeviceState) -> dict[str, list[str]]:
 
 
 def numa_room(kubelet: Kubelet, state: ManagerState) -> dict[int, NUMARoom]:
-    """The room of each NUMA node, by id."""
+    """The free resources of each NUMA node, by id."""
     free = free_cpus(kubelet, state)
     devices = free_devices(state.devices)
     counted = {node.id: node for node in state.memory.nodes}
     rooms = {}
     for numa in kubelet.machine.numa_ids:
         node = counted.get(numa)
-        # memory of a group of nodes is given away only as a whole
+        # memory of a group of nodes is allocated only as a whole
         alone = node is not None and node.cells == 1 << numa
         rooms[numa] = NUMARoom(
             cpus=_largest_cpu_request(kubelet, state, (free & kubelet.machine.numa_cpus.get(numa, 0)).bit_count()),
@@ -56,7 +56,7 @@ def numa_room(kubelet: Kubelet, state: ManagerState) -> dict[int, NUMARoom]:
 
 
 def _largest_cpu_request(kubelet: Kubelet, state: ManagerState, free: int) -> int:
-    """Under full-pcpus-only: whole cores, and no more than there are free cores without a reserved thread."""
+    """With full-pcpus-only: whole cores, and no more than there are free cores without a reserved thread."""
     if not kubelet.cpu_options.full_pcpus_only:
         return free
     physical = (state.cpu.default & ~kubelet.reserved_physical_cpus).bit_count()

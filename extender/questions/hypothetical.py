@@ -1,10 +1,10 @@
-"""Nodes that are not there, from what a question says of them.
+"""Builds hypothetical nodes from their description in a question.
 
 Laws
-- Built anew from values; a live node that is copied stays as it is.
-- Pods stay where they are as long as the state they left holds together under the changed kubelet, checked as a kubelet
-  checks its own state files when it starts. Otherwise the question must empty the node.
-- Every fault names its path in the question.
+- They are built from values. Copying a live node does not change it.
+- Pods keep their resources as long as the state is valid under the changed kubelet, checked as a kubelet checks its own
+  state files on startup. Otherwise the question must empty the node.
+- Every error names its path in the question.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,12 +49,12 @@ _CONFIG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "featureGates": ("feature_gates",),
     "reservation": ("reservation_cpu_milli", "reservation_bytes"),
 }
-"""Fields of KubeletConfiguration that decide admissions, and where the replay keeps them."""
+"""Fields of KubeletConfiguration that admission depends on, and where the replay has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Base:
-    """What a hypothetical node is made of, before any change."""
+    """The base of a hypothetical node, before any change."""
 
     name: str
     machine: Machine
@@ -67,10 +67,10 @@ class _Base:
 
 
 def build(node: HypotheticalNode, path: str, number: int, find_live: FindLive) -> Subject:
-    """The node that *node*, at *path* in the question, describes. *number* tells it from the other ones.
+    """The node that *node*, at *path* in the question, describes. *number* distinguishes it from the others.
 
     Raises:
-        WireError: it cannot be; the fault names its path.
+        WireError: it is not possible; the error names its path.
     """
     base = _base(node, path, find_live)
     config = _changed_config(base.config, node, path)
@@ -136,9 +136,9 @@ def _of_live(name: str, path: str, find_live: FindLive) -> _Base:
     subject = find_live(name)
     where = f"{path}.copy_of"
     if subject is None:
-        raise WireError(where, f"no report of node {shown(name)} is held")
+        raise WireError(where, f"there is no report of node {shown(name)}")
     if subject.kubelet is None or not subject.states:
-        raise WireError(where, f"too little is known of node {shown(name)} to copy it")
+        raise WireError(where, f"not enough is known about node {shown(name)} to copy it")
     return _Base(
         name=name,
         machine=subject.kubelet.machine,
@@ -161,7 +161,7 @@ def _of_report(node: HypotheticalNode, path: str) -> _Base:
         raise WireError(where, "nested too deeply") from None
     if report.kubelet is None or report.state is None:
         problem = next((p for p in report.problems if p.source == "extender"), None)
-        reason = f"{problem.path}: {problem.reason}" if problem else "too little is known of the node"
+        reason = f"{problem.path}: {problem.reason}" if problem else "not enough is known about the node"
         raise WireError(where, reason)
     return _Base(
         name=report.node_name,
@@ -181,7 +181,7 @@ def _known_fields(node: HypotheticalNode, path: str) -> None:
 
 
 def _changed_config(config: KubeletConfig, node: HypotheticalNode, path: str) -> KubeletConfig:
-    """The configuration with the question's version and fields in place of its own; other gates and rules stay."""
+    """The configuration with the question's version and fields instead of its own. Other gates and rules stay."""
     _known_fields(node, path)
     check_switches(node.rules, f"{path}.rules")
     version = node.kubelet_version or config.kubelet_version
@@ -199,7 +199,7 @@ def _start(machine: Machine, config: KubeletConfig, path: str) -> Kubelet:
         return start(machine, config)
     except KubeletConfigError as error:
         where = error.field if error.field == "kubelet_version" else f"kubelet.{error.field}"
-        raise WireError(f"{path}.{where}", f"no kubelet starts like this: {error.reason}") from None
+        raise WireError(f"{path}.{where}", f"no kubelet starts with this: {error.reason}") from None
 
 
 def _carried(base: _Base, kubelet: Kubelet, empty: ManagerState, node: HypotheticalNode, path: str) -> ManagerState:
@@ -217,7 +217,7 @@ def _carried(base: _Base, kubelet: Kubelet, empty: ManagerState, node: Hypotheti
         if not (Provider.CPU in base.hidden or Provider.MEMORY in base.hidden):
             check_observed(kubelet, state)
     except ObservedStateError as error:
-        reason = f"the node's pods cannot stay where they are ({error.reason}): say `empty: true`"
+        reason = f"the node's pods cannot keep their resources ({error.reason}): set `empty: true`"
         raise WireError(f"{path}.kubelet", reason) from None
     return state
 
@@ -235,7 +235,7 @@ def _uid(said: str, facts: Mapping[str, object], state: ManagerState, path: str)
 def _with_pods(
     kubelet: Kubelet, state: ManagerState, requested: dict[str, int] | None, node: HypotheticalNode, path: str
 ) -> tuple[ManagerState, dict[str, int] | None]:
-    """The state after the kubelet admitted the added pods, one after another, and what is requested then."""
+    """The state after the kubelet has admitted the added pods one after another, and the requests then."""
     taken = state.pod_uids
     numbers = (number for number in count() if f"added-{number}" not in taken)
     for i, document in enumerate(node.add_pods):

@@ -1,6 +1,6 @@
-"""What is known of a node beside its kubelet's managers: what kube-scheduler's own filters look at.
+"""The properties of a node that kube-scheduler's own filters check.
 
-None always means "not known", and what is not known is said to be not checked.
+None always means "not known", and an unknown property is reported as not checked.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ class NodeContext:
 
 NOTHING_KNOWN: Final = NodeContext()
 LookUp = Callable[[str], NodeContext]
-"""What is known of a live node, by name. Cheap: it is called for each node of a question."""
+"""Returns the context of a live node, by name. Cheap: it is called for each node of a question."""
 
 
 def nothing_known(_name: str) -> NodeContext:

@@ -1,9 +1,9 @@
-"""Plan: where each of a list of pods would go, in order, by the service's own ranking.
+"""Plan: where each of a list of pods would go, in order, by the service's own scores.
 
 Laws
-- Each pod is placed as filter and prioritize would have it, on the states that the pods before it left.
-- Among nodes of equal merit the one named first wins; kube-scheduler, which ranks by more than topology, may differ.
-- Judgements are shared between nodes in equal states, and a pod that found no room is not tried again before anything
+- Each pod is placed as filter and prioritize would, on the states after the pods before it.
+- Among nodes with equal scores the first one wins. kube-scheduler, which uses other scores as well, may differ.
+- Judgements are shared between nodes in equal states, and a pod that did not fit is not tried again before something
   has changed.
 """
 
@@ -32,9 +32,9 @@ MAX_REPLAYS_A_POD: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """Where one pod goes. `node` None: nowhere. `reasons`: nodes that do not take it, by reason.
+    """The result for one pod. `node` None: it fits on no node. `reasons`: number of nodes that refuse it, by reason.
 
-    Of a pod that found a node, nodes are counted that the kubelets' managers rule out; of one that did not, all.
+    If the pod has a node, only nodes that the kubelets' managers exclude are counted; otherwise all nodes.
     """
 
     entry: int
@@ -49,7 +49,7 @@ class Placed:
 
 @dataclass(slots=True)
 class _PlannedNode:
-    """A node as the plan leaves it."""
+    """A node in the state after the pods placed so far."""
 
     subject: Subject
     node_class: NodeClass
@@ -57,7 +57,7 @@ class _PlannedNode:
 
 
 class PlacementPlan:
-    """Places pods on a copy of what is known of the nodes."""
+    """Places pods on a copy of the nodes' states."""
 
     def __init__(self, subjects: Sequence[Subject], judge: Judge) -> None:
         self._judge: Final = judge
@@ -67,13 +67,13 @@ class PlacementPlan:
         self._groups: dict[NodeClass, list[int]] = {}
         self._judgements: dict[object, dict[int, Judgement]] = {}
         self._hopeless: dict[int, Placed] = {}
-        """Answers that hold until the next pod is placed, by entry."""
+        """Results by entry, valid until the next pod is placed."""
         for number, node in enumerate(self._nodes):
             node.node_class = self._class_of(node, node.states)
             self._groups.setdefault(node.node_class, []).append(number)
 
     def run(self, entries: Iterable[tuple[PodWorkload, int]]) -> Iterator[Placed]:
-        """Place so many copies of each workload; one value a pod."""
+        """Place the given number of copies of each workload. One value per pod."""
         number = 0
         for entry, (workload, copies) in enumerate(entries):
             wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
@@ -130,7 +130,7 @@ class PlacementPlan:
     def _take(
         self, position: int, shape: PodShape, wanted: Mapping[str, int]
     ) -> tuple[Admitted | None, PodAlignment | None]:
-        """Put the pod on a node; None where too little is known of the node to say how it lands."""
+        """Put the pod on a node. None if not enough is known about the node to compute its placement."""
         node = self._nodes[position]
         kubelet, around = node.subject.kubelet, node.subject.around
         if around.requested_milli is not None:
@@ -150,7 +150,7 @@ class PlacementPlan:
         return (first if isinstance(first, Admitted) else None), alignment
 
     def _move(self, position: int, states: tuple[ManagerState, ...]) -> None:
-        """File a node under the class of its new states."""
+        """Move a node to the class of its new states."""
         node = self._nodes[position]
         group = self._groups[node.node_class]
         group.remove(position)

@@ -1,9 +1,9 @@
-"""What kube-scheduler's own filters would say of a pod and a node, told apart from topology.
+"""The results of kube-scheduler's own filters for a pod and a node, separate from topology.
 
 Laws
-- No scheduler filtered the nodes of a what-if before, so the filters that decide most often are played here: totals,
-  node name, selector, required affinity, taints, cordon.
-- "ok" is said only where everything needed is known; what is not known, or not looked at, is "not-checked".
+- No scheduler has filtered the nodes of a what-if, so the most frequent filters are evaluated here: totals, node name,
+  selector, required affinity, taints, cordon.
+- "ok" is reported only if everything needed is known. What is unknown, or not checked, is "not-checked".
 
 Mirrors: kube-scheduler plugins NodeResourcesFit, NodeName, NodeAffinity, TaintToleration, NodeUnschedulable.
 """
@@ -23,7 +23,7 @@ UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One filter's answer; `detail` is one sentence, empty where there is nothing to say."""
+    """The result of one filter. `detail` is one sentence, or empty."""
 
     check: str
     outcome: Outcome
@@ -32,7 +32,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerAnswer:
-    """`outcome`: fails if any check does; ok if all were made and none fails."""
+    """`outcome`: fails if any check fails; ok if all were made and none fails."""
 
     outcome: Outcome
     checks: tuple[Check, ...]
@@ -63,7 +63,7 @@ def check_node(name: str, wanted: Mapping[str, int], rules: PlacementRules, arou
 def _resources(wanted: Mapping[str, int], around: NodeContext) -> Check:
     total, requested = around.allocatable_milli, around.requested_milli
     if total is None:
-        return Check("resources", "not-checked", "the node's totals are not known")
+        return Check("resources", "not-checked", "the node's totals are unknown")
     short = [
         f"{format_milli(name, amount)} {name} wanted, {format_milli(name, max(0, left))} left"
         for name, amount, left in shortages(wanted, total, requested or {})
@@ -71,7 +71,7 @@ def _resources(wanted: Mapping[str, int], around: NodeContext) -> Check:
     if short:
         return Check("resources", "fails", f"{EXCEEDED}: {'; '.join(short)}")
     if requested is None:
-        return Check("resources", "not-checked", "what other pods request is not known; alone the pod would fit")
+        return Check("resources", "not-checked", "the requests of other pods are unknown; the pod alone would fit")
     return Check("resources", "ok")
 
 
@@ -84,7 +84,7 @@ def _labels(name: str, rules: PlacementRules, around: NodeContext) -> Iterator[C
     labels = around.labels
     if rules.node_selector:
         if labels is None:
-            yield Check("node-selector", "not-checked", "the node's labels are not known")
+            yield Check("node-selector", "not-checked", "the node's labels are unknown")
         else:
             missing = [f"{k}={v}" for k, v in rules.node_selector.items() if labels.get(k) != v]
             detail = f"the node lacks {', '.join(missing)}" if missing else ""
@@ -93,7 +93,7 @@ def _labels(name: str, rules: PlacementRules, around: NodeContext) -> Iterator[C
     if terms is None:
         return
     if labels is None and any(term.match_labels for term in terms):
-        yield Check("node-affinity", "not-checked", "the node's labels are not known")
+        yield Check("node-affinity", "not-checked", "the node's labels are unknown")
     elif any(_matches_term(term, name, labels or {}) for term in terms):
         yield Check("node-affinity", "ok")
     else:
@@ -133,7 +133,7 @@ def _compares(operator: str, value: str | None, wanted: tuple[str, ...]) -> bool
 
 def _taints(rules: PlacementRules, around: NodeContext) -> Check:
     if around.taints is None:
-        return Check("taints", "not-checked", "the node's taints are not known")
+        return Check("taints", "not-checked", "the node's taints are unknown")
     for taint in around.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not _is_tolerated(taint, rules.tolerations):
             value = f"={taint.value}" if taint.value else ""
@@ -152,7 +152,7 @@ def _is_tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
 
 def _cordon(rules: PlacementRules, around: NodeContext) -> Check:
     if around.unschedulable is None:
-        return Check("unschedulable", "not-checked", "whether the node is cordoned is not known")
+        return Check("unschedulable", "not-checked", "it is unknown whether the node is cordoned")
     taint = Taint(key=UNSCHEDULABLE_TAINT, value="", effect="NoSchedule")
     if around.unschedulable and not _is_tolerated(taint, rules.tolerations):
         return Check("unschedulable", "fails", "the node is cordoned")
@@ -161,4 +161,4 @@ def _cordon(rules: PlacementRules, around: NodeContext) -> Check:
 
 def _unread(rules: PlacementRules) -> Iterator[Check]:
     if rules.unread:
-        yield Check("other", "not-checked", f"not looked at: {', '.join(rules.unread)}")
+        yield Check("other", "not-checked", f"not checked: {', '.join(rules.unread)}")

@@ -1,8 +1,8 @@
-"""The nodes of a question: live ones as they are, and hypothetical ones.
+"""The nodes of a question: live ones, and hypothetical ones.
 
 Laws
-- A subject is a value: nothing that is asked of it can change the cluster.
-- `states` are the node's own, with the ids of its own devices; those of its class are equal but for such ids.
+- A subject is a value: no question can change the cluster.
+- `states` are the node's own, with the ids of its own devices. The states of its class differ only in such ids.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from extender.scheduling.totals import node_allocatable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One node of a question. `states` is empty where no verdict is possible; the first one is the likeliest.
+    """One node of a question. `states` is empty if no verdict is possible; the first one is the most likely.
 
     `facts` are those of the report: see `cluster.node.Observation`.
     """
@@ -33,12 +33,12 @@ class Subject:
 
     @property
     def kubelet(self) -> Kubelet | None:
-        """None where no verdict is possible."""
+        """None if no verdict is possible."""
         return self.node_class.kubelet
 
 
 def live(record: NodeRecord, look_up: LookUp) -> Subject:
-    """A live node as it is now."""
+    """A live node in its current state."""
     return subject_of(record.name, record.node_class, record.state, look_up(record.name), record.observation.facts)
 
 
@@ -49,7 +49,7 @@ def subject_of(
     around: NodeContext,
     facts: Mapping[str, object],
 ) -> Subject:
-    """A live node from its parts. *state* is the node's own; None where no verdict is possible."""
+    """A live node from its parts. *state* is the node's own; None if no verdict is possible."""
     if node_class.kubelet is None or state is None:
         return Subject(name=name, node_class=node_class, states=(), around=around)
     if around.allocatable_milli is None:

@@ -1,10 +1,11 @@
-"""The nearest requests that a node would admit instead of one that it refuses, found by trying.
+"""Finds the nearest requests that a node would admit instead of one that it refuses, by replaying candidates.
 
 Laws
-- Every suggestion was replayed and admitted for certain on the very state; none is inferred. Admission is not monotone:
+- Every suggestion was replayed on the same state and admitted with certainty. None is inferred. Admission is not
+  monotone:
   nothing is concluded from a larger or a smaller request.
-- The search is bounded: `MAX_REPLAYS` admissions a node. Amounts worth trying come from the room that is free.
-- Of each kind, container and resource only the largest request that fits is told.
+- The search is limited to `MAX_REPLAYS` admissions per node. Candidate amounts come from the free resources.
+- For each kind, container and resource only the largest request that fits is returned.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,7 +47,7 @@ class Suggestion:
 
 
 class Fit(NamedTuple):
-    """What the node answers to a request that it admits."""
+    """The outcome of a request that is admitted."""
 
     verdict: Admitted
     alignment: PodAlignment | None
@@ -54,20 +55,20 @@ class Fit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """What was found, and how many admissions were replayed for it."""
+    """The suggestions found, and how many admissions were replayed for them."""
 
     suggestions: tuple[Suggestion, ...]
     replays: int
 
 
 class _ReplayCounter:
-    """Counts replays, and stops asking when there were enough."""
+    """Counts replays, and makes no more after the limit."""
 
     def __init__(self, kubelet: Kubelet, state: ManagerState) -> None:
         self.kubelet, self.state, self.replays = kubelet, state, 0
 
     def fits(self, pod: Pod, kubelet: Kubelet | None = None) -> Fit | None:
-        """The answer, if the pod is admitted whatever the kubelet picks at random; None too when replays are spent."""
+        """The outcome, if the pod is admitted whatever the kubelet picks at random. None too if no replays are left."""
         if self.replays >= MAX_REPLAYS:
             return None
         self.replays += 1
@@ -80,7 +81,7 @@ class _ReplayCounter:
 
 
 def nearest(kubelet: Kubelet, state: ManagerState, pod: Pod) -> Nearest:
-    """What to ask for instead of *pod*, which the kubelet refuses in *state*."""
+    """What to request instead of *pod*, which the kubelet refuses in *state*."""
     search = _ReplayCounter(kubelet, state)
     room = numa_room(kubelet, state)
     found: list[Suggestion] = []
@@ -143,7 +144,7 @@ def _devices(search: _ReplayCounter, pod: Pod, container: Container) -> Iterator
 
 
 def _smaller(search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterable[NUMARoom]) -> Iterator[Suggestion]:
-    """Less of everything at once: what one NUMA node has, beginning with the one that has most CPUs."""
+    """Less of everything: what one NUMA node has, starting with the one with most CPUs."""
     for room in sorted(rooms, key=lambda r: r.cpus, reverse=True)[:_NEAR]:
         free = {"cpu": room.cpus, **room.memory, **room.devices}
         wanted = {name: milli for name, milli in container.limits_milli.items() if name in free}
@@ -175,7 +176,7 @@ def _largest(
     attempt: Callable[[int], Fit | None],
     shown: Callable[[int], str],
 ) -> Iterator[Suggestion]:
-    """The largest of *amounts* below *wanted* that fits, if any."""
+    """The largest of *amounts* below *wanted* that fits. None if none fits."""
     least = 0 if kind == "fewer-devices" else 1
     for amount in sorted({a for a in amounts if least <= a < wanted}, reverse=True)[:MAX_AMOUNTS]:
         fit = attempt(amount)
@@ -185,7 +186,7 @@ def _largest(
 
 
 def _suggest(kind: str, container: Container, resource: str | None, amounts: tuple[str, str], fit: Fit) -> Suggestion:
-    """*resource* None: the amounts name theirs."""
+    """A suggestion. If *resource* is None, each amount names its own."""
     wanted, instead = amounts
     unit = "" if resource is None else _UNITS.get(resource, f" {resource}")
     return Suggestion(
@@ -200,7 +201,10 @@ def _suggest(kind: str, container: Container, resource: str | None, amounts: tup
 
 
 def _settings(search: _ReplayCounter, pod: Pod) -> Iterator[Suggestion]:
-    """Other topology settings of the node, its pods staying where they are; those that no kubelet starts with fail."""
+    """Other topology settings of the node, with its pods in place.
+
+    Settings with which no kubelet starts are skipped.
+    """
     kubelet = search.kubelet
     other_scope = Scope.POD if kubelet.scope is Scope.CONTAINER else Scope.CONTAINER
     changes: list[tuple[str, str, str, Mapping[str, str]]] = [
@@ -231,13 +235,16 @@ def _settings(search: _ReplayCounter, pod: Pod) -> Iterator[Suggestion]:
 
 
 def _sums(rooms: Iterable[int]) -> list[int]:
-    """The room of two NUMA nodes together, for requests that the hardware must split."""
+    """Sums of two NUMA nodes, for requests that need more than one."""
     few = list(rooms)[:_SUMS_OF_NODES_UP_TO]
     return [a + b for a, b in combinations(few, 2)]
 
 
 def _with(pod: Pod, container: Container, resource: str, milli: int) -> Pod:
-    """The pod with another amount in one container, requests and limits alike; an amount of 0 is no request."""
+    """The pod with another amount in one container, for requests and limits alike.
+
+    An amount of 0 removes the request.
+    """
 
     def changed(amounts: Mapping[str, int]) -> dict[str, int]:
         rest = {name: amount for name, amount in amounts.items() if name != resource}

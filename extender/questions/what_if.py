@@ -1,9 +1,9 @@
-"""What-if: the full verdict of nodes on a pod, placements and reasons included. Never changes anything.
+"""What-if: the full verdict of nodes on a pod, with placements and reasons. Never changes anything.
 
 Laws
-- The same code judges here and in filter, so that both always say the same. The pod is taken for a new one, even if a
-  node holds one of its UID: people paste what they copied from a cluster.
-- What kube-scheduler's own filters would say stands beside the verdict, never inside it.
+- What-if and filter use the same code, so that both give the same answer. The pod counts as new, even if a node has a
+  pod with the same UID, because people paste what they copied from a cluster.
+- The results of kube-scheduler's own filters are reported beside the verdict, never inside it.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ Outcome = Literal["fits", "topology", "scheduler", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWhatIf:
-    """One node's answer.
+    """The result for one node.
 
-    `verdict` None: too little is known of the node. `admitted_as` is the alignment of an admitted pod, whatever else
-    is in its way; None where it is refused. `judgement` is what filter goes by, `score` what prioritize gives among the
-    nodes asked; None where the node does not pass. `first_fault`: what broke it first, in a sentence; empty where the
-    verdict is no refusal.
+    `verdict` None: not enough is known about the node. `admitted_as` is the alignment of an admitted pod, even if the
+    node does not pass for another reason; None if it is refused. `judgement` is what filter uses, `score` what
+    prioritize would return among the nodes in question; None if the node does not pass. `first_fault`: the first
+    failure, in a sentence; empty if the verdict is no refusal.
     """
 
     subject: Subject
@@ -47,12 +47,12 @@ class NodeWhatIf:
 
     @property
     def certainty(self) -> Certainty:
-        """How sure the answer is."""
+        """Certainty of the verdict."""
         return self.judgement.certainty
 
     @property
     def outcome(self) -> Outcome:
-        """In one word: see `NodeAnswer.outcome` of the API."""
+        """The outcome as one word: see `NodeAnswer.outcome` of the API."""
         if self.judgement.refusal is not None:
             return "unknown" if self.certainty is Certainty.UNKNOWN else "topology"
         if self.scheduler.outcome == "fails":
@@ -61,12 +61,12 @@ class NodeWhatIf:
 
     @property
     def alignment(self) -> PodAlignment | None:
-        """What the pod gets; None unless `outcome` is `fits`."""
+        """The alignment of the pod. None unless `outcome` is `fits`."""
         return self.admitted_as if self.outcome == "fits" else None
 
     @property
     def reason(self) -> str:
-        """Why not, in one sentence, with amounts if known; empty unless the pod is refused or not offered."""
+        """Why not, in one sentence, with amounts if known. Empty unless the pod is refused or not offered."""
         if self.outcome == "scheduler":
             failure = self.scheduler.first_failure
             return "" if failure is None else failure.detail
@@ -76,14 +76,14 @@ class NodeWhatIf:
 
     @property
     def never(self) -> bool:
-        """Whether the node refuses the pod whatever is free on it."""
+        """Whether the node refuses the pod even when empty."""
         refused = isinstance(self.verdict, Rejected) and self.verdict.when is When.NEVER
         return refused and self.outcome == "topology" and self.certainty is not Certainty.POSSIBLE
 
 
 @dataclass(frozen=True, slots=True)
 class _Replayed:
-    """What a replay says of a node; see `NodeWhatIf`."""
+    """The result of a replay on one node; see `NodeWhatIf`."""
 
     verdict: Verdict | None
     alignment: PodAlignment | None = None
@@ -91,7 +91,10 @@ class _Replayed:
 
 
 def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) -> list[NodeWhatIf]:
-    """The answer of each node, in order. Equal nodes are replayed once, unless the pod wants devices: see `_replay`."""
+    """The result of each node, in order.
+
+    Equal nodes are replayed once, unless the pod requests devices: see `_replay`.
+    """
     shape = PodShape(replace(workload.pod, uid=NOBODY))
     wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
     candidates = candidates_of(subjects)
@@ -120,9 +123,9 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
 
 
 def _replay(shape: PodShape, subject: Subject) -> _Replayed:
-    """On the node's own state: nodes of one class have equal devices free, but not the same ones by id.
+    """Replay on the node's own state: nodes of a class have equal devices free, but with different ids.
 
-    The verdict is that of the likeliest state; the alignment is `split` if any outcome is.
+    The verdict is that of the most likely state. The alignment is `split` if any outcome is.
     """
     kubelet = subject.kubelet
     if kubelet is None or not subject.states:

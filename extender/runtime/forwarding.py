@@ -6,12 +6,10 @@ The leader's URL is in an annotation of the Lease, where every standby reads it.
 Laws of this file
 - A call is forwarded once: the receiver of a forwarded call answers it itself, leader or not.
 - If the leader does not reply, the standby answers itself: filter, prioritize and preempt from its own state, which is
-  the
-  leader's except for the pods of its last calls; bind with an error, after which the scheduler tries again.
+  the leader's except for the pods of its last calls; bind with an error, after which the scheduler tries again.
 - Every call has a time limit. After a failure the leader is not called for a second.
 - The leader authenticates with its certificate, the standby with its service account's token. The token is sent over
-  TLS
-  only.
+  TLS only.
 """
 
 import asyncio

@@ -4,8 +4,7 @@ Laws of this file
 - Until the whole ClientHello has arrived, a connection costs a socket and no TLS state: the kernel keeps the bytes
   (`MSG_PEEK`) and wakes us when the rest has arrived (`SO_RCVLOWAT`).
 - The number of concurrent handshakes is limited. Waiting ones are taken in turn over their source addresses, newest
-  first
-  within an address, so that a flood from one address does not delay the others.
+  first within an address, so that a flood from one address does not delay the others.
 - While all places for handshakes are taken, an address with none gets one from the address with most. Any handshake
   older than `PATIENCE_SECONDS` gives up its place to a waiting one.
 - One deadline covers the time from `accept` to the end of the handshake.

@@ -6,8 +6,7 @@ Laws of this file
 - A new connection is always accepted. At the limit another one is closed: an unfinished one; if there is none, an idle
   one; and last an idle one that is kept (with a client certificate, or on loopback).
 - Within such a group the oldest connection of the address with most connections is closed, so that an address that
-  opens
-  many closes its own.
+  opens many closes its own.
 - A busy connection is never closed to make room. Its own deadlines end it.
 - Taking a place, changing its state and making room cost a few dictionary operations, however many are open.
 """

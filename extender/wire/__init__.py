@@ -1,1 +1,4 @@
-"""JSON to replay values and back. Malformed input becomes a `WireError` that names the field and the reason."""
+"""Converts JSON to replay values and back.
+
+Malformed input becomes a `WireError` that names the field and the reason.
+"""

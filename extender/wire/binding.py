@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from extender.wire.validation import Document, parse_json
 
 _NAME: Final = Field(min_length=1, max_length=253)
-_UID: Final = Field(min_length=1, max_length=128, description="The pod that is made anew under its name has another.")
+_UID: Final = Field(min_length=1, max_length=128, description="A pod recreated under the same name has another UID.")
 
 
 class ExtenderBindingArgs(Document):
@@ -21,21 +21,21 @@ class ExtenderBindingArgs(Document):
 
 
 class ExtenderBindingResult(BaseModel):
-    """What bind answers."""
+    """The reply of bind."""
 
     model_config = ConfigDict(frozen=True)
 
-    Error: Annotated[str, Field(description="Why the pod was not bound; empty if it was.")]
+    Error: Annotated[str, Field(description="Why the pod was not bound. Empty if it was.")]
 
 
 BINDING_ARGS: Final = TypeAdapter(ExtenderBindingArgs)
 
 
 def parse_binding(body: bytes) -> ExtenderBindingArgs:
-    """Read the body of a bind request; raises WireError."""
+    """Read the body of a bind request. Raises WireError."""
     return parse_json(BINDING_ARGS, body)
 
 
 def binding_reply(error: str) -> bytes:
-    """The reply, with status 200; *error* empty: the pod is bound."""
+    """The reply, with status 200. *error* empty: the pod is bound."""
     return orjson.dumps({"Error": error})

@@ -1,9 +1,9 @@
-"""Several objects at once, as people have them: files of several documents, lists, the output of `helm template`.
+"""Several objects at once: files with several documents, lists, the output of `helm template`.
 
 Laws of this file
-- Objects without a pod template, such as Services, are passed over and counted by kind.
+- Objects without a pod template, such as Services, are skipped and counted by kind.
 - An object with several pod templates becomes one part for each.
-- Bounded: `MAX_PARTS` parts, `MAX_OBJECTS` objects, lists within lists `MAX_NESTED` deep.
+- Limits: `MAX_PARTS` parts, `MAX_OBJECTS` objects, lists within lists `MAX_NESTED` deep.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ MAX_NESTED: Final = 4
 
 
 class BundlePart(NamedTuple):
-    """An object with one pod template, and where it stands in what was sent; empty: it is the whole."""
+    """An object with one pod template, and its path in the input; empty: it is the whole input."""
 
     document: dict[str, object]
     path: str
@@ -29,7 +29,7 @@ class BundlePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The parts in order, and how many objects without a pod template were passed over, by kind."""
+    """The parts in order, and how many objects without a pod template were skipped, by kind."""
 
     parts: tuple[BundlePart, ...]
     passed_over: Mapping[str, int]
@@ -39,7 +39,7 @@ def bundle_of(documents: Sequence[object]) -> Bundle:
     """The workloads in *documents*.
 
     Raises:
-        WireError: there is none, there are too many, or a document is no object.
+        WireError: there is none, there are too many, or a document is not an object.
     """
     parts: list[BundlePart] = []
     passed_over: Counter[str] = Counter()
@@ -64,7 +64,7 @@ def bundle_of(documents: Sequence[object]) -> Bundle:
 
 
 def _objects(documents: Sequence[object]) -> Iterator[tuple[str, dict[str, object]]]:
-    """Every object and its path, lists unpacked."""
+    """Every object and its path, with lists expanded."""
     single = len(documents) == 1
     stack = [("" if single else f"documents[{i}]", each, 0) for i, each in reversed(list(enumerate(documents)))]
     count = 0

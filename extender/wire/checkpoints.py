@@ -1,10 +1,10 @@
-"""The kubelet's three state files as replay state, in every form that kubelets 1.27 to 1.37 write.
+"""Reads the kubelet's three state files as replay state, in all forms that kubelets 1.27 to 1.37 write.
 
 Laws of this file
-- Only the documents are read here: whether they fit the machine is `replay.startup.check_observed`'s question.
-- A document of policy none, or one that the kubelet never initialised, says nothing: None.
+- Only the documents are read here. `replay.startup.check_observed` checks whether they fit the machine.
+- A document of policy none, or one that the kubelet never initialised, has no state: None.
 - A document of 1.37 is read as its kubelet restores it: from `data` (`node_exporter.state_document`).
-- Checksums of older documents are not looked at: the exporter checked them, next to the files.
+- Checksums of older documents are not checked here: the exporter has checked them.
 """
 
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ MEMORY_FIELD: Final = "state.memory_manager_state"
 DEVICE_FIELD: Final = "state.kubelet_internal_checkpoint"
 
 MAX_ENTRIES: Final = 16_384
-"""Containers, and blocks, and resources of containers, in one checkpoint: 1,000 pods have a few thousand."""
+"""Limit on containers, blocks, and resources of containers in one checkpoint. 1,000 pods have a few thousand."""
 MAX_LIST_CHARACTERS: Final = 65_536
-"""Of a list of CPUs; every second one of 8,192 takes 20,000."""
+"""Limit on the length of a list of CPUs. Every second one of 8,192 takes 20,000."""
 MAX_TYPES: Final = 64
-"""Kinds of memory of a NUMA node."""
+"""Limit on the kinds of memory of a NUMA node."""
 
 DeviceEntries = dict[str, dict[str, dict[str, frozenset[str]]]]
 """Device ids by pod UID, container name and resource."""
@@ -118,7 +118,7 @@ def policy_name(document: JsonObject, field: str) -> str:
 
 
 def cpu_state_from_json(document: JsonObject, max_cpu: int = MAX_CPU_ID) -> CPUState | None:
-    """The CPU manager's state; None if the document says nothing (policy none, or never initialised).
+    """The CPU manager's state. None if the document has none (policy none, or never initialised).
 
     Raises:
         WireError: a wrong type, or a CPU list that does not parse or names a CPU above *max_cpu*.
@@ -155,7 +155,7 @@ def _cpus(text: str, field: str, max_cpu: int) -> int:
 
 
 def memory_state_from_json(document: JsonObject) -> MemoryState | None:
-    """The memory manager's state; None if the document says nothing (policy None, or never initialised).
+    """The memory manager's state. None if the document has none (policy None, or never initialised).
 
     Raises:
         WireError: a wrong type, a NUMA id or an amount out of range.
@@ -196,9 +196,9 @@ def _blocks(blocks: list[_Block]) -> tuple[Block, ...]:
 def device_entries_from_json(document: JsonObject) -> DeviceEntries:
     """The devices that containers hold.
 
-    `DeviceIDs` is a map from NUMA id ("-1": the device has no topology) to ids, where a device of several NUMA nodes
-    stands under each; kubelets that were upgraded from before 1.20 may still hold a plain list. The NUMA ids are not
-    taken from here: the report's device list has them.
+    `DeviceIDs` is a map from NUMA id ("-1": the device has no topology) to ids. A device of several NUMA nodes is
+    listed under each of them. Kubelets that were upgraded from before 1.20 may still have a plain list. The NUMA ids
+    are not read here, because the report's device list has them.
 
     Raises:
         WireError: a wrong type.

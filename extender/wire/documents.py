@@ -1,10 +1,10 @@
-"""Documents that people send: JSON, or YAML as Kubernetes reads it.
+"""Reads documents that people send: JSON, or YAML as Kubernetes reads it.
 
 Laws of this file
-- Values are those of JSON: maps with texts as keys, lists, texts, numbers, booleans, null. Dates stay texts.
-- YAML is read from its events, without recursion: depth and number of values are bounded while reading, and what an
-  alias stands for counts again each time it is used. A map that names a key twice is an error.
-- A fault names its line and column, and the path of the value where there is one.
+- Values are those of JSON: maps with string keys, lists, strings, numbers, booleans, null. Dates stay strings.
+- YAML is read from its events, without recursion. Depth and number of values are limited while reading, and the values
+  behind an alias count each time it is used. A duplicate key in a map is an error.
+- An error names its line and column, and the path of the value if it has one.
 """
 
 import math
@@ -28,7 +28,7 @@ from extender.wire.validation import load_json
 
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 200_000
-"""Keys and values of YAML, which take some 10 microseconds each; JSON is bounded by its size alone."""
+"""Keys and values of YAML, which take about 10 microseconds each. JSON is limited by its size alone."""
 MAX_DOCUMENTS: Final = 10_000
 MAX_SHOWN_KEY: Final = 64
 YAML_MEDIA_TYPES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
@@ -40,14 +40,14 @@ _COLLECTIONS: Final = frozenset({None, "!", "tag:yaml.org,2002:map", "tag:yaml.o
 
 
 class NotYAMLError(WireError):
-    """The document is no YAML text at all."""
+    """The document is not YAML."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("", f"not YAML: {reason}")
 
 
 def read_document(body: bytes, media_type: str) -> object:
-    """The one document in *body*; see `read_documents`."""
+    """The only document in *body*; see `read_documents`."""
     return _one(read_documents(body, media_type))
 
 
@@ -58,14 +58,14 @@ def _one(documents: list[object]) -> object:
 
 
 def read_documents(body: bytes, media_type: str) -> list[object]:
-    """The documents in *body*, several in YAML; *media_type* as the sender declared it, empty if he did not.
+    """The documents in *body*; YAML may contain several. *media_type* as declared by the sender, empty if not declared.
 
-    Declared JSON is JSON and declared YAML is YAML. Anything else is JSON if it is, and YAML otherwise.
+    Declared JSON is read as JSON and declared YAML as YAML. Anything else is read as JSON if possible, else as YAML.
 
     Raises:
-        NotJSONError: it is no JSON.
-        NotYAMLError: it was read as YAML, and is none.
-        WireError: it is beyond the bounds, or has a key twice.
+        NotJSONError: it is not JSON.
+        NotYAMLError: it was read as YAML, and is not YAML.
+        WireError: it exceeds a limit, or has a duplicate key.
     """
     kind = media_type.partition(";")[0].strip().lower()
     if kind in YAML_MEDIA_TYPES:
@@ -79,16 +79,16 @@ def read_documents(body: bytes, media_type: str) -> list[object]:
 
 
 def read_yaml(body: bytes) -> object:
-    """The one YAML document in *body*; see `read_yaml_documents`."""
+    """The only YAML document in *body*; see `read_yaml_documents`."""
     return _one(read_yaml_documents(body))
 
 
 def read_yaml_documents(body: bytes) -> list[object]:
-    """The YAML documents in *body*; those without content are passed over. The bounds hold for all together.
+    """The YAML documents in *body*. Empty ones are skipped. The limits apply to all documents together.
 
     Raises:
-        NotYAMLError: it is no YAML.
-        WireError: it is beyond the bounds, or has a key twice.
+        NotYAMLError: it is not YAML.
+        WireError: it exceeds a limit, or has a duplicate key.
     """
     try:
         text = body.decode("utf-8-sig")
@@ -123,7 +123,7 @@ def _documents(text: str) -> Iterator[Iterator[Event]]:
 
 @dataclass(slots=True)
 class _Open:
-    """A collection that is being read. `key` is the one whose value comes next, None where a key is expected."""
+    """A collection that is being read. `key`: the key whose value comes next; None if a key is expected."""
 
     value: Any
     path: str
@@ -131,7 +131,7 @@ class _Open:
     first: int
     """How many values had been read before it."""
     height: int = 0
-    """How deep it is, as far as it was read."""
+    """Its depth, as far as it has been read."""
     key: str | None = None
 
 
@@ -141,7 +141,7 @@ class _Builder:
 
     stack: list[_Open] = field(default_factory=list)
     anchors: dict[str, tuple[Any, int, int]] = field(default_factory=dict)
-    """What an anchor stands for, how many values that is, and how deep they are."""
+    """The value of an anchor, how many values that is, and how deep they are nested."""
     count: int = 0
     scalars: Any = field(default_factory=lambda: yaml.SafeLoader(""))
 
@@ -180,7 +180,7 @@ class _Builder:
     def _alias(self, event: AliasEvent) -> None:
         known = self.anchors.get(event.anchor or "")
         if known is None:
-            raise WireError(self._path(), f"the alias {shown(event.anchor)}{_at(event)} stands for nothing")
+            raise WireError(self._path(), f"the alias {shown(event.anchor)}{_at(event)} is not defined")
         value, size, height = known
         self._add(value, event, size)
         self._deepen(height, event)
@@ -192,7 +192,7 @@ class _Builder:
             raise WireError(here.path, f"nested more than {MAX_DEPTH} deep{_at(event)}")
 
     def _add(self, value: Any, event: Event, size: int) -> None:  # noqa: ANN401 - any value of a document
-        """Put a value where the next one is expected."""
+        """Store a value at the current position."""
         self.count += size
         if self.count > MAX_VALUES:
             raise WireError(self._path(), f"more than {MAX_VALUES:,} values{_at(event)}")
@@ -212,7 +212,7 @@ class _Builder:
             raise WireError(here.path, f"{shown(value)}{_at(event)} cannot be a key")
         key = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
         if key in here.value:
-            raise WireError(here.path, f"the key {shown(key)} is there twice{_at(event)}")
+            raise WireError(here.path, f"the key {shown(key)} is a duplicate{_at(event)}")
         return key
 
     def _name(self, anchor: str | None, value: object, size: int, height: int) -> None:
@@ -220,7 +220,7 @@ class _Builder:
             self.anchors[anchor] = value, size, height
 
     def _path(self) -> str:
-        """Of the value that comes next."""
+        """The path of the next value."""
         if not self.stack:
             return ""
         here = self.stack[-1]

@@ -1,16 +1,16 @@
-"""The one fault of this package: a document that cannot be read."""
+"""The errors of this package: a document that cannot be read."""
 
 from typing import Final
 
 MAX_SHOWN: Final = 60
-"""Characters of a foreign value that a message repeats; the rest is cut, so that no input can flood a log."""
+"""Characters of an input value that a message repeats. The rest is cut, so that no input can flood a log."""
 
 
 class WireError(ValueError):
     """Malformed input.
 
-    `field` is the path inside the document (`spec.containers[0].resources.limits.cpu`), empty for the document as a
-    whole; `reason` says what is wrong with it and what was expected.
+    `field` is the path in the document (`spec.containers[0].resources.limits.cpu`), empty for the document as a whole.
+    `reason` says what is wrong and what was expected.
     """
 
     def __init__(self, field: str, reason: str) -> None:
@@ -19,24 +19,24 @@ class WireError(ValueError):
         self.reason: Final = reason
 
     def below(self, prefix: str) -> "WireError":
-        """The same fault, seen from a document that holds this one under *prefix*."""
+        """The same error for a document that has this one under *prefix*."""
         if not self.field or not prefix:
             return type(self)(prefix or self.field, self.reason)
         return type(self)(f"{prefix}{self.field}" if self.field[0] == "[" else f"{prefix}.{self.field}", self.reason)
 
 
 class CapError(WireError):
-    """More than is read of a document; nothing need be wrong with what it says."""
+    """A limit is exceeded. The content need not be wrong."""
 
 
 class NotJSONError(WireError):
-    """The document is no JSON text at all."""
+    """The document is not JSON."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("", f"not JSON: {reason}")
 
 
 def shown(value: object) -> str:
-    """A foreign value for a message: its Python form, cut to `MAX_SHOWN` characters."""
+    """An input value for a message: its Python form, cut to `MAX_SHOWN` characters."""
     text = repr(value) if not isinstance(value, str | bytes) else repr(value[: MAX_SHOWN + 1])
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."

@@ -63,10 +63,10 @@ _INDEXES: Final = TypeAdapter(list[int])
 
 
 def read_machines(body: bytes) -> Mapping[str, object]:
-    """The snapshots of a machines file by name, not yet checked; *body* may be packed with xz.
+    """The snapshots of a machines file by name, not yet validated. *body* may be compressed with xz.
 
     Raises:
-        WireError: it is no JSON object.
+        WireError: it is not a JSON object.
     """
     if body.startswith(b"\xfd7zXZ"):
         try:
@@ -126,7 +126,7 @@ def _cpus(snapshot: _Snapshot, field: str) -> tuple[tuple[CPU, ...], dict[str, i
         if cells["online"]:
             online.append(_cpu(id_, cells, caches, where))
     if not online:
-        raise WireError(f"{field}.cpus", "at least one CPU is to be online")
+        raise WireError(f"{field}.cpus", "at least one CPU must be online")
     online.sort(key=lambda cpu: cpu.id)
     known = sum(1 << cpu.id for cpu in online)
     if len(online) != known.bit_count() or any(cpu.threads & ~known for cpu in online):
@@ -141,7 +141,7 @@ def _cpu(id_: int, cells: Mapping[str, object], caches: list[Cache], where: str)
     indexes = parse_object(_INDEXES, cells["caches"], f"{where}.caches")
     threads = _list(parse_object(_TEXT, cells["threads"], f"{where}.threads"), f"{where}.threads")
     if not all(0 <= i < len(caches) for i in indexes) or not threads >> id_ & 1 or node < 0:
-        raise WireError(where, "caches are to be in the table, the CPU among its threads, and its node known")
+        raise WireError(where, "caches must be in the table, the CPU among its threads, and its node known")
     return CPU(
         id=id_,
         package=package,

@@ -37,7 +37,7 @@ class _LinuxDevice(Document):
 
 
 class NriStep(Document):
-    """One step; which fields are given depends on `o`."""
+    """One step. Its fields depend on `o`."""
 
     o: Literal["pod", "new", "upd", "del", "stop", "rm", "rmpod", "cfg", "restart"]
     id: str = ""
@@ -88,7 +88,7 @@ _CONFIG: Final = TypeAdapter(_Config)
 
 @dataclass(frozen=True, slots=True)
 class NRIScenario:
-    """One line. `recorded`: the line's fields `start` and `r`, what the real policy answered, if they are given."""
+    """One line. `recorded`: the fields `start` and `r` with the real policy's answers, if present."""
 
     id: str
     machine: str
@@ -105,7 +105,7 @@ def scenario_from_json(value: object) -> NRIScenario:
 
 
 def config_from_json(value: object, field: str) -> PolicyConfig:
-    """The policy part of a TopologyAwarePolicy's spec, as given: no defaults of the CRD are added; raises WireError."""
+    """The policy part of a TopologyAwarePolicy's spec, as written, without defaults of the CRD. Raises WireError."""
     config = parse_object(_CONFIG, value, field)
     if config.unlimited_burstable not in ("", *LEVELS):
         raise WireError(f"{field}.unlimitedBurstable", f"one of {', '.join(LEVELS)} is expected")
@@ -145,7 +145,7 @@ def pod_of(step: NriStep) -> Pod:
 
 
 def container_of(step: NriStep, qos: QoS, memory_total_bytes: int) -> NewContainer:
-    """The container of a `new` step, with what a kubelet tells the runtime about it."""
+    """The container of a `new` step, with the values that a kubelet passes to the runtime."""
     oom = step.oom if step.oom is not None else _oom_score_adj(qos, step.r[2], memory_total_bytes)
     return NewContainer(
         id=step.id,
@@ -191,7 +191,7 @@ def _quantity(text: object) -> int | None:
 
 
 def _annotated_resources(text: str | None) -> dict[str, Resources]:
-    """Of the annotation; empty where the plugin would not read it."""
+    """The resources in the annotation. Empty if the plugin would not read it."""
     if text is None:
         return {}
     try:

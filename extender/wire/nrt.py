@@ -1,10 +1,10 @@
-"""NodeResourceTopology v1alpha2 objects: ours carry a whole report, those of others tell counts per NUMA node.
+"""NodeResourceTopology v1alpha2 objects: ours carry a whole report, others have counts per NUMA node.
 
 Laws of this file
-- What is carried is unpacked within a bound; the annotation is somebody else's input like any other.
-- Zones of type Node are NUMA nodes if they are called node-N; zones of type NodeGroup are ours (devices of several
-  nodes). Everything else in the list belongs to somebody else's model and is passed over.
-- A quantity that is not whole, or a zone told twice, is a fault: half an object is worse than none.
+- The carried report is decompressed within a limit. The annotation is untrusted input like any other.
+- Zones of type Node are NUMA nodes if their name is node-N. Zones of type NodeGroup are ours (devices of several
+  nodes). All other zones belong to other models and are skipped.
+- A quantity that is not whole, or a duplicate zone, is an error: half an object would be misleading.
 """
 
 import base64
@@ -29,7 +29,7 @@ REPORT: Final = "numa-extender/report"
 CONFIRMED_AT: Final = "numa-extender/confirmed-at"
 REFRESH_SECONDS: Final = "numa-extender/refresh-seconds"
 OURS: Final = "numa-node-exporter"
-"""The field manager of our exporter, and what it is called as a publisher."""
+"""The field manager of our exporter, and its name as a publisher."""
 DEFAULT_REFRESH_SECONDS: Final = 600.0
 MAX_REFRESH_SECONDS: Final = 86_400.0
 _ZONE: Final = re.compile(r"node-(0|[1-9][0-9]{0,5})\Z", re.ASCII)
@@ -37,7 +37,7 @@ _GROUP: Final = re.compile(r"node(-(0|[1-9][0-9]{0,5})){2,16}\Z", re.ASCII)
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _XZ_MAGIC: Final = b"\xfd7zXZ\x00"
 _XZ_MEMORY: Final = 32 << 20
-"""What a stream may ask for; ours need one."""
+"""Memory limit of a decompressor; ours need 1 MiB."""
 
 
 class _Pair(Document):
@@ -67,11 +67,12 @@ _OBJECT: Final = TypeAdapter(_Object)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One object, as far as it is kept.
+    """The parts of one object that are kept.
 
-    `owner_uid`: of the Node it belongs to, `carried`: the packed report; each is empty if there is none.
-    `confirmed_at` is the writer's word, for comparing only; the next one is due within `refresh_seconds`. `zones` and
-    `attributes`: of the object, for what carries no report.
+    `owner_uid`: of the Node that owns it; `carried`: the compressed report; each is empty if there is none.
+    `confirmed_at` is
+    the writer's time, for comparing only; the next confirmation is due within `refresh_seconds`. `zones` and
+    `attributes`: of the object, if it carries no report.
     """
 
     node_name: str
@@ -86,7 +87,7 @@ class Published:
 
 
 def published_from_json(value: Mapping[str, object]) -> Published:
-    """What an object says; raises WireError."""
+    """Read an object. Raises WireError."""
     metadata = value.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     annotations = metadata.get("annotations")
@@ -108,7 +109,7 @@ def published_from_json(value: Mapping[str, object]) -> Published:
 
 
 def unpack_report(published: Published, most: int) -> bytes:
-    """The JSON of the carried report, at most *most* bytes; raises WireError."""
+    """The JSON of the carried report, at most *most* bytes. Raises WireError."""
     field = f"metadata.annotations[{REPORT}]"
     try:
         packed = base64.b64decode(published.carried, validate=True)
@@ -116,19 +117,19 @@ def unpack_report(published: Published, most: int) -> bytes:
         unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY) if is_xz else zlib.decompressobj(_GZIP)
         body = unpacker.decompress(packed, most + 1)
     except (binascii.Error, ValueError, zlib.error, lzma.LZMAError, EOFError) as error:
-        raise WireError(field, f"neither gzip nor xz in base64: {error}") from None
+        raise WireError(field, f"not gzip or xz in base64: {error}") from None
     if len(body) > most:
         raise WireError(field, f"unpacks to more than {most} bytes")
     if not unpacker.eof or unpacker.unused_data:
-        raise WireError(field, "its packed stream is cut off, or goes on")
+        raise WireError(field, "the compressed data is truncated, or has trailing bytes")
     return body
 
 
 def counted(published: Published, version_of: Callable[[str], str]) -> Counted:
-    """What an object without a report tells of its node. *version_of*: the kubelet version of a node, "" if unknown.
+    """The counts in an object without a report. *version_of*: the kubelet version of a node, "" if unknown.
 
     Raises:
-        WireError: no zone is a NUMA node, so that nothing is told.
+        WireError: no zone is a NUMA node, so that there are no counts.
     """
     if not any(len(zone.numa) == 1 for zone in published.zones):
         raise WireError("zones", "none is a NUMA node (type Node, called node-N)")
@@ -150,7 +151,7 @@ def counted(published: Published, version_of: Callable[[str], str]) -> Counted:
 
 
 def _facts(published: Published, told: Mapping[str, str], version: str) -> dict[str, object]:
-    """In the form of a report's facts."""
+    """The facts, in the form of a report's."""
     zones = [
         {
             "name": "node-" + "-".join(map(str, zone.numa)),
@@ -159,7 +160,7 @@ def _facts(published: Published, told: Mapping[str, str], version: str) -> dict[
         }
         for zone in published.zones
     ]
-    reason = f"only counts per NUMA node are known, published by {published.publisher or 'nobody named'}"
+    reason = f"only counts per NUMA node are known, published by {published.publisher or 'an unnamed program'}"
     problem = {"source": "extender", "path": "NodeResourceTopology", "reason": reason, "severity": "warning"}
     return {
         "kubelet_version": version or None,
@@ -179,7 +180,7 @@ def _rules(version: str) -> Rules:
 
 
 def _publisher(managed: object) -> str:
-    """The field manager that applied or updated the object's content; the last one named, empty if nobody is."""
+    """The last field manager that applied or updated the object's content. Empty if none is named."""
     names = [
         str(entry.get("manager") or "")
         for entry in (managed if isinstance(managed, list) else ())
@@ -209,7 +210,7 @@ def _zones(zones: list[_Zone]) -> Iterator[ZoneCounts]:
         if numa is None:
             continue
         if numa in seen or max(numa) > MAX_NUMA_ID:
-            raise WireError(f"zones[{i}].name", f"{shown(zone.name)} is told twice, or above {MAX_NUMA_ID}")
+            raise WireError(f"zones[{i}].name", f"{shown(zone.name)} is a duplicate, or above {MAX_NUMA_ID}")
         seen.add(numa)
         amounts = {
             resource.name: parse_whole(resource.available, f"zones[{i}].resources.{resource.name}.available")
@@ -223,7 +224,7 @@ def _zones(zones: list[_Zone]) -> Iterator[ZoneCounts]:
 
 
 def _numa(zone: _Zone) -> tuple[int, ...] | None:
-    """The NUMA nodes that a zone stands for; None for a zone of another model."""
+    """The NUMA nodes of a zone. None for a zone of another model."""
     pattern = {"Node": _ZONE, "NodeGroup": _GROUP}.get(zone.type)
     if pattern is None or not pattern.match(zone.name):
         return None
@@ -241,6 +242,6 @@ def _allocatable_cpus(zones: list[_Zone]) -> int:
 
 
 def _seconds(text: str) -> float:
-    """How long until the next word; anything odd means the default."""
+    """Seconds until the next confirmation. The default if the text is not valid."""
     whole = float(text) if text.isascii() and text.isdecimal() and len(text) < 9 else DEFAULT_REFRESH_SECONDS
     return min(whole, MAX_REFRESH_SECONDS)

@@ -1,8 +1,8 @@
-"""What a pod says about where it may run, as far as kube-scheduler's own filters read it and we can check it.
+"""The required scheduling rules of a pod that kube-scheduler's own filters read and that we can check.
 
 Laws
-- Only required rules are read: preferences refuse no node.
-- What stands in the pod and is not read here is named in `PlacementRules.unread`, never passed over in silence.
+- Only required rules are read, because preferences refuse no node.
+- Rules of the pod that are not read here are named in `PlacementRules.unread`, never ignored silently.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _UNREAD: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRequirement:
-    """One condition on a label (or, of `match_fields`, on the node's name)."""
+    """One condition on a label (for `match_fields`, on the node's name)."""
 
     key: str
     operator: str
@@ -35,7 +35,7 @@ class NodeRequirement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTerm:
-    """Conditions that all hold together; a term without any matches nothing, as in Kubernetes."""
+    """Conditions that must all hold. A term without any matches nothing, as in Kubernetes."""
 
     match_labels: tuple[NodeRequirement, ...] = ()
     match_fields: tuple[NodeRequirement, ...] = ()
@@ -43,7 +43,7 @@ class NodeTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """Empty `key` with `Exists` tolerates everything; empty `effect` means every effect."""
+    """An empty `key` with `Exists` tolerates everything. An empty `effect` means every effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -67,7 +67,7 @@ ANYWHERE: Final = PlacementRules()
 
 
 def placement_rules_from_json(spec: Json, path: str) -> PlacementRules:
-    """The rules of a pod's *spec*, which stands at *path*; raises WireError for a part of the wrong type."""
+    """The rules of a pod's *spec*, which is at *path*. Raises WireError for a part of the wrong type."""
     affinity = _object(spec.get("affinity"), f"{path}.affinity")
     overhead = _object(spec.get("overhead"), f"{path}.overhead")
     return PlacementRules(

@@ -1,10 +1,10 @@
-"""v1.Pod documents to `replay.pod.Pod`.
+"""Converts v1.Pod documents to `replay.pod.Pod`.
 
 Laws:
-- Only what admission reads is read, and checked while reading: a fault names its path (`Pod.spec.containers[0]…`).
-- The API server's defaulting that matters here is applied and changes nothing where it was applied before: missing
-  requests are copied from limits, pod-level requests default to what the containers request together.
-- Nothing is kept from the document: replay values hold no foreign objects.
+- Only what admission reads is read, and validated while reading. An error names its path (`Pod.spec.containers[0]…`).
+- The API server's defaulting that matters here is applied. It changes nothing if it was applied before: missing
+  requests are copied from limits, and pod-level requests default to what the containers request together.
+- Nothing of the document is kept: replay values contain no foreign objects.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ Json = Mapping[str, object]
 
 
 def pod_from_json(document: object, path: str = "Pod") -> Pod:
-    """The pod that a v1.Pod document describes; `kind` and `apiVersion` may be missing.
+    """The pod in a v1.Pod document. `kind` and `apiVersion` may be missing.
 
     Raises:
-        WireError: anything that admission reads is missing or malformed.
+        WireError: something that admission reads is missing or malformed.
     """
     pod = _mapping(document, path)
     metadata = _mapping(pod.get("metadata"), f"{path}.metadata")
@@ -43,7 +43,7 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
     names = [c.name for c in containers]
     if len(set(names)) != len(names):
         twice = next(n for n in names if names.count(n) > 1)
-        raise WireError(f"{path}.spec.containers", f"the name {shown(twice)} stands for two containers")
+        raise WireError(f"{path}.spec.containers", f"the name {shown(twice)} is used by two containers")
     requests, limits = _pod_level(spec, f"{path}.spec.resources", containers)
     return Pod(
         uid=_text(metadata.get("uid", ""), f"{path}.metadata.uid"),
@@ -87,7 +87,7 @@ def _text(value: object, path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the pod's status says of its containers, by name."""
+    """The parts of the pod's status about its containers, by name."""
 
     allocated: Mapping[str, Mapping[str, int]]
     claimed: Mapping[str, frozenset[str]]
@@ -130,9 +130,9 @@ def _amounts(value: object, path: str) -> dict[str, int]:
 def _pod_level(
     spec: Json, path: str, containers: list[Container]
 ) -> tuple[dict[str, int] | None, dict[str, int] | None]:
-    """Pod-level requests and limits; requests default to what containers request together, then to the limits.
+    """Pod-level requests and limits. Requests default to what containers request together, then to the limits.
 
-    None when the spec has no `resources`, empty when it has one without amounts: older kubelets tell them apart.
+    None if the spec has no `resources`, empty if it has one without amounts: older kubelets treat them differently.
     """
     resources = _optional_mapping(spec.get("resources"), path)
     if resources is None:
@@ -147,7 +147,7 @@ def _pod_level(
 
 
 def _together(containers: list[Container], name: str) -> int | None:
-    """What the containers request of one resource at their peak; None when none of them names it."""
+    """Peak request of the containers for one resource. None if none of them names it."""
     if not any(name in c.requests_milli for c in containers):
         return None
     peak = running = 0
@@ -161,7 +161,7 @@ def _together(containers: list[Container], name: str) -> int | None:
 
 
 def _statuses(status: Json, path: str) -> dict[str, dict[str, int]]:
-    """`allocatedResources` by container name; an entry without them counts as empty."""
+    """`allocatedResources` by container name. An entry without them counts as empty."""
     result = {}
     for key in ("initContainerStatuses", "containerStatuses"):
         for i, item in enumerate(_list(status.get(key), f"{path}.{key}", MAX_CONTAINERS)):
@@ -172,7 +172,7 @@ def _statuses(status: Json, path: str) -> dict[str, dict[str, int]]:
 
 
 def _claimed(status: Json, path: str) -> dict[str, frozenset[str]]:
-    """Extended resources that a DRA claim satisfies, by container name."""
+    """Extended resources that a DRA claim provides, by container name."""
     claim = _optional_mapping(status.get("extendedResourceClaimStatus"), path) or {}
     result: dict[str, frozenset[str]] = {}
     for i, item in enumerate(_list(claim.get("requestMappings"), f"{path}.requestMappings", MAX_CONTAINERS)):
@@ -189,4 +189,4 @@ def _qos(value: object, path: str) -> QOSClass | None:
         return None
     if isinstance(value, str) and value in tuple(QOSClass):
         return QOSClass(value)
-    raise WireError(path, f"{shown(value)} is no QoS class")
+    raise WireError(path, f"{shown(value)} is not a QoS class")

@@ -1,11 +1,11 @@
 """The preempt verb of the scheduler extender protocol, as Go writes and reads it.
 
 Laws of this file
-- A request names victims in one of two forms: full pods (`NodeNameToVictims`), or UIDs (`NodeNameToMetaVictims`, where
-  the extender is `nodeCacheCapable`). The reply always has the second form.
-- Of a victim's object only what choosing victims needs is read. An empty or null list of victims is a valid one: newer
+- A request names victims in one of two forms: full pods (`NodeNameToVictims`), or UIDs (`NodeNameToMetaVictims`, if the
+  extender is `nodeCacheCapable`). The reply always has the second form.
+- Of a victim's object only what is needed to choose victims is read. An empty or null list of victims is valid: newer
   schedulers send it for nodes that only an extender refuses.
-- The reply has no place for an error: a request that cannot be read is answered with a status that is none of 200.
+- The reply has no field for an error: a malformed request gets a status other than 200.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,12 @@ from extender.wire.validation import load_json
 
 Json = Mapping[str, object]
 NEVER: Final = "Never"
-"""The `preemptionPolicy` of a pod that waits instead."""
+"""The `preemptionPolicy` of a pod that never preempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedPod:
-    """A victim as the request describes it. `started_at` in Unix seconds, None before its kubelet saw it."""
+    """A victim in the request. `started_at` in Unix seconds, None before its kubelet saw it."""
 
     uid: str
     priority: int
@@ -39,10 +39,10 @@ class DescribedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What the scheduler would evict from one node.
+    """The pods that the scheduler would evict from one node.
 
-    `victims` are UIDs in its order, each once; `described` holds those of which it sent the object; `violations` is how
-    many of them break a disruption budget, as it counts.
+    `victims`: UIDs in its order, each once. `described`: those sent as objects. `violations`: how many of them violate
+    a disruption budget by the scheduler's count.
     """
 
     victims: tuple[str, ...]
@@ -65,7 +65,7 @@ class PreemptionArgs:
 
 
 def parse_preemption(body: bytes) -> PreemptionArgs:
-    """Read the body of a preempt request; where both forms are filled, the full pods are read.
+    """Read the body of a preempt request. If both forms are present, the full pods are read.
 
     Raises:
         WireError: not JSON, no pod, neither form, or a part of the wrong type.
@@ -132,7 +132,7 @@ def _uid(value: object, path: str) -> str:
 
 
 def _integer(value: object, path: str) -> int:
-    """0 where Go leaves the number out."""
+    """0 if Go omits the number."""
     if value is None:
         return 0
     if not isinstance(value, int) or isinstance(value, bool):
@@ -141,7 +141,7 @@ def _integer(value: object, path: str) -> int:
 
 
 def _seconds(value: object) -> float | None:
-    """An RFC 3339 time; None for one that cannot be read, because it only breaks ties."""
+    """An RFC 3339 time. None if it cannot be read, because it is only a tie-breaker."""
     if not isinstance(value, str):
         return None
     try:
@@ -151,7 +151,7 @@ def _seconds(value: object) -> float | None:
 
 
 def preemption_reply(plans: Mapping[str, tuple[Sequence[str], int]]) -> bytes:
-    """The reply: victims (UIDs, most important first) and broken disruption budgets, by node."""
+    """The reply: victims (UIDs, most important first) and violated disruption budgets, by node."""
     nodes = {
         name: {"Pods": [{"UID": uid} for uid in victims], "NumPDBViolations": violations}
         for name, (victims, violations) in plans.items()
@@ -159,7 +159,7 @@ def preemption_reply(plans: Mapping[str, tuple[Sequence[str], int]]) -> bytes:
     return orjson.dumps({"NodeNameToMetaVictims": nodes})
 
 
-_Violations = Annotated[int, Field(ge=0, description="Victims that break a PodDisruptionBudget.")]
+_Violations = Annotated[int, Field(ge=0, description="Victims that violate a PodDisruptionBudget.")]
 
 
 class MetaPod(GoModel):
@@ -171,12 +171,12 @@ class MetaPod(GoModel):
 class MetaVictims(GoModel):
     """The victims of one node, most important first."""
 
-    Pods: Annotated[list[MetaPod] | None, Field(description="Empty: nobody need go.")]
+    Pods: Annotated[list[MetaPod] | None, Field(description="Empty: no victim is needed.")]
     NumPDBViolations: _Violations = 0
 
 
 class Victims(GoModel):
-    """The victims of one node, most important first, in full."""
+    """The victims of one node, most important first, as full objects."""
 
     Pods: Annotated[list[KubernetesObject] | None, Field(description="v1.Pod objects.")]
     NumPDBViolations: _Violations = 0
@@ -185,7 +185,7 @@ class Victims(GoModel):
 class ExtenderPreemptionArgs(GoModel):
     """What kube-scheduler sends to preempt. One of the two maps is null."""
 
-    Pod: Annotated[KubernetesObject, Field(description="The v1.Pod that is to be scheduled.")]
+    Pod: Annotated[KubernetesObject, Field(description="The v1.Pod to schedule.")]
     NodeNameToVictims: Annotated[
         dict[str, Victims] | None, Field(description="Candidates by name, if `nodeCacheCapable: false`.")
     ] = None
@@ -195,6 +195,6 @@ class ExtenderPreemptionArgs(GoModel):
 
 
 class ExtenderPreemptionResult(GoModel):
-    """What preempt answers: the nodes on which evicting these victims makes room for the pod."""
+    """The reply of preempt: the nodes on which evicting these victims makes the pod fit."""
 
-    NodeNameToMetaVictims: Annotated[dict[str, MetaVictims], Field(description="Empty: no node would do.")]
+    NodeNameToMetaVictims: Annotated[dict[str, MetaVictims], Field(description="Empty: preemption helps on no node.")]

@@ -1,6 +1,6 @@
-"""Kubernetes quantities to exact ints.
+"""Converts Kubernetes quantities to exact integers.
 
-The official client's parser does the arithmetic; the grammar is checked first, because that parser also takes `NaN`,
+The official client's parser does the arithmetic. The grammar is checked first, because that parser also accepts `NaN`,
 `1K` and JSON floats. Amounts are thousandths of the base unit, rounded up, as the API server stores them.
 """
 
@@ -20,10 +20,10 @@ _EXPONENT: Final = re.compile(r"[eE][+-]?\d+\Z")
 
 
 def parse_milli(value: object, field: str) -> int:
-    """A quantity (text, or a JSON integer) as thousandths, rounded up.
+    """A quantity (a string, or a JSON integer) as thousandths, rounded up.
 
     Raises:
-        WireError: it does not parse, is negative, or is no text and no integer; names *field*.
+        WireError: it does not parse, is negative, or is not a string or integer; names *field*.
     """
     if isinstance(value, str):
         milli = _parse_text(value)
@@ -35,7 +35,7 @@ def parse_milli(value: object, field: str) -> int:
 
 
 def parse_whole(value: object, field: str) -> int:
-    """A quantity as whole units (bytes, pages, devices), rounded up; raises WireError as `parse_milli`."""
+    """A quantity as whole units (bytes, pages, devices), rounded up. Raises WireError as `parse_milli`."""
     return -(-parse_milli(value, field) // 1000)
 
 

@@ -1,8 +1,8 @@
-"""Parts of people's questions that become replay values: manifests, and nodes that are not there.
+"""Parts of questions that become replay values: manifests, and hypothetical nodes.
 
 Laws
-- A question refuses unknown keys, so that a typo is an error that names it.
-- Types are checked here; what fits together is found out when a node is made of it (`verbs.hypothetical`).
+- A question with unknown keys is refused, so that a typo is an error that names it.
+- Types are checked here. Whether the parts fit together is checked when a node is built (`questions.hypothetical`).
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -21,7 +21,7 @@ class Question(Document):
 
 
 Manifest = dict[str, Any]
-"""A Kubernetes object as people write it."""
+"""A Kubernetes object in a question."""
 
 Workload = Annotated[
     Manifest,
@@ -35,23 +35,22 @@ Workload = Annotated[
 class TaintSpec(Question):
     """One taint of a node."""
 
-    key: Annotated[str, Field(description="What a toleration names.")]
+    key: Annotated[str, Field(description="The key that a toleration names.")]
     value: Annotated[str, Field(description="May be empty.")] = ""
     effect: Annotated[
         Literal["NoSchedule", "PreferNoSchedule", "NoExecute"],
-        Field(description="`PreferNoSchedule` refuses nobody."),
+        Field(description="`PreferNoSchedule` refuses no pod."),
     ]
 
 
 class HypotheticalNode(Question):
-    """A node that is not there. One of `report`, `machine` and `copy_of` says what it is made of.
+    """A hypothetical node. One of `report`, `machine` and `copy_of` is its base.
 
-    The changes apply in the order of the fields below. A running node's pods stay where they are under other topology
-    settings; where a change moves the ground under them (another CPU or memory policy, other reserved CPUs), say
-    `empty` as well.
+    The changes apply in the order of the fields below. A running node's pods keep their resources under other topology
+    settings. Other changes (another CPU or memory policy, other reserved CPUs) also need `empty`.
     """
 
-    name: Annotated[str | None, Field(description="What to call it in the answer; null: named after its base.")] = None
+    name: Annotated[str | None, Field(description="Its name in the reply. Null: named after its base.")] = None
     report: Annotated[Manifest | None, Field(description="A full NodeReport.")] = None
     machine: Annotated[
         str | None, Field(description="A machine shape by name, see `GET /v1/machines`.", examples=["epyc-nps4-64"])
@@ -84,15 +83,15 @@ class HypotheticalNode(Question):
             examples=[{"vendor.example/gpu": [{"id": "gpu-0", "numa": [0]}]}],
         ),
     ] = None
-    empty: Annotated[bool, Field(description="Take every pod off first.")] = False
+    empty: Annotated[bool, Field(description="Remove all pods first.")] = False
     remove_pods: Annotated[
         list[str], Field(description="UIDs, or NAMESPACE/NAME as the node lists them.", max_length=MAX_CHANGED_PODS)
     ] = []
     add_pods: Annotated[
         list[Workload],
-        Field(description="Admitted one after another; an error if one is refused.", max_length=MAX_CHANGED_PODS),
+        Field(description="Pods to admit one after another. An error if one is refused.", max_length=MAX_CHANGED_PODS),
     ] = []
     labels: Annotated[
-        dict[str, str] | None, Field(description="Null: the base's; of a machine: not known, so not checked.")
+        dict[str, str] | None, Field(description="Null: the base's. For a machine: unknown, so not checked.")
     ] = None
     taints: Annotated[list[TaintSpec] | None, Field(description="Null: the base's, as for `labels`.")] = None

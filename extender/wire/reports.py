@@ -1,16 +1,16 @@
-"""NodeReports: facts of a node, checked, and what they mean to the replay.
+"""Reads and checks NodeReports, and converts them to replay values.
 
 Laws of this file
 - A report that contradicts itself is refused as a whole (`WireError`), so that the last good one stays.
-- A report that lacks something is taken, and never guessed at. Without a machine, a kubelet configuration or a known
-  kubelet version no verdict is possible (`kubelet` None). A manager whose state file is missing, or was written under
-  another policy than the configuration names, is `hidden`: only pods that need nothing of it get a verdict. Each gap is
-  told in `problems`.
-- A report that is larger than any sane node's is taken as far as it can be read: the node is then unknown, and
-  `problems` says what was too large.
-- A version that the report does not tell is that of the Node object, which the kubelet itself wrote.
-- What pods hold that the kubelet does not count stays in `state`: whether they are gone is decided where the pod watch
-  is known (`cluster.pod_tracker`).
+- A report with missing parts is accepted, and nothing is guessed. Without a machine, a kubelet configuration or a known
+  kubelet version no verdict is possible (`kubelet` None). A manager whose state file is missing, or was written under a
+  policy other than the configured one, is `hidden`: only pods that need nothing from it get a verdict. Each gap is
+  listed in `problems`.
+- A report larger than that of any real node is read as far as possible. The node is then unknown, and `problems` says
+  what was too large.
+- A version that is missing in the report is taken from the Node object, which the kubelet itself writes.
+- Resources of pods that the kubelet does not count stay in `state`. Whether those pods are gone is decided where the
+  pod watch is known (`cluster.pod_tracker`).
 """
 
 import hashlib
@@ -62,10 +62,10 @@ _NODE_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z"
 FIRST_STEPS: Final = 500_000
 """Steps for the choice of the reserved CPUs."""
 MAX_PODS: Final = 10_000
-"""Pods of one node; kubelets are made for some hundreds."""
+"""Limit on the pods of one node. Kubelets are designed for a few hundred."""
 FIRST_LIST_SECONDS: Final = 10.0
-"""How long after its start a kubelet may still lack its first list of pods. Until then podresources lists none of them,
-though they run. The list comes within a second or two unless the API server is slow."""
+"""How long after its start a kubelet may lack its first list of pods. Until then podresources lists none of them,
+though they run. The list arrives within a second or two unless the API server is slow."""
 SOURCE: Final = "extender"
 """`source` of the problems found here."""
 NO_SWITCHES: Final[Mapping[str, bool]] = {}
@@ -77,7 +77,7 @@ class _Header(Document):
 
 _HEADER: Final = TypeAdapter(_Header)
 REPORT: Final = TypeAdapter(NodeReport)
-"""Validates the published contract, types first."""
+"""Validates the published contract, starting with the types."""
 
 
 HEARTBEAT: Final = TypeAdapter(Heartbeat)
@@ -88,7 +88,7 @@ _PROBLEMS: Final = TypeAdapter(tuple[Problem, ...])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownKubelet:
-    """A kubelet, and the SHA-256 of the parts of a report that describe it: equal parts describe the same kubelet."""
+    """A kubelet, and the SHA-256 of the parts of a report that describe it. Equal parts describe the same kubelet."""
 
     digest: str
     kubelet: Kubelet
@@ -96,14 +96,13 @@ class KnownKubelet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadReport:
-    """A report that holds together.
+    """A consistent report.
 
-    `pods` None: the node could not list them. `version_from_node`: what the Node object names as kubelet version, ""
-    if it is not known; None where the report tells it. `podresources`: whether the kubelet listened, and since when
-    by the node's clock (see the contract); None: not known. `is_starting`: the list of pods is not whole, because the
-    kubelet started less than `FIRST_LIST_SECONDS` before. `kubelet_digest`: as in `KnownKubelet`, "" without a kubelet.
-    `nri`: None where the node does not run the NRI topology-aware policy. For the rest see
-    the file's laws.
+    `pods` None: the node could not list them. `version_from_node`: the kubelet version in the Node object, "" if
+    unknown; None if the report has the version. `podresources`: whether the kubelet listened, and since when by the
+    node's clock (see the contract); None: unknown. `is_starting`: the list of pods is incomplete, because the kubelet
+    started less than `FIRST_LIST_SECONDS` before. `kubelet_digest`: as in `KnownKubelet`, "" without a kubelet. `nri`:
+    None if the node does not run the NRI topology-aware policy. For the rest see the laws of this file.
     """
 
     node_name: str
@@ -125,7 +124,7 @@ class ReadReport:
 
     @property
     def not_counted(self) -> frozenset[str]:
-        """UIDs of the pods that the kubelet surely does not count."""
+        """UIDs of the pods that the kubelet certainly does not count."""
         return frozenset(pod.uid for pod in self.pods or () if pod.counted is False and pod.uid is not None)
 
 
@@ -138,9 +137,9 @@ def read_report(
 ) -> ReadReport:
     """Read and check the body of a report.
 
-    *version_of* gives the kubelet version that a node's API object names, "" if it is not known: it stands in where the
-    report does not tell the version. *known*: the kubelet of an earlier report; it saves work and changes nothing.
-    *switches*: rules of the replay that every node of the cluster has; the report's own `rules` win.
+    *version_of* returns the kubelet version in a node's API object, "" if unknown. It is used if the report has no
+    version. *known*: the kubelet of an earlier report; it saves work and does not change the result. *switches*: rules
+    of the replay for every node of the cluster; the report's own `rules` take precedence.
 
     Raises:
         WireError: not JSON, an unknown schema version, a wrong type, a quantity that does not parse, or parts that
@@ -150,7 +149,7 @@ def read_report(
     document = load_json(body)
     version = parse_object(_HEADER, document, "").schema_version
     if version != SCHEMA_VERSION:
-        raise WireError("schema_version", f"{version} is not known; this extender reads version {SCHEMA_VERSION}")
+        raise WireError("schema_version", f"{version} is unknown; this extender reads version {SCHEMA_VERSION}")
     body, unknown_nri = without_unknown_version(document, body)
     facts = parse_json(REPORT, body)
     assert isinstance(document, dict)
@@ -220,12 +219,14 @@ def _read_nri(facts: NodeReport, problems: list[Problem]) -> NriFacts | None:
 
 
 def _problems(facts: NodeReport, version_from_node: str | None, left_out: list[tuple[str, str]]) -> list[Problem]:
-    """The first `MAX_PROBLEMS` problems of the report, and what was left out of it; adds to *left_out*."""
+    """The first `MAX_PROBLEMS` problems of the report, and what was left out of it. Adds to *left_out*."""
     problems = list(facts.problems)
     if version_from_node:
-        problems.append(_problem("kubelet_version", f"{version_from_node} is what the Node object says", "info"))
+        problems.append(_problem("kubelet_version", f"{version_from_node} is from the Node object", "info"))
     if len(problems) > MAX_PROBLEMS:
-        left_out.append(("problems", f"{len(problems)} problems; {len(problems) - MAX_PROBLEMS} of them are left out"))
+        left_out.append(
+            ("problems", f"{len(problems)} problems; {len(problems) - MAX_PROBLEMS} of them are not listed")
+        )
         del problems[MAX_PROBLEMS:]
     return problems + [_problem(field, f"too large for a node: {reason}", "error") for field, reason in left_out]
 
@@ -237,19 +238,19 @@ def _is_starting(facts: NodeReport) -> bool:
 
 
 def _in_doubt(pods: Sequence[ReportedPod] | None) -> list[ReportedPod] | None:
-    """Pods of a starting kubelet: one that is not listed may run, and is admitted again with the first list."""
+    """Pods of a starting kubelet: an unlisted one may still run, and is admitted again with the first list."""
     if pods is None:
         return None
     return [replace(pod, counted=None) if pod.counted is False else pod for pod in pods]
 
 
 def read_heartbeat(body: bytes) -> Heartbeat:
-    """Read the body of a heartbeat; raises WireError."""
+    """Read the body of a heartbeat. Raises WireError."""
     return parse_json(HEARTBEAT, body)
 
 
 def report_facts(report: ReadReport) -> dict[str, object]:
-    """The parts of a report that people look at and the replay does not, as JSON."""
+    """The parts of a report that people need and the replay does not, as JSON."""
     return {
         "kubelet_version": report.kubelet_version,
         "pods": None if report.pods is None else _PODS.dump_python(report.pods, mode="json"),
@@ -280,12 +281,12 @@ def _check_envelope(facts: NodeReport) -> None:
 
 
 def _kubelet_digest(facts: NodeReport, document: Mapping[str, object]) -> str:
-    """SHA-256 of all that `_read_fixed` makes a kubelet of; "" where a part of it is missing."""
+    """SHA-256 of everything from which `_read_fixed` builds a kubelet. "" if a part of it is missing."""
     if not ((facts.machine.cpus or facts.machine.numa) and facts.kubelet and facts.kubelet_version):
         return ""
     try:
         parts = orjson.dumps([facts.kubelet_version, dict(facts.rules), document["machine"], document["kubelet"]])
-    except orjson.JSONEncodeError:  # unknown fields can be nested deeper than can be written
+    except orjson.JSONEncodeError:  # unknown fields can be nested too deep to be written
         return ""
     return hashlib.sha256(parts).hexdigest()
 
@@ -293,10 +294,10 @@ def _kubelet_digest(facts: NodeReport, document: Mapping[str, object]) -> str:
 def _read_fixed(
     facts: NodeReport, document: Mapping[str, object], problems: list[Problem], known: Kubelet | None
 ) -> tuple[Kubelet | None, Devices]:
-    """The running kubelet, and the devices; None where too little is known or no kubelet runs like this.
+    """The running kubelet, and the devices. None if parts are missing or no kubelet runs with them.
 
-    Every part that is there is read, so that the absence of one never hides a fault in another. *known*: the kubelet
-    that the same parts described before.
+    Every available part is read, so that a missing part never hides an error in another. *known*: the kubelet that the
+    same parts described before.
     """
     if known is not None:
         return known, devices_from_json(document["devices"], "devices") if facts.devices else {}
@@ -313,12 +314,12 @@ def _read_fixed(
     if machine is None or config is None or not version:
         for name, part in (("machine", machine), ("kubelet", config), ("kubelet_version", version)):
             if not part:
-                problems.append(_problem(name, "not known: no verdict is possible"))
+                problems.append(_problem(name, "unknown: no verdict is possible"))
         return None, devices
     try:
         return start(machine, config, Budget(FIRST_STEPS)), devices
     except KubeletConfigError as error:
-        problems.append(_problem(f"kubelet.{error.field}", f"no kubelet starts like this: {error.reason}"))
+        problems.append(_problem(f"kubelet.{error.field}", f"no kubelet starts with this: {error.reason}"))
         return None, devices
     except BudgetError as error:
         problems.append(_problem("kubelet.reservation", f"the choice of the reserved CPUs: {error}", "error"))
@@ -326,7 +327,7 @@ def _read_fixed(
 
 
 class _Gaps:
-    """Collects what a report does not tell."""
+    """Collects what is missing in a report."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
@@ -340,7 +341,7 @@ class _Gaps:
 def _observed_state(
     facts: NodeReport, kubelet: Kubelet, devices: Devices, problems: list[Problem]
 ) -> tuple[ManagerState, frozenset[Provider]]:
-    """What the managers hold, and the managers that nothing is known of."""
+    """What the managers hold, and the managers whose state is unknown."""
     gaps = _Gaps(problems)
     empty = initial_state(kubelet, devices)
     state = ManagerState(
@@ -372,20 +373,22 @@ def _memory_state(document: JsonObject | None, kubelet: Kubelet, empty: MemorySt
 def _is_readable(
     document: JsonObject | None, policy: str, manager: Provider, field: str, gaps: _Gaps, *, needed: bool
 ) -> bool:
-    """Whether the document says something that counts; where it should and does not, the manager is hidden."""
+    """Whether the document has the state. If it should and does not, the manager is hidden."""
     if document is None:
         if needed:
             gaps.hide(manager, field, "missing")
         return False
     written_by = policy_name(document, field)
     if written_by != policy:
-        gaps.hide(manager, field, f"written under policy {shown(written_by)}, the configuration says {shown(policy)}")
+        gaps.hide(
+            manager, field, f"written under policy {shown(written_by)}, but the configuration has {shown(policy)}"
+        )
         return False
     return needed
 
 
 def _device_state(facts: NodeReport, devices: Devices, gaps: _Gaps) -> DeviceState:
-    """A node where no plugin ever registered has no checkpoint, and needs none."""
+    """A node on which no plugin ever registered has no checkpoint, and needs none."""
     document = facts.state.kubelet_internal_checkpoint
     if facts.devices is None:
         gaps.hide(Provider.DEVICE, "devices", "not known")

@@ -19,7 +19,7 @@ from extender.wire.quantity import parse_milli, parse_whole
 MAX_DEVICES: Final = 16_384
 """Devices of a node, of all resources together."""
 MAX_DEVICE_KINDS: Final = 2_048
-"""Different NUMA sets of the devices of one resource; a machine with 64 NUMA nodes has about as many as nodes."""
+"""Limit on different NUMA sets of the devices of one resource. A machine with 64 NUMA nodes has about that many."""
 MAX_PAGE_SIZES: Final = 32
 MAX_STEPS: Final = 100_000
 MAX_NUMA_ID_IN_DEVICE: Final = 4096
@@ -43,7 +43,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A scenario as read; `kubelet_error` is what a vector says that the kubelet fails to start with."""
+    """A scenario. `kubelet_error`: the error with which the kubelet fails to start, in a vector."""
 
     id: str
     machine: Machine
@@ -54,7 +54,7 @@ class Scenario:
 
 
 def scenario_from_json(document: object) -> Scenario:
-    """One scenario; raises WireError naming the path of the first fault."""
+    """Read one scenario. Raises WireError naming the path of the first error."""
     scenario = _object(document, "")
     version = _string(scenario.get("kubelet_version"), "kubelet_version")
     config = kubelet_config_from_json(version, scenario.get("kubelet"), "kubelet", rules=scenario.get("rules"))
@@ -105,7 +105,7 @@ def machine_from_json(value: object, path: str = "machine") -> Machine:
     for i, item in enumerate(_array(machine.get("cpus"), f"{path}.cpus", 8192)):
         row = _array(item, f"{path}.cpus[{i}]", 8192)
         if len(row) != 5:
-            raise WireError(f"{path}.cpus[{i}]", "five entries wanted: cpu, core_id, socket, numa, uncore_cache")
+            raise WireError(f"{path}.cpus[{i}]", "five entries are expected: cpu, core_id, socket, numa, uncore_cache")
         cpu, core, socket, numa = (_integer(v, f"{path}.cpus[{i}][{j}]", signed=True) for j, v in enumerate(row[:4]))
         uncore = None if row[4] is None else _integer(row[4], f"{path}.cpus[{i}][4]", signed=True)
         cpus.append(CPUFacts(cpu, core, socket, numa, uncore))
@@ -141,7 +141,7 @@ def _numa_node(node: Json, path: str) -> NUMANodeFacts:
 
 
 def page_size_from_text(text: str, path: str) -> int:
-    """A page size in bytes: `2Mi` -> 2097152; raises WireError."""
+    """A page size in bytes: `2Mi` -> 2097152. Raises WireError."""
     unit = _BINARY_UNITS.get(text[-2:], 0)
     number = text[:-2]
     if not unit or not (number.isascii() and number.isdigit()) or len(number) > 6 or not int(number):
@@ -150,10 +150,11 @@ def page_size_from_text(text: str, path: str) -> int:
 
 
 def kubelet_config_from_json(version: str, value: object, path: str = "kubelet", rules: object = None) -> KubeletConfig:
-    """A kubelet configuration in KubeletConfiguration's field names; empty texts mean the kubelet's defaults.
+    """A kubelet configuration with KubeletConfiguration's field names. Empty strings mean the kubelet's defaults.
 
     Raises:
-        WireError: a wrong type or a quantity that does not parse. What a kubelet would refuse is `startup`'s question.
+        WireError: a wrong type or a quantity that does not parse. Values that a kubelet refuses are checked in
+            `startup`.
     """
     kubelet = _object(value, path)
     reservation = _object(kubelet.get("reservation") or {}, f"{path}.reservation")

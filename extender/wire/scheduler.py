@@ -1,9 +1,9 @@
 """The scheduler extender protocol (k8s.io/kube-scheduler/extender/v1), as Go writes and reads it.
 
 Laws of this file
-- Keys are Go field names, capitalised; unset lists and maps are null. Pods and nodes inside keep their usual keys.
-- A pod of a request stays a plain mapping until `wire.pods` reads it: no model objects on the hot path.
-- The models describe the protocol in the OpenAPI document; requests are not validated through them.
+- Keys are Go field names, capitalised. Unset lists and maps are null. Pods and nodes inside have their usual keys.
+- The pod of a request stays a plain mapping until `wire.pods` reads it: no model objects on the hot path.
+- The models describe the protocol in the OpenAPI document. Requests are not validated with them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,16 +24,16 @@ _NAMES_FROM: Final = len('{"Nodes":null,"NodeNames":')
 _NAMES_TO: Final = -len(',"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}')
 """Where the names are in the reply to a filter request that all of them pass."""
 SPARE_BYTES: Final = 1 << 16
-"""What the encoder makes holds up to 4 KiB that it does not need: a copy is worth while for what is kept and small."""
+"""The encoder's result can hold up to 4 KiB of unused memory. Copying is worthwhile for small values that are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerArgs:
     """A filter or prioritize request.
 
-    `names` are the candidates in the order asked. `nodes` are the full Node objects, same order, where the scheduler
-    sent those (`nodeCacheCapable: false`); None where it sent names. `priority` is the pod's, `nominated_node` the name
-    in its `status.nominatedNodeName`, "" if it has none.
+    `names` are the candidates in the order of the request. `nodes` are the full Node objects, in the same order, if the
+    scheduler sent them (`nodeCacheCapable: false`); None if it sent names. `priority` is the pod's, `nominated_node`
+    its `status.nominatedNodeName`, "" if it has none.
     """
 
     pod: Pod
@@ -44,13 +44,13 @@ class SchedulerArgs:
 
     @cached_property
     def all_pass(self) -> bytes:
-        """The reply to a filter request by names that all of them pass."""
+        """The reply to a filter request by names if all of them pass."""
         reply = _filter_result(None, self.names, {}, {})
         return reply if len(reply) > SPARE_BYTES else bytes(memoryview(reply))
 
     @property
     def packed_names(self) -> memoryview:
-        """The names as JSON, to be kept: a part of `all_pass`, so that thousands of names are written once."""
+        """The names as JSON, for storing: a part of `all_pass`, so that thousands of names are written once."""
         return memoryview(self.all_pass)[_NAMES_FROM:_NAMES_TO]
 
 
@@ -74,10 +74,10 @@ def parse_args(body: bytes) -> SchedulerArgs:
 
 
 def priority_of(manifest: JsonObject, path: str) -> int:
-    """`spec.priority` of a v1.Pod at *path* of a request; 0 where it is left out.
+    """`spec.priority` of a v1.Pod at *path* of a request. 0 if it is missing.
 
     Raises:
-        WireError: it is no integer.
+        WireError: it is not an integer.
     """
     spec = manifest.get("spec")
     value = spec.get("priority") if isinstance(spec, dict) else None
@@ -89,10 +89,10 @@ def priority_of(manifest: JsonObject, path: str) -> int:
 
 
 def nominated_node_of(manifest: JsonObject, path: str) -> str:
-    """`status.nominatedNodeName` of a v1.Pod at *path* of a request; "" where there is none.
+    """`status.nominatedNodeName` of a v1.Pod at *path* of a request. "" if there is none.
 
     Raises:
-        WireError: it is no text.
+        WireError: it is not a string.
     """
     status = manifest.get("status")
     value = status.get("nominatedNodeName") if isinstance(status, dict) else None
@@ -104,7 +104,7 @@ def nominated_node_of(manifest: JsonObject, path: str) -> str:
 
 
 def _candidates(document: JsonObject) -> tuple[list[str], list[object] | None]:
-    """Names, and the Node objects where the scheduler sent those."""
+    """Names, and the Node objects if the scheduler sent them."""
     names, nodes = document.get("NodeNames"), document.get("Nodes")
     if names is not None:
         return _names(names), None
@@ -128,7 +128,7 @@ def _names(value: object) -> list[str]:
     if not isinstance(value, list):
         raise WireError("NodeNames", f"a list is expected, not {shown(value)}")
     try:
-        if "".startswith(tuple(value)):  # the fastest way to see that all are texts, up to the first empty one
+        if "".startswith(tuple(value)):  # the fastest check that all are strings, up to the first empty one
             "".join(value)
     except TypeError:
         i, wrong = next((i, each) for i, each in enumerate(value) if not isinstance(each, str))
@@ -147,7 +147,7 @@ def _node_name(item: object, i: int) -> str:
 def filter_reply(
     args: SchedulerArgs, passed: Sequence[str], failed: Mapping[str, str], unresolvable: Mapping[str, str]
 ) -> bytes:
-    """The reply to a filter request, in the form in which the nodes were asked: names, or whole Node objects.
+    """The reply to a filter request, in the form of the request: names, or whole Node objects.
 
     The list of that form is never null: two nulls mean "no node fits, and there is no reason".
     """
@@ -173,16 +173,16 @@ def _filter_result(
 
 
 def unpack_names(packed: memoryview) -> list[str]:
-    """The names that were packed."""
+    """The names from their JSON."""
     names: list[str] = orjson.loads(packed)
     return names
 
 
 def prioritize_reply(args: SchedulerArgs, scores: Sequence[int]) -> bytes:
-    """The reply to a prioritize request: a bare array, scores as ints (one float would void the whole reply).
+    """The reply to a prioritize request: a bare array with integer scores (one float would invalidate the whole reply).
 
-    Put together from texts where no name needs escapes, as none of a real node does: a mapping for each of thousands of
-    nodes costs three times as much.
+    It is joined from strings if no name needs escapes, as names of real nodes never do: building a mapping for each of
+    thousands of nodes costs three times as much.
     """
     names = args.names
     if not names or _need_escapes(args):
@@ -200,7 +200,10 @@ def _need_escapes(args: SchedulerArgs) -> bool:
 
 
 def error_reply(message: str) -> bytes:
-    """The reply, with status 200, to a request that cannot be answered; bodies of other statuses are thrown away."""
+    """The reply, with status 200, to a request that cannot be answered.
+
+    The scheduler ignores bodies of other statuses.
+    """
     return orjson.dumps(
         {"Nodes": None, "NodeNames": None, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": message}
     )
@@ -225,23 +228,23 @@ class NodeList(GoModel):
 class ExtenderArgs(GoModel):
     """What kube-scheduler sends to filter and prioritize. One of `NodeNames` and `Nodes` is null."""
 
-    Pod: Annotated[KubernetesObject, Field(description="The v1.Pod that is to be scheduled.")]
+    Pod: Annotated[KubernetesObject, Field(description="The v1.Pod to schedule.")]
     Nodes: Annotated[NodeList | None, Field(description="The candidates, if `nodeCacheCapable: false`.")] = None
     NodeNames: Annotated[list[str] | None, Field(description="Their names, if `nodeCacheCapable: true`.")] = None
 
 
 class ExtenderFilterResult(GoModel):
-    """What filter answers. Nodes keep their order; a refused node stands in one of the two maps, with a reason."""
+    """The reply of filter. Nodes keep their order. A refused node is in one of the two maps, with a reason."""
 
     Nodes: Annotated[NodeList | None, Field(description="Nodes that pass, if `Nodes` were sent.")]
     NodeNames: Annotated[list[str] | None, Field(description="Names of nodes that pass, if `NodeNames` were sent.")]
     FailedNodes: Annotated[_Reasons, Field(description="Refused now; preemption may be tried. Reason by node name.")]
     FailedAndUnresolvableNodes: Annotated[_Reasons, Field(description="Refused; preemption cannot help.")]
-    Error: Annotated[str, Field(description="Why the request could not be answered; empty if it was.")]
+    Error: Annotated[str, Field(description="Why the request could not be answered. Empty if it was.")]
 
 
 class HostPriority(GoModel):
-    """One entry of what prioritize answers."""
+    """One entry of the reply of prioritize."""
 
     Host: Annotated[str, Field(description="Node name.")]
     Score: Annotated[int, Field(ge=0, le=10, description="0 is worst, 10 is best.")]

@@ -1,13 +1,13 @@
-"""Pod templates in objects of any kind, found by their shape.
+"""Finds pod templates in objects of any kind, by their structure.
 
-A pod template is an object with a `spec` that has a list of `containers`. Where it stands, and how many pods are made
-of it, differs by kind, and new kinds come all the time. These are read without a list of kinds: JobSet,
-LeaderWorkerSet, the training operator's jobs, MPIJob, RayCluster, Argo Rollout, and others that are made alike.
+A pod template is an object with a `spec` that has a list of `containers`. Its place, and the number of pods created
+from it, differ by kind, and new kinds appear all the time. These are read without a list of kinds: JobSet,
+LeaderWorkerSet, the training operator's jobs, MPIJob, RayCluster, Argo Rollout, and others with the same structure.
 
 Laws of this file
-- The number of pods is the product of all counts on the way to the template: `replicas`, `parallelism`, `numOfHosts`.
-  A LeaderWorkerSet has one leader and `size` less one workers in each of its groups.
-- Without recursion, and bounded: `MAX_VISITED` values, `MAX_TEMPLATES` templates.
+- The number of pods is the product of all counts on the path to the template: `replicas`, `parallelism`, `numOfHosts`.
+  A LeaderWorkerSet has one leader and `size` - 1 workers in each of its groups.
+- No recursion, and limits: `MAX_VISITED` values, `MAX_TEMPLATES` templates.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _MAX_ROLE: Final = 63
 
 @dataclass(frozen=True, slots=True)
 class PodTemplate:
-    """`keys` lead to it from the object. `role` tells it from the others of the object; empty: there is nothing."""
+    """`keys`: its path from the object. `role` distinguishes it from others of the object; empty if there are none."""
 
     keys: Keys
     replicas: int
@@ -37,7 +37,7 @@ class PodTemplate:
 
     @property
     def path(self) -> str:
-        """As faults write it: `spec.replicatedJobs[0].template.spec.template`."""
+        """The path as in error messages: `spec.replicatedJobs[0].template.spec.template`."""
         return path_of(self.keys)
 
 
@@ -58,10 +58,10 @@ def path_of(keys: Keys) -> str:
 
 
 def find_templates(document: Json) -> list[PodTemplate]:
-    """The pod templates of an object, in its order; empty: there is none.
+    """The pod templates of an object, in its order. Empty if there are none.
 
     Raises:
-        WireError: there are too many, the object is too large, or a count on the way is none.
+        WireError: there are too many, the object is too large, or a count on the path is not valid.
     """
     found: list[PodTemplate] = []
     stack = [_Place(document, (), 1, "")]
@@ -88,7 +88,7 @@ def find_templates(document: Json) -> list[PodTemplate]:
 
 
 def only(document: Json, template: PodTemplate, templates: list[PodTemplate]) -> Json:
-    """A copy of the object in which the other templates are empty; paths in it stay what they were."""
+    """A copy of the object in which the other templates are empty. Paths in it do not change."""
     gone = {each.keys for each in templates if each is not template}
     ways = {keys[:length] for keys in gone for length in range(len(keys) + 1)}
 

@@ -1,10 +1,10 @@
-"""Times as the API server writes them."""
+"""Times in the format of the API server."""
 
 from datetime import UTC, datetime
 
 
 def unix_seconds(written: object) -> int | None:
-    """An RFC 3339 time in whole seconds since 1970; None for what is none: an order by age does without it."""
+    """An RFC 3339 time in whole seconds since 1970. None if it is not valid: an order by age does without it."""
     if not isinstance(written, str):
         return None
     try:
@@ -14,5 +14,5 @@ def unix_seconds(written: object) -> int | None:
 
 
 def rfc_3339(seconds: int) -> str:
-    """The time as the API server writes it."""
+    """The time in the format of the API server."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

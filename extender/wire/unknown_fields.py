@@ -1,7 +1,7 @@
-"""Fields of a pod's spec that Kubernetes does not have, such as `resources.limit`.
+"""Finds fields of a pod's spec that Kubernetes does not have, such as `resources.limit`.
 
-The API server drops such a field or refuses the pod, so what it was meant to say does not hold. Only the places are
-looked at where a mistake changes an answer: the spec itself, its containers, and their resources.
+The API server drops such a field or refuses the pod, so that it has no effect. Only the places where a mistake changes
+an answer are checked: the spec itself, its containers, and their resources.
 
 Source: PodSpec, Container and ResourceRequirements of the Kubernetes API of 1.37, and `workloadRef` of 1.35 and 1.36. A
 test compares them with the models of the Kubernetes client.
@@ -96,7 +96,7 @@ _RESOURCES: Final = frozenset(("claims", "limits", "requests"))
 
 
 def unknown_fields(spec: Json) -> tuple[str, ...]:
-    """What is unknown in a pod's spec, one sentence each, at most `MAX_FOUND`."""
+    """The unknown fields of a pod's spec, one sentence each, at most `MAX_FOUND`."""
     return tuple(islice(_unknown(spec), MAX_FOUND))
 
 
@@ -118,4 +118,4 @@ def _among(value: object, known: frozenset[str], path: str) -> Iterator[str]:
             shown = str(name)[:MAX_SHOWN]
             near = get_close_matches(shown, known, n=1, cutoff=0.6)
             hint = f"; did you mean {near[0]}?" if near else ""
-            yield f"{path}.{shown} is no field that Kubernetes has, and was passed over{hint}"
+            yield f"{path}.{shown} is not a field of Kubernetes, and was ignored{hint}"

@@ -1,7 +1,7 @@
-"""Types checked by pydantic, faults told as `WireError`.
+"""Validates types with pydantic, and reports errors as `WireError`.
 
-Types are checked strictly: a number in quotes is not a number, `true` is not 1. Unknown keys are ignored, because a
-newer writer may have more to say.
+Validation is strict: a number in quotes is not a number, `true` is not 1. Unknown keys are ignored, because a newer
+writer may send more.
 """
 
 from typing import TypeVar
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 class Document(BaseModel):
-    """Base of the models of foreign JSON documents."""
+    """Base of the models of JSON documents from other programs."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore", populate_by_name=True)
 
 
 def load_json(body: bytes) -> object:
-    """The JSON text *body*, parsed; raises NotJSONError. Decides alone what is JSON: no NaN, no broken UTF-8."""
+    """Parse the JSON text *body*. Raises NotJSONError. Stricter than other parsers: no NaN, no invalid UTF-8."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -29,8 +29,8 @@ def load_json(body: bytes) -> object:
 
 
 def parse_json(adapter: TypeAdapter[T], body: bytes) -> T:
-    """The value that the JSON text *body* describes; raises WireError for the first fault."""
-    load_json(body)  # pydantic's parser is the more lenient one
+    """The value of the JSON text *body*. Raises WireError for the first error."""
+    load_json(body)  # pydantic's parser is more lenient
     try:
         return adapter.validate_json(body, strict=True)
     except ValidationError as error:
@@ -38,7 +38,7 @@ def parse_json(adapter: TypeAdapter[T], body: bytes) -> T:
 
 
 def parse_object(adapter: TypeAdapter[T], value: object, field: str) -> T:
-    """The value that parsed JSON describes; raises WireError for the first fault, its path starting with *field*."""
+    """The value of parsed JSON. Raises WireError for the first error, with a path that begins with *field*."""
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
@@ -56,5 +56,5 @@ def _first_fault(error: ValidationError) -> WireError:
     if fault["type"] == "missing":
         return WireError(path, "missing")
     if fault["type"] == "extra_forbidden":
-        return WireError(path, "there is no such field")
+        return WireError(path, "unknown field")
     return WireError(path, f"{fault['msg']}, not {shown(fault['input'])}")

@@ -1,10 +1,10 @@
-"""Verdicts as JSON: what `replay` prints, what explanations and what-if show.
+"""Verdicts as JSON, for `replay`, explanations and what-if.
 
 Laws of this file
 - One form everywhere: `admit`, `reason`, `message` and, for an admitted pod, `containers`.
-- Sets are in the form people know: CPUs as a Linux list ("0-3,8"), NUMA nodes as ascending lists of ids.
+- Sets have their usual form: CPUs as a Linux list ("0-3,8"), NUMA nodes as ascending lists of ids.
 - `affinity` null is "any NUMA node"; `cpus` "" is "the shared pool".
-- `affinity` is the hint that the kubelet stored; `numa` says where the things are, see `replay.alignment`.
+- `affinity` is the hint that the kubelet stored. `numa` says where the resources are, see `replay.alignment`.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ JsonObject = dict[str, object]
 
 
 def verdict_to_json(verdict: Verdict) -> JsonObject:
-    """What the kubelet would answer: the form of `expect` in scenario files, and of `numa-extender replay`."""
+    """The kubelet's answer, in the form of `expect` in scenario files, and of `numa-extender replay`."""
     if isinstance(verdict, Rejected):
         return {"admit": False, "reason": verdict.reason.value, "message": verdict.message, "containers": {}}
     return {"admit": True, "reason": "", "message": "", "containers": placements_to_json(verdict.placements)}
 
 
 def placements_to_json(placements: Mapping[str, Placement]) -> JsonObject:
-    """Placement by container name, in the order in which the kubelet makes them."""
+    """Placement by container name, in the kubelet's order."""
     return {name: _placement(placement) for name, placement in placements.items()}
 
 
@@ -55,7 +55,7 @@ def aligned_placements_to_json(placements: Mapping[str, Placement], alignment: P
 
 
 def alignment_to_json(alignment: PodAlignment | None) -> JsonObject:
-    """`alignment`, `alignment_certain` and `numa` of a pod; None: it is not admitted, or nothing is known."""
+    """`alignment`, `alignment_certain` and `numa` of a pod. None: it is not admitted, or the verdict is unknown."""
     if alignment is None:
         return {"alignment": None, "alignment_certain": True, "numa": []}
     return {
@@ -66,14 +66,14 @@ def alignment_to_json(alignment: PodAlignment | None) -> JsonObject:
 
 
 def explained_to_json(verdict: Verdict, alignment: PodAlignment | None) -> JsonObject:
-    """A verdict for people: the same, and how sure it is; for a refusal also who refused, what, and whether for good.
+    """A verdict for people: the same with its certainty. A refusal also has who refused, what, and whether for good.
 
-    An admitted pod has its *alignment* as well, and `pod_cpus`: the CPUs of a pod with pod-level resources as a whole.
+    An admitted pod also has its *alignment*, and `pod_cpus`: the CPUs of a pod with pod-level resources as a whole.
 
-    `caveats` say what the verdict takes for granted, such as the rules of an older kubelet standing in for a newer one.
-    `when` is "never" if the node's hardware and configuration rule the pod out, "now" if what is held at present may be
-    all that stands in the way. `wanted` and `had` are in units of `resource` (CPUs, bytes, devices), null where the
-    refusal is not about an amount; `container` is null where the whole pod was refused at once.
+    `caveats` are assumptions of the verdict, such as that the rules of an older kubelet apply to a newer one. `when` is
+    "never" if the node's hardware and configuration exclude the pod, and "now" if resources in use may be the only
+    reason. `wanted` and `had` are in units of `resource` (CPUs, bytes, devices), null if the refusal is not about an
+    amount. `container` is null if the whole pod was refused at once.
     """
     document: JsonObject = {
         **verdict_to_json(verdict),

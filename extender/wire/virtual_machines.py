@@ -1,10 +1,11 @@
-"""KubeVirt's VirtualMachine and VirtualMachineInstance as the pod that KubeVirt makes of them.
+"""Converts KubeVirt's VirtualMachine and VirtualMachineInstance to the pod that KubeVirt creates for them.
 
-Only the container `compute` of the virt-launcher pod is made, which holds the machine's CPUs and memory. What KubeVirt
-adds to the guest's memory differs by its version and by the machine's devices; it is estimated, and a note says so.
+Only the container `compute` of the virt-launcher pod is created, which holds the machine's CPUs and memory. The memory
+that KubeVirt adds to the guest's differs by its version and by the machine's devices. It is estimated, and a note says
+so.
 
-The estimate is near the rule of thumb in the documentation of OpenShift Virtualization: 218 MiB, 8 MiB for each vCPU,
-and 0.2 % of the guest's memory. It was not compared with the code of any KubeVirt version.
+The estimate is close to the rule of thumb in the documentation of OpenShift Virtualization: 218 MiB, 8 MiB for each
+vCPU, and 0.2 % of the guest's memory. It was not compared with the code of any KubeVirt version.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ _FIXED_MIB: Final = 220 + 8 + 32
 
 
 def pod_template_of(instance: Json, path: str) -> Json:
-    """The pod template of a machine's instance, whose `spec.domain` is read; *path* is where it stands.
+    """The pod template for an instance, whose `spec.domain` is read. *path* is its place in the document.
 
     Raises:
         WireError: an amount is missing or malformed.
@@ -80,7 +81,7 @@ def _devices(domain: Json, path: str) -> dict[str, str]:
         for i, item in enumerate(items if isinstance(items, list) else ()):
             where = f"{path}.devices.{key}[{i}]"
             name = _object(item, where).get("deviceName")
-            if isinstance(name, str):  # otherwise it comes from a resource claim
+            if isinstance(name, str):  # otherwise it is from a resource claim
                 counts[name] = counts.get(name, 0) + 1
     return {name: str(count) for name, count in counts.items()}
 

@@ -1,8 +1,8 @@
-"""What people call "my pod": a Pod, or something with a pod template, as the API server would store it.
+"""Workloads: a Pod, or an object with a pod template, as the API server would store it.
 
 Laws
-- The API server's defaulting that admission depends on is `wire.pods`'s; here the template becomes a pod.
-- A fault names its path in the document as it was sent, template and all.
+- `wire.pods` applies the API server's defaulting that admission depends on. Here the template becomes a pod.
+- An error names its path in the document as it was sent, including the path of the template.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _TEMPLATE: Final[Mapping[str, tuple[str, ...]]] = {
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
-"""Where the pod template stands, by kind. Kinds that are not here are read by their shape (`wire.templates`)."""
+"""The path of the pod template, by kind. For kinds that are not listed it is found by structure (`wire.templates`)."""
 KNOWN_KINDS: Final = frozenset((*_TEMPLATE, *virtual_machines.KINDS))
 MAX_SHOWN: Final = 8
 _REPLICAS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -45,10 +45,10 @@ _REPLICAS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodWorkload:
-    """One document. `replicas`: how many pods at a time it asks for, 1 where it does not say.
+    """One document. `replicas`: the number of pods that it requests at a time, 1 if it does not say.
 
-    `pod` has no UID if it comes from a template: each copy is to get one of its own (`copy`). `unknown` says what
-    is not understood of it, such as a field that Kubernetes does not have, one sentence each.
+    `pod` has no UID if it is from a template: each copy gets its own (`copy`). `unknown`: parts that are not
+    understood, such as a field that Kubernetes does not have, one sentence each.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class PodWorkload:
     unknown: tuple[str, ...] = ()
 
     def copy(self, number: int) -> Pod:
-        """A pod of this workload that is nowhere yet. Its status, the QoS class aside, belongs to another one."""
+        """A pod of this workload that is not on a node yet. The status is not copied, except for the QoS class."""
         return replace(
             self.pod,
             uid=f"what-if-{number}",
@@ -70,10 +70,10 @@ class PodWorkload:
 
 
 def workload_from_json(document: object, path: str = "") -> PodWorkload:
-    """The workload that a document describes; `kind` missing means Pod.
+    """The workload in a document. A missing `kind` means Pod.
 
     Raises:
-        WireError: an unknown kind, or anything that admission reads is missing or malformed.
+        WireError: an unknown kind, or something that admission reads is missing or malformed.
     """
     whole = _object(document, path)
     kind = whole.get("kind") or "Pod"
@@ -113,10 +113,10 @@ def _template_of(whole: Json, kind: str, path: str) -> tuple[Json, str, int, str
     except WireError as error:
         raise error.below(path) from None
     if not templates:
-        raise WireError(_join(path, "kind"), f"{shown(kind)} is no Pod, and it has no pod template")
+        raise WireError(_join(path, "kind"), f"{shown(kind)} is not a Pod, and has no pod template")
     if len(templates) > 1:
         places = ", ".join(each.path for each in templates[:MAX_SHOWN])
-        raise WireError(path, f"{len(templates)} pod templates ({places}): ask about one at a time, or plan them all")
+        raise WireError(path, f"{len(templates)} pod templates ({places}): send one at a time, or use plan")
     (found,) = templates
     below: Any = whole
     for key in found.keys:

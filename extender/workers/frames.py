@@ -1,9 +1,8 @@
 """The messages between the service, the template process and its workers.
 
 A message is a frame: 4 bytes of length, 1 byte for the kind, then the payload. On the control socket the service sends
-to
-the template. On the socket of a question the service sends one question and the worker replies. These sockets have no
-name and only our own processes hold them, so pickled values are safe.
+to the template. On the socket of a question the service sends one question and the worker replies. These sockets have
+no name and only our own processes hold them, so pickled values are safe.
 """
 
 import struct

@@ -5,8 +5,7 @@ Laws of this file
   once.
 - A free place goes to the caller with the fewest questions in progress, and among those to the one served longest ago.
 - A full queue refuses the new question, or the last question of the caller with the longest queue, if that is at least
-  two
-  longer than the new caller's.
+  two longer than the new caller's.
 """
 
 import asyncio

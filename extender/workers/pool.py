@@ -52,8 +52,7 @@ class AskedQuestions:
     """Answers questions in workers while `open`; before that, or without workers, in threads of this process.
 
     Threads are for commands that answer from files, where no scheduler waits. A thread cannot be stopped, so the time
-    limit
-    is checked only between two parts of a reply.
+    limit is checked only between two parts of a reply.
     """
 
     def __init__(

@@ -62,8 +62,7 @@ class TemplateProcess:
         """Update the snapshot and start a worker that replies on *worker_end*. Returns the question's number.
 
         *worker_end* is closed. A message is sent whole even if the caller is cancelled: half a message would make the
-        rest
-        unreadable, and nodes that were not sent would be missing for good.
+        rest unreadable, and nodes that were not sent would be missing for good.
 
         Raises:
             WorkerDiedError: the template has ended.

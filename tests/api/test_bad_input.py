@@ -32,7 +32,7 @@ def _set(*keys: str | int, to: object) -> Change:
 
 
 REPORT_FAULTS: dict[str, tuple[Change, str, str]] = {
-    "unknown schema version": (_set("schema_version", to=2), "schema_version", "2 is not known"),
+    "unknown schema version": (_set("schema_version", to=2), "schema_version", "2 is unknown"),
     "no schema version": (lambda d: d.pop("schema_version"), "schema_version", "missing"),
     "schema version as text": (_set("schema_version", to="1"), "schema_version", "valid integer"),
     "node name of another node": (_set("node_name", to="node-b"), "node_name", "the path names 'node-a'"),

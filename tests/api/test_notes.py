@@ -12,8 +12,8 @@ from tests.reports import pod_of, report_of, sample
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "resource claims": ({"resourceClaims": [{"name": "gpu"}]}, "the pod has resource claims"),
-    "volumes": ({"volumes": [{"name": "v"}]}, "not looked at: volumes"),
-    "unknown field": ({"nodeselector": {"a": "b"}}, "spec.nodeselector is no field that Kubernetes has"),
+    "volumes": ({"volumes": [{"name": "v"}]}, "not checked: volumes"),
+    "unknown field": ({"nodeselector": {"a": "b"}}, "spec.nodeselector is not a field of Kubernetes"),
 }
 NODE_CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "newer kubelet": ("v1.99.0", {}, "1.99"),

@@ -154,7 +154,7 @@ def test_the_map_of_a_node_that_is_not_known_says_what_is_missing(run: Run, tmp_
     output = run("map", "node-x", "--report", str(file)).stdout
 
     assert "too little is known" in output
-    assert "kubelet_version: not known" in output
+    assert "kubelet_version: unknown" in output
 
 
 FAULTS: dict[str, tuple[list[str], str]] = {

@@ -109,7 +109,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "policy": (
         {"machine": "dual-64", "kubelet": {"topologyManagerPolicy": "best"}},
         "hypothetical[0].kubelet.topologyManagerPolicy",
-        "no kubelet starts like this",
+        "no kubelet starts with this",
     ),
     "type": (
         {"machine": "dual-64", "kubelet": {"topologyManagerScope": 7}},

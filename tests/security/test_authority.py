@@ -141,7 +141,7 @@ def test_a_right_that_was_taken_away_ends_when_the_memory_of_it_does(
     assert authority.known("good", AccessScope.REPORT) is not None
     clock.now += ACCEPTED_SECONDS
 
-    with pytest.raises(ForbiddenError, match="no right to put"):
+    with pytest.raises(ForbiddenError, match="may not put"):
         admit(authority, "good")
 
 

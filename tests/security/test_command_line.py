@@ -53,7 +53,7 @@ def test_a_certificate_of_another_name_than_the_url_s_is_taken_when_that_name_is
 
 @pytest.mark.parametrize(
     ("token", "reason"),
-    [(None, "loopback do not have the scope read"), ("nothing", "has no right"), ("made-up", "token")],
+    [(None, "loopback do not have the scope read"), ("nothing", "may not"), ("made-up", "token")],
 )
 def test_who_is_turned_away_reads_how_to_get_a_token_that_works(
     named: tuple[Running, Files], token: str | None, reason: str

@@ -153,6 +153,6 @@ def test_refusals_say_why_and_are_counted(extender: Running, files: Files) -> No
     reply = extender.call("GET", "/v1/nodes", context=files.client(), headers=bearer("nothing"))
 
     assert reply.headers["content-type"] == "application/problem+json"
-    assert reply.json()["detail"] == "nobody-in-particular has no right to get /numa-extender/read"
+    assert reply.json()["detail"] == "nobody-in-particular may not get /numa-extender/read"
     counted = extender.service.metrics.exposition().decode()
     assert re.search(r'admissions_total\{means="token",outcome="forbidden",scope="read"\} [1-9]', counted)

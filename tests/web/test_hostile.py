@@ -41,7 +41,7 @@ def test_a_node_without_a_usable_report_says_so(page: Page, hostile: str) -> Non
     page.goto(f"{hostile}/#/nodes/bare")
 
     expect(page.get_by_text("Without a usable report there is no map.")).to_be_visible()
-    expect(page.get_by_text("not known: no verdict is possible")).to_be_visible()
+    expect(page.get_by_text("unknown: no verdict is possible")).to_be_visible()
     expect(page.get_by_role("table", name="Free, as the node reports")).to_contain_text("7 CPUs of 15 CPUs")
     expect(page.locator(".tile", has_text="bare")).to_contain_text("unknown")
 

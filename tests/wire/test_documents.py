@@ -31,7 +31,7 @@ def test_yaml_is_read_as_kubernetes_reads_it(text: str) -> None:
 
 FAULTS = {
     b"a: [": ("", "not YAML"),
-    b"a: &a [*a]": ("a[0]", "stands for nothing"),
+    b"a: &a [*a]": ("a[0]", "is not defined"),
     b"a:\n  b: 1\n  b: 2": ("a", "twice in line 3"),
     b"a: !!python/object:os.system x": ("a", "tag"),
     b"a: !!binary aaaa": ("a", "tag"),
@@ -41,7 +41,7 @@ FAULTS = {
     b"? [a]\n: 1": ("", "cannot be a key"),
     b"--- 1\n--- 2": ("", "not 2"),
     b"": ("", "not 0"),
-    b"a: *x": ("a", "stands for nothing"),
+    b"a: *x": ("a", "is not defined"),
     b"a: " + b"9" * 5000: ("a", "cannot be read"),
     b"\x00": ("", "not YAML"),
     b"- " * 100: ("[0]", f"more than {MAX_DEPTH} deep"),

@@ -55,7 +55,7 @@ def test_300_000_problems_are_some_and_a_count() -> None:
     report = read(problems=[PROBLEM] * 300_000)
     assert report.kubelet is not None
     assert len(report.problems) == MAX_PROBLEMS + 1
-    assert report.problems[-1].reason == "too large for a node: 300000 problems; 299800 of them are left out"
+    assert report.problems[-1].reason == "too large for a node: 300000 problems; 299800 of them are not listed"
 
 
 def test_some_hundred_problems_in_a_small_report_too() -> None:

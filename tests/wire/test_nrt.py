@@ -155,7 +155,7 @@ def carrying(text: str) -> Published:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("%%%", "neither gzip nor xz in base64"),
+        ("%%%", "not gzip or xz in base64"),
         (base64.b64encode(b"plain").decode(), "neither gzip nor xz"),
         (base64.b64encode(gzip.compress(bytes(64 << 20))).decode(), "unpacks to more than 1048576 bytes"),
         (base64.b64encode(gzip.compress(BODY)[:-4]).decode(), "cut off"),

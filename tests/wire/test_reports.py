@@ -70,7 +70,7 @@ def test_back_ported_rules_switch_the_replay() -> None:
 
 
 def test_a_rule_that_nobody_knows_is_refused_with_those_known() -> None:
-    with pytest.raises(WireError, match=r"rules.device_narrowing: no such rule; known are .*device_numa_narrowing"):
+    with pytest.raises(WireError, match=r"rules.device_narrowing: unknown rule; known rules are .*device_numa_narrowing"):
         _read(report_of(NODE) | {"rules": {"device_narrowing": True}})
 
 
@@ -110,7 +110,7 @@ def test_a_configuration_with_which_no_kubelet_starts_is_told(field: str, value:
     report = _read(document)
 
     assert report.kubelet is None
-    assert "no kubelet starts like this" in _problems(report)[path]
+    assert "no kubelet starts with this" in _problems(report)[path]
 
 
 def test_a_kubelet_too_old_to_be_known_is_told() -> None:
@@ -228,7 +228,7 @@ def test_a_version_that_the_report_lacks_is_that_of_the_node_object() -> None:
     assert report.kubelet is not None
     assert report.kubelet.rules.minor == 34
     assert report.version_from_node == report.kubelet_version == "v1.34.1"
-    assert _problems(report) == {"kubelet_version": "v1.34.1 is what the Node object says"}
+    assert _problems(report) == {"kubelet_version": "v1.34.1 is from the Node object"}
 
 
 def test_a_version_that_the_report_tells_wins_over_the_node_object() -> None:
@@ -242,7 +242,7 @@ def test_a_version_that_nobody_tells_is_a_problem() -> None:
     report = _read(report_of(NODE) | {"kubelet_version": None})
 
     assert (report.kubelet, report.version_from_node) == (None, "")
-    assert _problems(report) == {"kubelet_version": "not known: no verdict is possible"}
+    assert _problems(report) == {"kubelet_version": "unknown: no verdict is possible"}
 
 
 def test_whether_the_kubelet_listens_reaches_the_observation() -> None:

@@ -1,9 +1,8 @@
 """Calls frequently used endpoints without FastAPI's routing. ASGI, inside `AccessMiddleware`.
 
 For each request FastAPI finds a route, opens exit stacks and resolves dependencies, and then calls an endpoint that
-takes
-the bare request. For kube-scheduler's calls this is a quarter of the cost that does not depend on the number of nodes.
-The routes are registered with FastAPI as well, for the API documentation and for other methods.
+takes the bare request. For kube-scheduler's calls this is a quarter of the cost that does not depend on the number of
+nodes. The routes are registered with FastAPI as well, for the API documentation and for other methods.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -2,14 +2,12 @@
 
 Laws of this file
 - Credentials that are presented are always evaluated: a rejected token is rejected, even on loopback. Only a caller
-  without
-  credentials is identified by its connection.
+  without credentials is identified by its connection.
 - Where the connection alone is the credential, requests made by a page of another web site are refused.
 - A certificate is valid until it expires, not until its connection closes.
 - Refused callers get plain HTTP statuses (401, 403, 429, 503), also on the scheduler's routes: a caller that did not
   authenticate as the scheduler gets no reply in its format. A call over the concurrency limit is the scheduler's, and
-  is
-  answered in its format where that has a field for an error.
+  is answered in its format where that has a field for an error.
 - The body is not read before the caller is known.
 """
 

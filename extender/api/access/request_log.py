@@ -1,8 +1,7 @@
 """Gives every request an id, a log line and a metric. ASGI, outermost.
 
 The line is INFO for statuses of 400 and above and DEBUG otherwise: kube-scheduler sends a hundred requests a second.
-The
-id comes from the caller's X-Request-Id or is new. The reply carries it.
+The id comes from the caller's X-Request-Id or is new. The reply carries it.
 """
 
 import logging

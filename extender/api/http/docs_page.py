@@ -2,8 +2,7 @@
 
 Laws of this file
 - The page may load from and connect to this service only, and no other site may frame it. Its inline script is allowed
-  by
-  its hash.
+  by its hash.
 - Inline styles are allowed, because Swagger UI sets them at run time.
 """
 
