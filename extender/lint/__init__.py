@@ -1,11 +1,11 @@
-"""What will bite, in configurations of kube-scheduler, kubelets and our own parts, before it does.
+"""Finds pitfalls in configurations of kube-scheduler, kubelets and our own components before they are deployed.
 
 Laws
-- Pure: documents in, findings out. Everything else a rule needs to know of us comes in a `Context`.
-- Every finding names a rule of the catalogue, a place, why it bites, and what to do.
-- A rule is silent where it cannot know: a linter that cries wolf is switched off.
+- Pure: documents in, findings out. Everything else that a rule needs to know about us comes in a `Context`.
+- Every finding names a rule of the catalogue, a place, the consequence, and what to do.
+- A rule reports nothing where it cannot know: a linter with false alarms is switched off.
 
-Sources: kube-scheduler's extender client and its validation, the kubelet's managers; what bit others.
+Sources: kube-scheduler's extender client and its validation, the kubelet's managers, and known incidents.
 """
 
 from extender.lint.catalogue import RULES, Rule, Severity

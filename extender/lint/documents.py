@@ -1,10 +1,10 @@
-"""YAML and JSON files with the line of every value, for messages that say where.
+"""Reads YAML and JSON files with the line of every value, for messages with a place.
 
 Laws
-- A file is untrusted: its size, depth and number of values are bounded, references are followed once, and what cannot
-  be read is a `WireError` naming the line.
-- Values are what Kubernetes makes of the text: plain maps, lists, texts, numbers, booleans, null.
-- A text that is a document itself (a file inside a ConfigMap) can be opened with `nested`, its lines still true.
+- A file is untrusted: its size, depth and number of values are limited, aliases are followed once, and a file that
+  cannot be read is a `WireError` naming the line.
+- Values are what Kubernetes reads: plain maps, lists, strings, numbers, booleans, null.
+- A string that is a document itself (a file inside a ConfigMap) can be opened with `nested`, with correct lines.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,16 +21,16 @@ MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 200_000
 
 ENVIRONMENT: Final = "Environment"
-"""The kind of an environment file, read as if it were a ConfigMap."""
+"""The kind of an environment file, which is read as if it were a ConfigMap."""
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A value of a document. `value` is plain Python all the way down; `line` counts from 1.
+    """A value of a document. `value` is plain Python data. `line` counts from 1.
 
-    `path` is how people name the place: `extenders[0].httpTimeout`, empty for the document as a whole.
+    `path` is the place as people write it: `extenders[0].httpTimeout`, empty for the document as a whole.
     """
 
     value: object
@@ -39,58 +39,58 @@ class Located:
     path: str = ""
     children: Mapping[str | int, "Located"] = field(default_factory=dict)
     twice: tuple["Located", ...] = ()
-    """Values whose key occurred before in this map; the last one counts."""
+    """Values whose key occurred before in this map. The last one is used."""
     first_content_line: int = 0
-    """For a text: the line on which its own first line stands, if its lines are the file's; else 0."""
+    """For a string: the line of its first line, if its lines are the file's; else 0."""
 
     def get(self, *keys: str | int) -> "Located | None":
-        """The value below, or None where there is none."""
+        """The value at a path below, or None if there is none."""
         here: Located | None = self
         for key in keys:
             here = here.children.get(key) if here is not None else None
         return here
 
     def near(self, *keys: str | int) -> "Located":
-        """The value below, or the closest one around the place where it would be."""
+        """The value at a path below, or the closest existing one."""
         here = self
         for key in keys:
             here = here.children.get(key, here)
         return here
 
     def plain(self, *keys: str | int) -> object:
-        """The plain value below, None where there is none."""
+        """The plain value at a path below, None if there is none."""
         found = self.get(*keys)
         return None if found is None else found.value
 
     def text(self, *keys: str | int) -> str:
-        """The text below, empty where there is none."""
+        """The string at a path below, empty if there is none."""
         value = self.plain(*keys)
         return value if isinstance(value, str) else ""
 
     def items(self, *keys: str | int) -> Sequence["Located"]:
-        """The entries of the list below; none where there is no list."""
+        """The entries of the list at a path below. Empty if it is not a list."""
         found = self.get(*keys)
         return tuple(found.children.values()) if found is not None and isinstance(found.value, list) else ()
 
     def entries(self, *keys: str | int) -> Mapping[str, "Located"]:
-        """The entries of the map below; none where there is no map."""
+        """The entries of the map at a path below. Empty if it is not a map."""
         found = self.get(*keys)
         if found is None or not isinstance(found.value, dict):
             return {}
         return {str(key): child for key, child in found.children.items()}
 
     def walk(self) -> Iterator["Located"]:
-        """This value and every one below."""
+        """This value and all values below."""
         yield self
         for child in self.children.values():
             yield from child.walk()
 
 
 def read_documents(content: bytes, file: str) -> tuple[Located, ...]:
-    """Every document of a file that is not empty.
+    """All non-empty documents of a file.
 
     Raises:
-        WireError: no UTF-8, no YAML, or beyond the bounds. `field` is `FILE:LINE`.
+        WireError: not UTF-8, not YAML, or over a limit. `field` is `FILE:LINE`.
     """
     if len(content) > MAX_BYTES:
         raise WireError(f"{file}:1", f"larger than {MAX_BYTES >> 20} MiB")
@@ -102,7 +102,7 @@ def read_documents(content: bytes, file: str) -> tuple[Located, ...]:
 
 
 def read_environment(content: bytes, file: str) -> tuple[Located, ...]:
-    """The NAME=VALUE lines of an environment file; empty lines, comments and `export` are passed over."""
+    """The NAME=VALUE lines of an environment file. Empty lines, comments and `export` are skipped."""
     variables: dict[str | int, Located] = {}
     for number, line in enumerate(content.decode(errors="replace").splitlines(), start=1):
         name, equals, value = line.strip().removeprefix("export ").partition("=")
@@ -114,7 +114,7 @@ def read_environment(content: bytes, file: str) -> tuple[Located, ...]:
 
 
 def nested(text: Located) -> tuple[Located, ...]:
-    """The documents inside a text, such as a file in a ConfigMap; none if it is no YAML, or only a plain text."""
+    """The documents in a string, such as a file in a ConfigMap. Empty if it is not YAML, or only plain text."""
     if not isinstance(text.value, str) or ":" not in text.value:
         return ()
     skip = text.first_content_line - 1 if text.first_content_line else text.line - 1
@@ -142,7 +142,7 @@ def _read(text: str, file: str, skipped_lines: int) -> tuple[Located, ...]:
 
 
 def _check_depth(text: str, file: str, skipped_lines: int) -> None:
-    """Look at the depth before a tree is made: libyaml's composer recurses in C, and dies of a hundred thousand "["."""
+    """Check the depth before a tree is built: libyaml's composer recurses in C, and crashes on 100,000 "["."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -155,14 +155,14 @@ def _check_depth(text: str, file: str, skipped_lines: int) -> None:
 
 
 class _Builder:
-    """From PyYAML's nodes to located values."""
+    """Builds located values from PyYAML's nodes."""
 
     def __init__(self, file: str, skipped_lines: int) -> None:
         self._file, self._skipped, self._count = file, skipped_lines, 0
         self._scalars = yaml.SafeLoader("")
 
     def build(self, node: yaml.Node | None, path: str = "", depth: int = 0) -> Located:
-        """The value of a node; an alias is built again where it is used, within the bound on values."""
+        """The value of a node. An alias is built again where it is used, within the limit on values."""
         if node is None:
             return Located(None, self._file, self._skipped + 1)
         line = node.start_mark.line + 1 + self._skipped
@@ -189,7 +189,7 @@ class _Builder:
         for key_node, value_node in node.value:
             key_line = key_node.start_mark.line + 1 + self._skipped
             if not isinstance(key_node, yaml.ScalarNode):
-                raise WireError(f"{self._file}:{key_line}", "a key that is no text")
+                raise WireError(f"{self._file}:{key_line}", "a key that is not a string")
             key = key_node.value
             child = replace(self.build(value_node, f"{path}.{key}" if path else key, depth + 1), line=key_line)
             if key_node.tag == "tag:yaml.org,2002:merge":

@@ -1,4 +1,4 @@
-"""One entry of `extenders` in a KubeSchedulerConfiguration.
+"""Rules for one entry of `extenders` in a KubeSchedulerConfiguration.
 
 Source: kube-scheduler extender.go, schedule_one.go, apis/config/validation validateExtenders.
 """
@@ -15,25 +15,25 @@ from extender.lint.values import split_url
 
 VERBS: Final = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt", "bindVerb": "bind"}
 BIND_IGNORED_SINCE: Final = 30
-"""The minor from which an error of an ignorable extender's bind is skipped (schedule_one.go extendersBinding)."""
+"""The minor version from which kube-scheduler skips a bind error of an ignorable extender (extendersBinding)."""
 IN_TREE_MAXIMUM: Final = 1200
-"""Points that all in-tree plugins together can give with default weights; an extender gives 100 a unit of weight."""
+"""The maximum sum of all in-tree scores with default weights. An extender gives 100 per unit of weight."""
 _MISSING: Final = {
-    "filterVerb": ("filter-missing", "the extender refuses nodes nowhere"),
-    "prioritizeVerb": ("prioritize-missing", "of the nodes that admit, any is as good as another"),
+    "filterVerb": ("filter-missing", "the extender cannot refuse nodes"),
+    "prioritizeVerb": ("prioritize-missing", "all nodes that admit the pod get the same score"),
     "preemptVerb": (
         "preempt-missing",
-        "kube-scheduler chooses victims without looking at NUMA nodes: they may die for nothing",
+        "kube-scheduler chooses victims without looking at NUMA nodes: they may be evicted in vain",
     ),
     "bindVerb": (
         "bind-missing",
-        "filter looks before the pods under way are placed; only bind looks again on the newest state",
+        "filter runs before earlier pods are placed; only bind checks the newest state",
     ),
 }
 
 
 def lint_extender(extender: Located, context: Context, others: Sequence[Located]) -> Iterator[Finding]:
-    """Every finding about one extender. *others*: the further entries; without any, it is ours."""
+    """All findings about one extender. *others*: the other entries. If there is none, it is ours."""
     yield from lint_transport(extender, context)
     yield from _verbs(extender)
     if not others or _is_ours(extender, context):
@@ -46,7 +46,7 @@ def lint_extender(extender: Located, context: Context, others: Sequence[Located]
 
 
 def _is_ours(extender: Located, context: Context) -> bool:
-    """By its port, its host, or a path that is a route of ours."""
+    """Recognised by its port, its host, or a path that is a route of ours."""
     url = split_url(extender.text("urlPrefix"))
     if url is None:
         return False
@@ -56,7 +56,7 @@ def _is_ours(extender: Located, context: Context) -> bool:
 
 
 def _path(extender: Located, verb: str) -> str:
-    """The path that is called; empty for a verb that is not set."""
+    """The path that is called. Empty for a verb that is not set."""
     if not extender.text(verb):
         return ""
     return urlsplit(f"{extender.text('urlPrefix').rstrip('/')}/{extender.text(verb)}").path
@@ -69,13 +69,13 @@ def _verbs(extender: Located) -> Iterator[Finding]:
             yield found(
                 "verb-slash",
                 extender.near(verb),
-                f"it is called as {_path(extender, verb)}, to the letter",
+                f"the path that is called is exactly {_path(extender, verb)}",
                 f"write {text.strip('/ ')}",
             )
 
 
 def _routes(extender: Located, context: Context, ours: Sequence[Located]) -> Iterator[Finding]:
-    """Whether the verbs are called where they are answered. *ours*: further entries, which may have the other verbs."""
+    """Whether each verb leads to its route. *ours*: the other entries, which may have the other verbs."""
     served = {path.rpartition("/")[2]: path for path in context.routes}
     for verb, name in VERBS.items():
         route, path = served.get(name), _path(extender, verb)
@@ -86,7 +86,9 @@ def _routes(extender: Located, context: Context, ours: Sequence[Located]) -> Ite
         elif path == route or extender.text(verb).strip("/ ") != extender.text(verb):
             continue
         elif path in context.routes:
-            yield found("verb-wrong-route", extender.near(verb), f"{path} answers another verb", f"set {verb}: {name}")
+            yield found(
+                "verb-wrong-route", extender.near(verb), f"{path} is the route of another verb", f"set {verb}: {name}"
+            )
         else:
             there = f"it would be {route}" if route else f"this version of numa-extender has no {name}"
             fix = "set urlPrefix to end in /scheduler, and the verb to its name" if route else f"remove {verb}"
@@ -100,8 +102,8 @@ def _native_resources(extender: Located) -> Iterator[Finding]:
             yield found(
                 "managed-resource-native",
                 resource.near("name"),
-                f"{name or 'nothing'} is no extended resource (DOMAIN/NAME)",
-                "remove managedResources: pods that nothing aligns are answered at once",
+                f"{name or 'nothing'} is not an extended resource (DOMAIN/NAME)",
+                "remove managedResources: pods without alignment cost almost nothing",
             )
 
 
@@ -112,7 +114,7 @@ def _managed_resources(extender: Located) -> Iterator[Finding]:
         yield found(
             "managed-resources-hide",
             extender.near("managedResources"),
-            "only pods with one of these in a container's requests or limits are asked about; CPU and memory, "
+            "the extender is called only for pods with one of these in a container's requests or limits; CPU, memory, "
             "pod-level resources and claims do not count",
             "remove managedResources, or leave them to an entry of its own with the bindVerb",
         )
@@ -120,7 +122,7 @@ def _managed_resources(extender: Located) -> Iterator[Finding]:
         yield found(
             "binder-of-some-pods",
             extender.near("managedResources"),
-            "kube-scheduler binds all other pods by itself, and what filter saw may be over by then",
+            "kube-scheduler binds all other pods itself, and the state may have changed since filter",
             "mark pods that must be aligned by one of these resources; set NUMA_EXTENDER_BARRIER_SECONDS=0.02 for the "
             "others",
         )
@@ -151,7 +153,7 @@ def _nodes(extender: Located, context: Context) -> Iterator[Finding]:
         yield found(
             "node-cache-incapable",
             extender.near("nodeCacheCapable"),
-            f"about 12 kB a node and call{', and in-tree scores see every node as empty' if empty else ''}",
+            f"about 12 kB a node and call{', and in-tree scores treat every node as empty' if empty else ''}",
             "set nodeCacheCapable: true",
         )
 
@@ -163,7 +165,7 @@ def _ignorable(extender: Located, context: Context) -> Iterator[Finding]:
         yield found(
             "ignorable-without-alert",
             extender.near("ignorable"),
-            "its outage shows only as a log line that does not even name it, and as pods that fail on their nodes",
+            "an outage shows only as a log line that does not name it, and as pods that fail on their nodes",
             "alert on it (manifests/components/prometheus) and lint both files together, or set ignorable: false",
         )
     if extender.text("bindVerb"):

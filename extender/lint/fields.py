@@ -1,4 +1,4 @@
-"""Names of fields, for configurations that are read strictly or that hide a misspelling.
+"""Names of fields, for configurations that are read strictly or in which a misspelling is not noticed.
 
 Source: k8s.io/kube-scheduler/config/v1/types.go, k8s.io/kubelet/config/v1beta1/types.go.
 """
@@ -31,13 +31,13 @@ KUBELET: Final = frozenset({
     "reservedSystemCPUs", "systemReserved", "kubeReserved", "evictionHard", "featureGates",
     "mergeDefaultEvictionSettings",
 })  # fmt: skip
-"""Those that decide admissions, and no others."""
+"""Only those that decide admissions."""
 
 KUBELET_NEIGHBOURS: Final = frozenset({
     "evictionSoft", "systemReservedCgroup", "kubeReservedCgroup", "evictionSoftGracePeriod", "evictionMinimumReclaim",
     "cpuCFSQuota", "cpuCFSQuotaPeriod", "memorySwap", "memoryThrottlingFactor",
 })  # fmt: skip
-"""Real fields whose names look like one of those."""
+"""Real fields with names similar to one of those."""
 
 
 def meant(name: str, known: Iterable[str], cutoff: float = 0.8) -> str | None:

@@ -1,4 +1,4 @@
-"""One thing that will bite, and where."""
+"""One finding, and its place."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from extender.lint.documents import Located
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`path` is the place inside the document, `why` what happens here, `fix` what to do."""
+    """`path`: the place in the document. `why`: the consequence here. `fix`: what to do."""
 
     file: str
     line: int

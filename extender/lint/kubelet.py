@@ -1,7 +1,7 @@
-"""A KubeletConfiguration: whether a kubelet starts with it, asked of the replay itself.
+"""Checks whether a kubelet starts with a KubeletConfiguration, using the replay itself.
 
-The machine is assumed: it has every CPU and NUMA node that the configuration names, and memory enough. What depends on
-the real one (too few CPUs, eight NUMA nodes, sockets) cannot be seen here.
+The machine is assumed: it has every CPU and NUMA node that the configuration names, and enough memory. What depends on
+the real machine (too few CPUs, eight NUMA nodes, sockets) cannot be checked.
 """
 
 import re
@@ -34,7 +34,7 @@ _FIXES: Final[Mapping[str, str]] = {
 
 
 def lint_kubelet(document: Located, context: Context) -> Iterator[Finding]:
-    """Every finding of one KubeletConfiguration."""
+    """All findings about one KubeletConfiguration."""
     if document.text("apiVersion") != "kubelet.config.k8s.io/v1beta1":
         yield found(
             "kubelet-api-version",
@@ -54,7 +54,7 @@ def lint_kubelet(document: Located, context: Context) -> Iterator[Finding]:
         config = kubelet_config_from_json(context.kubelet_version, effective, "kubelet")
     except WireError as error:
         field = error.field.removeprefix("kubelet.")
-        yield found("kubelet-value-invalid", _place(document, field), f"{field}: {error.reason}", "mend the value")
+        yield found("kubelet-value-invalid", _place(document, field), f"{field}: {error.reason}", "correct the value")
         return
     yield from _gates(document, config)
     yield from _start(document, config)
@@ -70,7 +70,7 @@ def _misspelled(document: Located) -> Iterator[Finding]:
             yield found(
                 "kubelet-field-misspelled",
                 value,
-                f"{name!r} is no field of a kubelet; {meant} is not set",
+                f"{name!r} is not a kubelet field; {meant} is not set",
                 f"write {meant}",
             )
 
@@ -92,7 +92,7 @@ def _gates(document: Located, config: KubeletConfig) -> Iterator[Finding]:
 
 
 def _start(document: Located, config: KubeletConfig) -> Iterator[Finding]:
-    """The errors of all managers: each is also started alone, because the first error hides those of the others."""
+    """The errors of all managers. Each is also started alone, because the first error hides those of the others."""
     is_percent = document.text("evictionHard", "memory.available").endswith("%")
     machine = assumed_machine(config)
     told: set[tuple[str, str]] = set()
@@ -107,7 +107,7 @@ def _start(document: Located, config: KubeletConfig) -> Iterator[Finding]:
             yield found(
                 "kubelet-does-not-start",
                 _place(document, "systemReserved" if name == "reservation" else error.field),
-                f"{config.kubelet_version} says: {error.reason}",
+                f"{config.kubelet_version} reports: {error.reason}",
                 _FIXES.get(name, f"mend {error.field}"),
             )
         else:
@@ -129,13 +129,13 @@ def _newer(document: Located, config: KubeletConfig, rules: Rules) -> Finding:
     return found(
         "kubelet-newer-than-known",
         document.near("kind"),
-        f"{config.kubelet_version} is newer than 1.{NEWEST_MINOR}, the newest known; judged as 1.{rules.minor}",
-        "look for a newer numa-extender",
+        f"{config.kubelet_version} is newer than 1.{NEWEST_MINOR}, the newest known; checked as 1.{rules.minor}",
+        "check for a newer numa-extender",
     )
 
 
 def assumed_machine(config: KubeletConfig) -> Machine:
-    """Two NUMA nodes, or those that are named; two threads a core; every CPU that is reserved."""
+    """Two NUMA nodes, or those that are named; two threads per core; every CPU that is reserved."""
     numa_ids = sorted({0, 1} | {entry.numa for entry in config.reserved_memory})
     last_reserved = max(iter_bits(config.reserved_system_cpus), default=0)
     cores = max(CPUS_PER_NUMA_NODE * len(numa_ids), last_reserved + 1) // 2 + 1
@@ -148,6 +148,6 @@ def assumed_machine(config: KubeletConfig) -> Machine:
 
 
 def _place(document: Located, field: str) -> Located:
-    """Where a field such as `reservedMemory[0].numaNode` stands, or the closest thing around it."""
+    """The place of a field such as `reservedMemory[0].numaNode`, or the closest existing one."""
     keys = [int(key) if key.isdecimal() else key for key in re.findall(r"[^.\[\]]+", field)]
     return document.near(*keys)

@@ -1,4 +1,4 @@
-"""Kubelet configurations that start, and still bite."""
+"""Kubelet configurations that start, but have pitfalls."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -17,7 +17,7 @@ MEMORY_GATE_LOCKED: Final = 32
 
 
 def lint_traps(document: Located, config: KubeletConfig) -> Iterator[Finding]:
-    """Findings about a configuration whose values are all readable."""
+    """Findings about a configuration whose values are all valid."""
     yield from _topology(document, config)
     yield from _memory(document, config)
     yield from _reservations(document, config)
@@ -25,15 +25,15 @@ def lint_traps(document: Located, config: KubeletConfig) -> Iterator[Finding]:
         yield found(
             "full-pcpus-only",
             document.near("cpuManagerPolicyOptions", "full-pcpus-only"),
-            "a Guaranteed container whose CPUs are no multiple of the threads of a core ends as SMTAlignmentError",
-            "ask for even numbers of CPUs on machines with two threads a core",
+            "a Guaranteed container whose CPUs are no multiple of the threads of a core fails with SMTAlignmentError",
+            "request even numbers of CPUs on machines with two threads a core",
         )
     seconds = go_seconds(document.plain("cpuManagerReconcilePeriod"))
     if seconds is not None and seconds > SLOW_RECONCILE_SECONDS:
         yield found(
             "cpu-reconcile-slow",
             document.near("cpuManagerReconcilePeriod"),
-            f"CPUs of a pod that ended may stay taken for {seconds:g} s",
+            f"CPUs of a pod that ended may stay allocated for {seconds:g} s",
             "leave the default, 10s",
         )
 
@@ -57,14 +57,14 @@ def _topology(document: Located, config: KubeletConfig) -> Iterator[Finding]:
         yield found(
             "static-cpu-without-topology",
             document.near("cpuManagerPolicy"),
-            "with topologyManagerPolicy none, CPUs, memory and devices are chosen each for itself",
+            "with topologyManagerPolicy none, CPUs, memory and devices are chosen independently",
             "set topologyManagerPolicy: single-numa-node, or restricted",
         )
     if policy == "single-numa-node" and options.get("prefer-closest-numa-nodes") in _TRUE:
         yield found(
             "prefer-closest-no-effect",
             document.near("topologyManagerPolicyOptions", "prefer-closest-numa-nodes"),
-            "where one NUMA node must do there is no distance to compare",
+            "with a single NUMA node there is no distance to compare",
             "remove the option",
         )
     if policy == "none" and options:
@@ -98,7 +98,7 @@ def _memory(document: Located, config: KubeletConfig) -> Iterator[Finding]:
         yield found(
             "memory-without-topology",
             place,
-            "memory is pinned where the Memory Manager likes, CPUs where theirs does",
+            "memory and CPUs are pinned independently",
             "set topologyManagerPolicy: single-numa-node, or restricted",
         )
     elif policy in ("restricted", "best-effort"):
@@ -113,8 +113,8 @@ def _memory(document: Located, config: KubeletConfig) -> Iterator[Finding]:
         yield found(
             "best-effort-refuses",
             place,
-            "when memory cannot be taken from the chosen NUMA nodes the pod ends as UnexpectedAdmissionError",
-            "expect refusals, or use restricted, which at least refuses before it takes anything",
+            "when memory cannot be taken from the chosen NUMA nodes the pod fails with UnexpectedAdmissionError",
+            "expect refusals, or use restricted, which refuses before it allocates anything",
         )
     threshold = document.text("evictionHard", "memory.available")
     if threshold.endswith("%"):
@@ -133,7 +133,7 @@ def _reservations(document: Located, config: KubeletConfig) -> Iterator[Finding]
                 yield found(
                     "reserved-cpus-override",
                     document.near(key, "cpu"),
-                    "the CPUs of reservedSystemCPUs are counted, this amount is not",
+                    "the CPUs of reservedSystemCPUs are used, this amount is not",
                     "remove one of the two",
                 )
         return
@@ -147,7 +147,8 @@ def _reservations(document: Located, config: KubeletConfig) -> Iterator[Finding]
         yield found(
             "reserved-cpu-fraction",
             place,
-            f"{milli / 1000:g} CPUs are reserved in the node's allocatable, {-(-milli // 1000)} by the static policy",
+            f"{milli / 1000:g} CPUs are reserved in the node's allocatable, but {-(-milli // 1000)} by the static "
+            "policy",
             "let the reservations sum up to whole CPUs, or list them in reservedSystemCPUs",
         )
 

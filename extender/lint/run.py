@@ -1,4 +1,4 @@
-"""From documents to findings: what each is, what they say together, which rules look at which."""
+"""From documents to findings: classifies documents, collects common facts, and runs the rules."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,14 +18,14 @@ DEADLINES: Final = {
     "preemptVerb": ("NUMA_EXTENDER_PREEMPT_SECONDS", 1),
     "bindVerb": ("NUMA_EXTENDER_BIND_SECONDS", 2),
 }
-"""Which setting bounds a verb, and how many times over: a binding may wait as long for another one to its node."""
+"""The setting that limits a verb, and how many times it applies: a binding may wait as long for another to its node."""
 KUSTOMIZE: Final = ("Kustomization", "Component")
 _ALERT: Final = re.compile(r"numa[-_]extender")
 _GONE: Final = re.compile(r"\b(absent|up)\b")
 
 
 def lint(documents: Sequence[Located], context: Context) -> tuple[Finding, ...]:
-    """All findings over all documents, by file and line."""
+    """The findings about all documents, by file and line."""
     opened = [inner for document in documents for inner in _open(document)]
     context = replace(context, surroundings=_survey(opened, context))
     findings = {finding for document in opened for finding in _lint(document, context)}
@@ -66,7 +66,7 @@ def _lint(document: Located, context: Context) -> Iterator[Finding]:
         yield found(
             "kustomization-not-built",
             document.near("kind"),
-            "its bases, components and patches decide, and none of them is applied here",
+            "its bases, components and patches are not applied here",
             "build it: kubectl kustomize DIRECTORY | numa-extender lint -",
         )
     elif kind in ("ConfigMap", ENVIRONMENT):
@@ -80,7 +80,7 @@ def _duplicate_keys(document: Located) -> Iterator[Finding]:
 
 
 def _empty_files(documents: Iterable[Located], opened: Iterable[Located]) -> Iterator[Finding]:
-    """Files of which nothing was looked at: probably not what was meant."""
+    """Files in which nothing was checked, which is probably not intended."""
     checked = {document.file for document in opened if document.text("kind")}
     first = {document.file: document for document in reversed(tuple(documents))}
     for file, document in first.items():
@@ -94,7 +94,7 @@ def _empty_files(documents: Iterable[Located], opened: Iterable[Located]) -> Ite
 
 
 def _survey(documents: Sequence[Located], context: Context) -> LintContext:
-    """What one document has to know of the others."""
+    """The facts that rules for one document need about the others."""
     deadlines = {name: context.defaults.get(name) for name, _ in DEADLINES.values()}
     stale = None
     for document in documents:
@@ -123,7 +123,7 @@ def _number(value: Located | None) -> float | None:
 
 
 def _alerts(document: Located) -> bool:
-    """Whether a Prometheus rule fires when the extender is gone."""
+    """Whether a Prometheus rule fires if the extender is down."""
     groups = document.items("spec", "groups") or document.items("groups")
     rules = (rule for group in groups for rule in group.items("rules"))
     return any(

@@ -1,4 +1,4 @@
-"""A KubeSchedulerConfiguration as a whole; its extenders one by one are `extenders`' matter.
+"""Rules for a KubeSchedulerConfiguration as a whole. `extenders` checks its extenders one by one.
 
 Source: kube-scheduler apis/config/validation, scheduler.go buildExtenders, cmd/kube-scheduler leader election.
 """
@@ -15,11 +15,11 @@ from extender.lint.finding import Finding, found
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _LAST_MINOR: Final = {"v1beta1": 23, "v1beta2": 27, "v1beta3": 28}
-"""The last minor that reads each old version."""
+"""The last minor version that reads each old version."""
 
 
 def lint_scheduler(document: Located, context: Context) -> Iterator[Finding]:
-    """Every finding of one KubeSchedulerConfiguration."""
+    """All findings about one KubeSchedulerConfiguration."""
     yield from _api_version(document, context)
     yield from _unknown_fields(document)
     yield from _profiles(document)
@@ -29,7 +29,7 @@ def lint_scheduler(document: Located, context: Context) -> Iterator[Finding]:
         yield found(
             "no-extender",
             document.near("extenders"),
-            "no `extenders`: this scheduler never asks numa-extender",
+            "no `extenders`: this scheduler never calls numa-extender",
             "add the entry that docs/install.md shows",
         )
         return
@@ -81,7 +81,7 @@ def _unknown_fields(document: Located) -> Iterator[Finding]:
                 yield found(
                     "scheduler-unknown-field",
                     value,
-                    f"{name!r} is no field here, and kube-scheduler refuses what it does not know",
+                    f"{name!r} is not a field here, and kube-scheduler refuses unknown fields",
                     f"write {meant}" if meant else "remove it",
                 )
 
@@ -109,7 +109,7 @@ def _profiles(document: Located) -> Iterator[Finding]:
 
 
 def _lease(document: Located) -> Iterator[Finding]:
-    """Two schedulers that answer for different pods must not share a lease."""
+    """Two schedulers for different pods must not share a lease."""
     names = {profile.text("schedulerName") or DEFAULT_SCHEDULER for profile in document.items("profiles")}
     elects = document.plain("leaderElection", "leaderElect") is not False
     lease = document.text("leaderElection", "resourceName") or "kube-scheduler"
@@ -138,7 +138,7 @@ def _sampling(document: Located) -> Iterator[Finding]:
             yield found(
                 "nodes-sampled",
                 where,
-                f"{said}: with 100 nodes and more a part of them reaches the extender (500 of 5,000), and a pod waits "
+                f"{said}: from 100 nodes on only a part of them reaches the extender (500 of 5,000), and a pod waits "
                 "although a node outside the sample would admit it",
                 "set percentageOfNodesToScore: 100",
             )
@@ -158,8 +158,8 @@ def _together(extenders: Sequence[Located]) -> Iterator[Finding]:
             yield found(
                 "ignorable-order",
                 before.near("ignorable"),
-                "it stands before one that is not ignorable, and is called after it",
-                "write ignorable extenders last, so that the file tells the order",
+                "it is listed before an extender that is not ignorable, but called after it",
+                "write ignorable extenders last, so that the file shows the order of calls",
             )
     managed: set[str] = set()
     for extender in extenders:
@@ -169,7 +169,7 @@ def _together(extenders: Sequence[Located]) -> Iterator[Finding]:
                 yield found(
                     "managed-resource-twice",
                     resource.near("name"),
-                    f"{name} is managed already",
+                    f"{name} is already managed",
                     "name each resource once in the file",
                 )
             managed.add(name)
@@ -190,5 +190,5 @@ def _ignored_resources(document: Located) -> Iterator[Finding]:
                     plugin.near("args", "ignoredResources"),
                     f"{', '.join(sorted(lost))}: kube-scheduler replaces this list with the extenders' resources that "
                     "are ignoredByScheduler",
-                    "name them in managedResources with ignoredByScheduler: true, or do without it there",
+                    "name them in managedResources with ignoredByScheduler: true, or remove ignoredByScheduler there",
                 )

@@ -1,4 +1,4 @@
-"""Our settings, wherever they are written down: containers, ConfigMaps for `envFrom`, environment files."""
+"""Checks our settings wherever they are written: containers, ConfigMaps for `envFrom`, environment files."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -14,7 +14,7 @@ SCHEDULER_KEEPS_IDLE_SECONDS: Final = 90
 
 
 def lint_settings(variables: Mapping[str, Located], context: Context) -> Iterator[Finding]:
-    """Findings about environment variables; those that are none of ours are passed over."""
+    """Findings about environment variables. Variables of other programs are skipped."""
     ours = {name: value for name, value in variables.items() if name.startswith(PREFIX)}
     for name, value in ours.items():
         if name not in context.defaults:
@@ -22,7 +22,7 @@ def lint_settings(variables: Mapping[str, Located], context: Context) -> Iterato
             yield found(
                 "setting-unknown",
                 value,
-                f"{name} is no setting, and nothing complains about it",
+                f"{name} is not a setting and is ignored",
                 f"write {near}" if near else "remove it; docs/settings.md lists them all",
             )
     insecure = ours.get(f"{PREFIX}INSECURE")
@@ -30,7 +30,7 @@ def lint_settings(variables: Mapping[str, Located], context: Context) -> Iterato
         yield found(
             "insecure",
             insecure,
-            "nobody has to prove anything, and nothing is encrypted",
+            "callers do not authenticate, and nothing is encrypted",
             "mount a certificate: NUMA_EXTENDER_TLS_CERT_FILE and NUMA_EXTENDER_TLS_KEY_FILE",
         )
     known = {name: str(value.value) for name, value in ours.items() if name in context.defaults}
@@ -39,9 +39,9 @@ def lint_settings(variables: Mapping[str, Located], context: Context) -> Iterato
             yield found(
                 "keep-alive-short",
                 ours[name],
-                f"kube-scheduler keeps idle connections for {SCHEDULER_KEEPS_IDLE_SECONDS} s and does not try again "
-                f"when one closes under a call ({reason})",
+                f"kube-scheduler keeps idle connections for {SCHEDULER_KEEPS_IDLE_SECONDS} s and does not retry "
+                f"when one is closed during a call ({reason})",
                 "set it above 90, or leave the default",
             )
         else:
-            yield found("setting-invalid", ours[name], f"{name}: {reason}", "mend the value, or remove it")
+            yield found("setting-invalid", ours[name], f"{name}: {reason}", "correct the value, or remove it")

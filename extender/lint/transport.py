@@ -1,4 +1,4 @@
-"""How kube-scheduler reaches an extender: URL, TLS, time.
+"""Checks how kube-scheduler reaches an extender: URL, TLS, time-out.
 
 Source: kube-scheduler extender.go makeTransport and NewHTTPExtender; client-go transport.TLSConfigFor.
 """
@@ -20,7 +20,7 @@ def lint_transport(extender: Located, context: Context) -> Iterator[Finding]:
         yield found(
             "url-prefix",
             extender.near("urlPrefix"),
-            f"{extender.text('urlPrefix')!r} is no http:// or https:// URL to which a verb can be added",
+            f"{extender.text('urlPrefix')!r} is not an http:// or https:// URL to which a verb can be added",
             "write http://127.0.0.1:9600/scheduler for an extender beside the scheduler",
         )
     else:
@@ -38,7 +38,7 @@ def _https(extender: Located, host: str) -> Iterator[Finding]:
         yield found(
             "ca-and-insecure",
             tls.near("insecure"),
-            "a CA to verify with, and the order not to verify",
+            "a CA is set together with the order not to verify",
             "remove `insecure`",
         )
     elif not ca and (insecure or extender.plain("enableHTTPS") is True):
@@ -48,14 +48,14 @@ def _https(extender: Located, host: str) -> Iterator[Finding]:
         yield found(
             "tls-unverified",
             tls.near("insecure") if insecure else extender.near("enableHTTPS"),
-            f"{cause}{'' if insecure else ' says'}: {host} is believed without proof",
+            f"{cause}{'' if insecure else ' says'}: the certificate of {host} is not verified",
             "set tlsConfig.caFile (and serverName, if the certificate names another host)",
         )
     if bool(extender.text("tlsConfig", "certFile") or extender.text("tlsConfig", "certData")) != bool(
         extender.text("tlsConfig", "keyFile") or extender.text("tlsConfig", "keyData")
     ):
         yield found(
-            "client-cert-incomplete", tls, "certificate and key belong together", "set both certFile and keyFile"
+            "client-cert-incomplete", tls, "certificate and key must be set together", "set both certFile and keyFile"
         )
     if extender.text("tlsConfig", "caFile") and not insecure:
         yield found(
@@ -85,7 +85,7 @@ def _http(extender: Located, host: str) -> Iterator[Finding]:
         yield found(
             "plain-http",
             extender.near("urlPrefix"),
-            f"whoever is on the way to {host} reads every pod and may answer in its place",
+            f"anyone on the path to {host} can read every pod and reply in its place",
             "use loopback (the extender beside the scheduler), or https:// with tlsConfig.caFile",
         )
 
@@ -117,13 +117,13 @@ def _timeout(extender: Located, context: Context) -> Iterator[Finding]:
         yield found(
             "timeout-below-deadline",
             place,
-            f"kube-scheduler gives up after {seconds:g} s, the extender may take {deadline:g} s for {verb}",
+            f"kube-scheduler's time-out is {seconds:g} s, but the extender may take {deadline:g} s for {verb}",
             f"set httpTimeout above {deadline:g}s, or lower the extender's own limit",
         )
     if seconds > LONG_SECONDS:
         yield found(
             "timeout-long",
             place,
-            f"an extender that hangs stops all scheduling for {seconds:g} s a pod, and prioritize hides that it hung",
+            f"an extender that hangs stops all scheduling for {seconds:g} s per pod, and prioritize hides it",
             "set httpTimeout to a few seconds: a call takes milliseconds",
         )

@@ -1,4 +1,4 @@
-"""Small readers of what configurations hold: durations, URLs, environment variables."""
+"""Readers for values in configurations: durations, URLs, environment variables."""
 
 import ipaddress
 import re
@@ -14,7 +14,7 @@ _TRUE: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 
 def go_seconds(value: object) -> float | None:
-    """A Go duration (`1m30s`, `0`) in seconds; None if it is none."""
+    """A Go duration (`1m30s`, `0`) in seconds. None if it is not one."""
     if value == "0":
         return 0.0
     if not isinstance(value, str) or not value:
@@ -32,7 +32,7 @@ def _part_seconds(part: str) -> float:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a plain number such as 30 or 0.5."""
+    """Whether a string is a plain number such as 30 or 0.5."""
     return text.replace(".", "", 1).isdecimal()
 
 
@@ -42,7 +42,7 @@ def is_true(value: object) -> bool:
 
 
 def split_url(text: str) -> SplitResult | None:
-    """A http or https URL with a host, None for anything else."""
+    """An http or https URL with a host. None for anything else."""
     try:
         url = urlsplit(text)
         valid = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
@@ -52,7 +52,7 @@ def split_url(text: str) -> SplitResult | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only the same machine, or pod, can be meant."""
+    """Whether the host is certainly the same machine or pod."""
     if host == "localhost":
         return True
     try:
@@ -62,7 +62,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_service_name(host: str) -> bool:
-    """Whether only the cluster's DNS knows the name: `NAME.NAMESPACE.svc`, or a single label."""
+    """Whether only the cluster's DNS can resolve the name: `NAME.NAMESPACE.svc`, or a single label."""
     labels = host.rstrip(".").split(".")
     if host == "localhost" or all(c in "0123456789.:[]" for c in host):
         return False

@@ -1,4 +1,4 @@
-"""Our own parts in manifests: Deployments, DaemonSets, Pods with containers of numa-extender or numa-node-exporter."""
+"""Our components in manifests: Deployments, DaemonSets, Pods with containers of numa-extender or numa-node-exporter."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from extender.lint.values import environment, is_loopback, is_number, is_true, s
 
 WORKLOADS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "Pod"})
 PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {"numa-extender": ("serve",), "numa-node-exporter": ("run",)}
-"""Our programs, and what their images run when nothing is said."""
+"""Our programs, and the default command of their images."""
 STATE_FILES: Final = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
 GRACE_DEFAULT_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class OwnContainer:
-    """One container of ours. `arguments` without the program's own name; `variables` those with a literal value."""
+    """One of our containers. `arguments`: without the program's name. `variables`: those with a literal value."""
 
     workload: Located
     pod: Located
@@ -29,12 +29,12 @@ class OwnContainer:
     variables: Mapping[str, Located]
 
     def setting(self, name: str, context: Context) -> str:
-        """A setting of the extender: the manifest's, or the default."""
+        """A setting of the extender: from the manifest, or the default."""
         given = self.variables.get(name)
         return str(given.value) if given is not None else str(context.defaults.get(name, ""))
 
     def option(self, flag: str, variable: str) -> str:
-        """The value of an option of the exporter: the flag's, else the variable's, else empty."""
+        """An option of the exporter: from the flag, else from the variable, else empty."""
         for position, argument in enumerate(self.arguments):
             if argument == flag:
                 return "".join(self.arguments[position + 1 : position + 2])
@@ -45,19 +45,19 @@ class OwnContainer:
 
 
 def pod_of(workload: Located) -> Located:
-    """The pod's spec in a workload."""
+    """The pod spec of a workload."""
     return (
         workload.get("spec") if workload.text("kind") == "Pod" else workload.get("spec", "template", "spec")
     ) or workload
 
 
 def containers_of(pod: Located) -> Sequence[Located]:
-    """Containers of both kinds."""
+    """Init containers and containers."""
     return (*pod.items("containers"), *pod.items("initContainers"))
 
 
 def parts_of(workload: Located) -> Iterator[OwnContainer]:
-    """Our containers in a workload, known by image or command."""
+    """Our containers in a workload, recognised by image or command."""
     pod = pod_of(workload)
     for container in containers_of(pod):
         command, arguments = texts(container, "command"), texts(container, "args")
@@ -69,7 +69,7 @@ def parts_of(workload: Located) -> Iterator[OwnContainer]:
 
 
 def lint_workload(workload: Located, context: Context) -> Iterator[Finding]:
-    """Every finding about our containers in one manifest."""
+    """All findings about our containers in one manifest."""
     for part in parts_of(workload):
         yield from _arguments(part, context)
         yield from _probes(part, context)
@@ -94,14 +94,14 @@ def _arguments(part: OwnContainer, context: Context) -> Iterator[Finding]:
 
 
 def _destination_fault(part: OwnContainer) -> str | None:
-    """An exporter sends its reports to exactly one place: an extender, or the API server."""
+    """The error if an exporter does not have exactly one receiver: an extender, or the API server."""
     nrt = part.variables.get("NUMA_NRT")
     writes_objects = "--nrt" in part.arguments or (nrt is not None and is_true(nrt.value))
     pushes = bool(part.option("--push", "NUMA_PUSH_URL"))
     if pushes and writes_objects:
         return "both NUMA_PUSH_URL (--push) and NUMA_NRT (--nrt) are set; set one of them"
     if not pushes and not writes_objects:
-        return "neither NUMA_PUSH_URL (--push) nor NUMA_NRT (--nrt) says where to report to"
+        return "neither NUMA_PUSH_URL (--push) nor NUMA_NRT (--nrt) is set"
     return None
 
 
@@ -115,26 +115,26 @@ def _extender(part: OwnContainer, context: Context) -> Iterator[Finding]:
             "replicas-split-reports",
             part.workload.near("spec", "replicas"),
             f"an exporter reports to one of the {replicas}",
-            "set replicas: 1, or let reports travel through the API server (NUMA_EXTENDER_TOPOLOGIES=on)",
+            "set replicas: 1, or send reports through the API server (NUMA_EXTENDER_TOPOLOGIES=on)",
         )
     if isinstance(replicas, int) and replicas > 1 and part.setting("NUMA_EXTENDER_LEASE", context) == "on":
         yield from _standby(part, context)
     limit = part.container.get("resources", "limits", "cpu")
     if limit is not None:
         yield found(
-            "cpu-limit", limit, f"at most {limit.value} CPUs, also while a verdict is due", "remove the limit on CPUs"
+            "cpu-limit", limit, f"at most {limit.value} CPUs, even during a scheduling call", "remove the limit on CPUs"
         )
 
 
 def _standby(part: OwnContainer, context: Context) -> Iterator[Finding]:
-    """What becomes of calls to the one of several that does not lead, and of its pod."""
+    """What happens to calls to a standby, and to its pod."""
     place = part.container.near("env")
     if not part.setting("NUMA_EXTENDER_OWN_URL", context):
         yield found(
             "standby-refuses",
             place,
-            "kube-scheduler keeps its connections, also with an extender that does not lead any more",
-            "set NUMA_EXTENDER_OWN_URL as in manifests/overlays/replicas: a standby then passes calls on to the leader",
+            "kube-scheduler keeps its connections, even to an extender that no longer leads",
+            "set NUMA_EXTENDER_OWN_URL as in manifests/overlays/replicas: a standby then forwards calls to the leader",
         )
     if part.setting("NUMA_EXTENDER_STANDBY_READY", context).lower() in ("false", "0", "no", "off", "f", "n"):
         yield found(
@@ -155,13 +155,13 @@ def _grace(part: OwnContainer, context: Context) -> Iterator[Finding]:
         yield found(
             "grace-period-short",
             part.pod.near("terminationGracePeriodSeconds"),
-            f"the kubelet kills after {seconds} s, draining and requests under way are given {needed:g} s",
+            f"the kubelet kills after {seconds} s, but draining and requests in progress need up to {needed:g} s",
             f"set terminationGracePeriodSeconds above {needed:g}, and the time of preStop",
         )
 
 
 def _listeners(part: OwnContainer, context: Context) -> Mapping[str, str]:
-    """Address by port, of everything on which the program listens."""
+    """The addresses by port on which the program listens."""
     if part.program == "numa-node-exporter":
         host, _, port = (part.option("--listen", "NUMA_LISTEN") or "127.0.0.1:9473").rpartition(":")
         return {port: host}
@@ -188,22 +188,22 @@ def _probes(part: OwnContainer, context: Context) -> Iterator[Finding]:
             yield found(
                 "probe-port",
                 probe.near("port"),
-                f"{kind} asks {asked}, {part.program} listens on {ports}",
+                f"{kind} uses {asked}, but {part.program} listens on {ports}",
                 f"ask {ports}",
             )
         elif is_loopback(listeners[port]) and not (on_host and is_loopback(probe.text("host"))):
             yield found(
                 "probe-unreachable",
                 probe,
-                f"{part.program} listens on {listeners[port]}:{port}, the kubelet asks the pod's address",
-                "ask the port of TLS with scheme: HTTPS; for the exporter set NUMA_LISTEN to 0.0.0.0:9473",
+                f"{part.program} listens on {listeners[port]}:{port}, but the kubelet uses the pod's address",
+                "use the TLS port with scheme: HTTPS; for the exporter set NUMA_LISTEN to 0.0.0.0:9473",
             )
         if probe.text("path") not in context.probes[part.program]:
             yield found(
                 "probe-path",
                 probe.near("path"),
                 f"{part.program} has no {probe.text('path') or '/'}",
-                f"ask {', '.join(sorted(context.probes[part.program]))}",
+                f"use {', '.join(sorted(context.probes[part.program]))}",
             )
 
 
@@ -214,7 +214,7 @@ def _exporter(part: OwnContainer, context: Context) -> Iterator[Finding]:
         yield found(
             "kubelet-not-asked",
             part.container,
-            "neither KUBELET_URL nor KUBELET_VERSION is set: the version is unknown, and so is every verdict",
+            "neither KUBELET_URL nor KUBELET_VERSION is set: the version is unknown, so no verdict is possible",
             "set KUBELET_URL, with KUBELET_CA_FILE or KUBELET_PIN_FILE",
         )
     yield from _kubelet_proof(part)
@@ -224,7 +224,7 @@ def _exporter(part: OwnContainer, context: Context) -> Iterator[Finding]:
         yield found(
             "interval-makes-stale",
             part.container,
-            f"a message every {interval} s, and a node is stale after {stale:g} s",
+            f"a message is sent every {interval} s, but a node is stale after {stale:g} s",
             "set the interval to a third of it, or NUMA_EXTENDER_STALE_AFTER_SECONDS higher",
         )
     for mount in part.container.items("volumeMounts"):
@@ -232,8 +232,8 @@ def _exporter(part: OwnContainer, context: Context) -> Iterator[Finding]:
             yield found(
                 "state-file-mounted",
                 mount.near("mountPath"),
-                f"{mount.text('mountPath')} stays the file that was there at the start of the pod",
-                "mount the directory that holds it",
+                f"{mount.text('mountPath')} stays the file that existed when the pod started",
+                "mount its directory",
             )
 
 
@@ -277,7 +277,7 @@ def _push(part: OwnContainer) -> Iterator[Finding]:
         yield found(
             "token-in-clear",
             place,
-            f"whoever is on the way to {url.hostname} can take the token",
+            f"anyone on the path to {url.hostname} can read the token",
             "report to https://, with NUMA_CA_FILE",
         )
     if is_loopback(url.hostname or "") and part.pod.plain("hostNetwork") is not True:

@@ -13,7 +13,7 @@ def check_switches(switches: Mapping[str, bool], path: str = "rules") -> None:
         WireError: names the switch and those that are known.
     """
     for name in sorted(set(switches) - SWITCHES):
-        raise WireError(f"{path}.{shown(name)[1:-1]}", f"no such rule; known are {', '.join(sorted(SWITCHES))}")
+        raise WireError(f"{path}.{shown(name)[1:-1]}", f"unknown rule; known rules are {', '.join(sorted(SWITCHES))}")
 
 
 def switches_from_text(text: str) -> dict[str, bool]:

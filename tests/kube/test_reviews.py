@@ -48,7 +48,7 @@ def test_an_authenticator_that_ignores_audiences_is_not_believed(server: FakeApi
     server.access.reviews["plain"] = {"authenticated": True, "user": {"username": "somebody"}}
 
     assert reviews.authenticate("plain", audience="numa-extender") == TokenRejected(
-        "the token is not for numa-extender"
+        "the token is not for audience numa-extender"
     )
 
 

@@ -267,7 +267,7 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(service: Service, feed:
     tell(feed, foreign)
 
     assert answer(service, 14).refusal is RefusalReason.ALIGNMENT_NOW
-    assert feed.trouble["n2"] == "node_name: the report is of 'n1', the object of 'n2'"
+    assert feed.trouble["n2"] == "node_name: the report is for node 'n1', but the object for 'n2'"
     assert decode_topology({"metadata": {}}) is None
 
 

@@ -103,7 +103,7 @@ def test_without_podresources_the_checkpoint_tells_what_it_can() -> None:
     assert found.devices == {
         GPU: (ReportedDevice(id="g0", numa=(0, 1), healthy=True), ReportedDevice(id="g1", numa=None, healthy=True))
     }
-    assert "NUMA nodes unknown of g1" in " ".join(problem.reason for problem in found.problems)
+    assert "the NUMA nodes of g1 are unknown" in " ".join(problem.reason for problem in found.problems)
 
 
 def test_without_either_source_devices_are_unknown_not_absent() -> None:

@@ -167,7 +167,7 @@ def test_zones_leave_cpus_out_while_the_reserved_ones_are_not_known(root: Path, 
     known = node_of(root).look(is_tick=True)
 
     assert "cpu" not in unknown.zones[0].resources
-    assert "which CPUs are reserved is not known" in " ".join(problem.reason for problem in unknown.problems)
+    assert "the reserved CPUs are unknown" in " ".join(problem.reason for problem in unknown.problems)
     assert known.zones[0].resources["cpu"].allocatable == 3
 
 

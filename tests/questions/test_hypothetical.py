@@ -180,5 +180,5 @@ def test_rules_of_the_replay_change_for_a_copy_and_for_a_machine() -> None:
         assert all(getattr(kubelet.rules, name) for name in rules)
     assert NODE.kubelet.rules.distribute_inside_hint is False
 
-    with pytest.raises(WireError, match=r"hypothetical\[0\]\.rules\.distribute_well: no such rule"):
+    with pytest.raises(WireError, match=r"hypothetical\[0\]\.rules\.distribute_well: unknown rule"):
         _build(copy_of="node-a", rules={"distribute_well": True})
