@@ -8,9 +8,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from node_exporter.certificates import expiry
-from node_exporter.report import NodeReport, Severity
-
-SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
+from node_exporter.report import NodeReport
 
 
 class ExporterMetrics:

@@ -12,6 +12,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Final
 
+from extender.bounded import BoundedMap
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import KubeError
 
@@ -27,7 +28,7 @@ class TouchLimit:
     per_node_seconds: float = 10.0
     per_second: float = 2.0
     burst: int = 10
-    _touched: dict[str, float] = field(default_factory=dict)
+    _touched: BoundedMap[str, float] = field(default_factory=lambda: BoundedMap(MAX_NODES))
     _tokens: float | None = None
     _filled_at: float = 0.0
 
@@ -41,10 +42,7 @@ class TouchLimit:
         if self._tokens < 1.0 or (last is not None and now - last < self.per_node_seconds):
             return False
         self._tokens -= 1.0
-        self._touched.pop(node, None)
         self._touched[node] = now
-        if len(self._touched) > MAX_NODES:
-            del self._touched[next(iter(self._touched))]
         return True
 
 

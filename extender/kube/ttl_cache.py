@@ -4,9 +4,10 @@ An entry can be used after its expiry (`get_late`) if no new answer can be had.
 """
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
+
+from extender.bounded import BoundedMap
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -16,8 +17,8 @@ class TTLCache(Generic[K, V]):
     """*size*: maximum number of entries. *clock*: monotonic seconds."""
 
     def __init__(self, size: int, clock: Callable[[], float]) -> None:
-        self._size, self._clock = size, clock
-        self._entries: OrderedDict[K, tuple[float, float, V]] = OrderedDict()
+        self._clock = clock
+        self._entries: BoundedMap[K, tuple[float, float, V]] = BoundedMap(size)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -49,9 +50,6 @@ class TTLCache(Generic[K, V]):
         with self._lock:
             expires = self._clock() + ttl_seconds
             self._entries[key] = (expires, expires + grace_seconds, value)
-            self._entries.move_to_end(key)
-            while len(self._entries) > self._size:
-                self._entries.popitem(last=False)
 
     def drop(self, key: K) -> None:
         """Remove the value, its grace period included."""

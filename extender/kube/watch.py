@@ -107,7 +107,6 @@ class WatchStatus:
     events: int
     skipped: int
     failures: int
-    last_error: str
     broken: str
 
 
@@ -140,7 +139,7 @@ class Watch(Generic[T]):
         self._waits = 0
         """Consecutive delays. Unlike failures, it also grows while streams are accepted and end at once."""
         self._faults = FaultLog(_log, f"watch of {source.path}", clock)
-        self._last_error = self._broken = ""
+        self._broken = ""
 
     def start(self) -> None:
         """Start. Returns at once."""
@@ -172,7 +171,6 @@ class Watch(Generic[T]):
             events=self._events,
             skipped=self._skipped,
             failures=self._failures,
-            last_error=self._last_error,
             broken=self._broken,
         )
 
@@ -199,7 +197,6 @@ class Watch(Generic[T]):
     def _failed(self, error: KubeError) -> float:
         self._failures += 1
         self._waits += 1
-        self._last_error = str(error)
         waits, retry_after = self._waits, None
         if isinstance(error, ApiError):
             retry_after = error.retry_after_seconds

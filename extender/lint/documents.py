@@ -126,7 +126,7 @@ def nested(text: Located) -> tuple[Located, ...]:
 
 
 def _read(text: str, file: str, skipped_lines: int) -> tuple[Located, ...]:
-    builder = _Builder(file, skipped_lines)
+    builder = _LocatedBuilder(file, skipped_lines)
     try:
         _check_depth(text, file, skipped_lines)
         documents = [builder.build(node) for node in yaml.compose_all(text, Loader=_LOADER)]
@@ -154,7 +154,7 @@ def _check_depth(text: str, file: str, skipped_lines: int) -> None:
             depth -= 1
 
 
-class _Builder:
+class _LocatedBuilder:
     """Builds located values from PyYAML's nodes."""
 
     def __init__(self, file: str, skipped_lines: int) -> None:

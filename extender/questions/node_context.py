@@ -31,8 +31,3 @@ class NodeContext:
 NOTHING_KNOWN: Final = NodeContext()
 LookUp = Callable[[str], NodeContext]
 """Returns the context of a live node, by name. Cheap: it is called for each node of a question."""
-
-
-def nothing_known(_name: str) -> NodeContext:
-    """For a service without a node watch."""
-    return NOTHING_KNOWN

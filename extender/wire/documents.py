@@ -100,7 +100,7 @@ def read_yaml_documents(body: bytes) -> list[object]:
         for number, events in enumerate(_documents(text), start=1):
             if number > MAX_DOCUMENTS:
                 raise WireError("", f"more than {MAX_DOCUMENTS:,} documents")
-            builder = _Builder(count=count)
+            builder = _DocumentBuilder(count=count)
             document = builder.build(events)
             count = builder.count
             if document is not None:
@@ -136,7 +136,7 @@ class _Open:
 
 
 @dataclass(slots=True)
-class _Builder:
+class _DocumentBuilder:
     """Builds one document from its events."""
 
     stack: list[_Open] = field(default_factory=list)

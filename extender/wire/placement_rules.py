@@ -63,9 +63,6 @@ class PlacementRules:
     unread: tuple[str, ...] = ()
 
 
-ANYWHERE: Final = PlacementRules()
-
-
 def placement_rules_from_json(spec: Json, path: str) -> PlacementRules:
     """The rules of a pod's *spec*, which is at *path*. Raises WireError for a part of the wrong type."""
     affinity = _object(spec.get("affinity"), f"{path}.affinity")

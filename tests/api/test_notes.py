@@ -18,11 +18,11 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 NODE_CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "newer kubelet": ("v1.99.0", {}, "1.99"),
     "node selector": ("v1.36.2", {"nodeSelector": {"gpu": "yes"}}, "the pod's nodeSelector"),
-    "empty pod-level resources": ("v1.36.2", {"resources": {}}, "takes the pod for BestEffort"),
+    "empty pod-level resources": ("v1.36.2", {"resources": {}}, "treats the pod as BestEffort"),
     "pod-level resources": (
         "v1.34.0",
         {"resources": {"limits": {"cpu": "4", "memory": "1Gi"}}},
-        "managers pass such pods over",
+        "managers ignore such pods",
     ),
 }
 
@@ -68,7 +68,7 @@ def test_a_misspelt_field_of_resources_names_the_right_one(clock: Clock) -> None
 
     notes = _asked(clock, "v1.36.2", {"containers": [container]})["pod"]["notes"]
 
-    assert any("spec.containers[0].resources.limit is no field" in each and "limits?" in each for each in notes)
+    assert any("spec.containers[0].resources.limit is not a field" in each and "limits?" in each for each in notes)
 
 
 def test_a_missing_page_size_is_named_and_is_for_good(clock: Clock) -> None:

@@ -85,7 +85,7 @@ def test_a_server_that_cannot_be_asked_is_neither_yes_nor_remembered(server: Fak
 def test_memory_is_bounded(reviews: Reviews) -> None:
     for i in range(50):
         reviews._rejected.put((b"%d" % i, ""), TokenRejected("x"), 60.0)
-    reviews._rejected._size = 10
+    reviews._rejected._entries.size = 10
     reviews.authenticate("bad")
 
     assert len(reviews._rejected) == 10

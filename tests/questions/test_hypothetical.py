@@ -100,7 +100,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "made of two": ({"machine": "dual-64", "copy_of": "node-a"}, "hypothetical[0]", "machine and copy_of"),
     "unknown machine": ({"machine": "cray"}, "hypothetical[0].machine", "none of"),
     "unknown node": ({"copy_of": "nobody"}, "hypothetical[0].copy_of", "no report"),
-    "typo": ({"copy_off": "node-a"}, "hypothetical[0].copy_off", "no such field"),
+    "typo": ({"copy_off": "node-a"}, "hypothetical[0].copy_off", "unknown field"),
     "unknown field of the kubelet": (
         {"copy_of": "node-a", "kubelet": {"topologyPolicy": "restricted"}},
         "hypothetical[0].kubelet.topologyPolicy",

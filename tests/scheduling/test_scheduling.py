@@ -8,7 +8,7 @@ import pytest
 from extender.cluster.node import Observation
 from extender.cluster.node_class import UNKNOWN, ClassTable, NodeClass
 from extender.cluster.store import NodeStore
-from extender.questions.node_context import nothing_known
+from extender.questions.node_context import NOTHING_KNOWN
 from extender.questions.subjects import live
 from extender.questions.what_if import what_if
 from extender.replay.admission import Outcome
@@ -278,7 +278,7 @@ def test_what_if_names_the_devices_of_the_node_itself() -> None:
             ),
             0,
         )
-    subjects = [live(record, nothing_known) for record in sorted(cluster, key=lambda r: r.name)]
+    subjects = [live(record, lambda _name: NOTHING_KNOWN) for record in sorted(cluster, key=lambda r: r.name)]
 
     answers = what_if(
         workload_from_json(pod_of(cpu=1, devices={gpu: 1})), subjects, make_judge(least_numa, UncertaintyPolicy())

@@ -284,7 +284,7 @@ def test_without_an_api_server_no_token_is_good() -> None:
 def test_a_storm_of_bad_tokens_pushes_no_good_one_out(authority: TokenAuthority) -> None:
     admit(authority, "good")
     reviews = authority._reviews
-    reviews._rejected._size = reviews._identities._size = 10
+    reviews._rejected._entries.size = reviews._identities._entries.size = 10
     for i in range(50):
         with pytest.raises(UnauthenticatedError):
             admit(authority, f"bad-{i}")

@@ -32,7 +32,7 @@ def test_yaml_is_read_as_kubernetes_reads_it(text: str) -> None:
 FAULTS = {
     b"a: [": ("", "not YAML"),
     b"a: &a [*a]": ("a[0]", "is not defined"),
-    b"a:\n  b: 1\n  b: 2": ("a", "twice in line 3"),
+    b"a:\n  b: 1\n  b: 2": ("a", "duplicate in line 3"),
     b"a: !!python/object:os.system x": ("a", "tag"),
     b"a: !!binary aaaa": ("a", "tag"),
     b"<<: {a: 1}": ("", "tag"),

@@ -8,11 +8,12 @@ Laws of this file
 """
 
 import math
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from extender.bounded import BoundedMap
 from extender.config.security import SecuritySettings
 from extender.identity import AccessScope
 
@@ -36,8 +37,8 @@ class Rates:
     """Token buckets by caller. *rate*: requests a second; *clock*: monotonic seconds."""
 
     def __init__(self, rate: float, clock: Callable[[], float], *, size: int = MAX_CALLERS) -> None:
-        self._rate, self._clock, self._size = rate, clock, size
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._rate, self._clock = rate, clock
+        self._buckets: BoundedMap[str, tuple[float, float]] = BoundedMap(size)
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -47,9 +48,6 @@ class Rates:
         wait = self.wait_seconds(caller)
         if not wait:
             self._buckets[caller] = (self._level(caller) - 1.0, self._clock())
-            self._buckets.move_to_end(caller)
-            if len(self._buckets) > self._size:
-                self._buckets.popitem(last=False)
         return wait
 
     def wait_seconds(self, caller: str) -> float:
