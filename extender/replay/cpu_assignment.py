@@ -67,18 +67,24 @@ class Assignment:
             return 0
         self._check_enough(available, count)
         spread = self.options.distribute_across_cores
+        # 1. Whole NUMA nodes and sockets, so that large requests leave no fragments (takeFullFirstLevel,
+        # takeFullSecondLevel).
         for take_whole in acc.whole_steps():
             take_whole()
             if acc.is_satisfied():
                 return acc.taken
+        # 2. With prefer-align-cpus-by-uncorecache: CPUs that share a cache (takeUncoreCache).
         if uncore and not spread:
             acc.take_uncore_caches(rounds_up=self.uncore_rounds_up)
             if acc.is_satisfied():
                 return acc.taken
+        # 3. Whole cores. distribute-cpus-across-cores skips them, because it wants threads of many cores
+        # (takeFullCores).
         if not spread:
             acc.take_full_cores()
             if acc.is_satisfied():
                 return acc.taken
+        # 4. Single CPUs for the rest (takeRemainingCPUs).
         acc.take_single_cpus(spread=spread, by_topology=self.spread_by_topology)
         if acc.is_satisfied():
             return acc.taken
@@ -99,12 +105,14 @@ class Assignment:
 
     def _take_distributed(self, available: int, count: int, budget: Budget, hint_nodes: int) -> int:
         group = self.machine.cpus_per_core if self.options.full_pcpus_only else 1
+        # 1. A request that is not a multiple of a core's threads cannot be split into groups: pack it.
         if count % group:
             return self._take_packed(available, count, budget, uncore=False)
         acc = _Accumulator(self.machine, available, count, budget)
         if acc.is_satisfied():
             return 0
         self._check_enough(available, count)
+        # 2. Choose the nodes and the share of each: the most even split over the fewest nodes.
         free = {numa: (self.machine.numa_cpus[numa] & available).bit_count() for numa in acc.numa_order()}
         plan = distribute(
             free,
@@ -116,10 +124,14 @@ class Assignment:
             whole_groups=self.whole_groups,
             budget=budget,
         )
+        # 3. No balanced split exists: pack the request.
         if plan is None:
             return self._take_packed(available, count, budget, uncore=False)
+        # 4. Take the equal share from each node. A share that cannot be taken counts as nothing here.
         for numa in plan.nodes:
             acc.claim(self._take_or_nothing(acc.free & self.machine.numa_cpus[numa], plan.each, budget))
+        # 5. Take the remainder in groups, one node after the other. If no node has a whole group left, the kubelet
+        # never leaves this loop.
         remainder = count - plan.each * len(plan.nodes)
         while remainder > 0:
             before = remainder
@@ -130,6 +142,7 @@ class Assignment:
                     remainder -= group
             if remainder == before:
                 raise DistributionHangError(NO_WHOLE_GROUP)
+        # 6. Only the total is checked at the end: shares that could not be taken show here.
         if acc.needed:
             short = "not enough" if acc.needed > 0 else "too many"
             message = f"accounting error, {short} CPUs allocated, remaining: {acc.needed}"
@@ -242,6 +255,7 @@ class _Accumulator:
         Source: takeUncoreCache, takeFullUncore, takePartialUncore.
         """
         uncore_cpus = self.machine.uncore_cpus
+        # The order is computed once for the outer loop, and anew for whole caches, as in the kubelet.
         for uncore in self._uncore_order():
             if self.needed >= self.machine.cpus_per_uncore:
                 self._take_while_needed(
@@ -256,12 +270,15 @@ class _Accumulator:
     def _take_partial_uncore(self, uncore: int, *, rounds_up: bool) -> None:
         self.budget.spend(len(self.machine.core_cpus))
         per_core = self.machine.cpus_per_core
+        # 1. The cores to take: rounded up since the kubelet accepts an odd number of CPUs.
         wanted_cores = -(-self.needed // per_core) if rounds_up else self.needed // per_core
         inside = [bits & self.free for bits in self.machine.core_cpus.values() if bits & self.free & uncore]
         cpus = 0
         for bits in inside[:wanted_cores]:
             cpus |= bits
+        # 2. An odd request leaves the highest CPU of these.
         if rounds_up and self.needed % 2 and per_core > 1 and cpus.bit_count() > self.needed:
             cpus = lowest_bits(cpus, cpus.bit_count() - 1)
+        # 3. All or nothing: a cache that cannot hold the whole rest is skipped.
         if cpus.bit_count() == self.needed:
             self.claim(cpus)

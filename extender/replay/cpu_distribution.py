@@ -76,13 +76,16 @@ def distribute(
         DistributionHangError: see there.
         BudgetError: the replay may not go on.
     """
+    # 1. The fewest nodes that could carry the request if they were empty, and the most that can take part.
     groups = -(-machine_cpus // group)
     per_node = -(-groups // machine_numa_nodes)
     needed_groups = -(-needed // group)
     fewest = -(-needed_groups // per_node)
     most = min(needed_groups, len(free))
+    # 2. A hint can require more nodes (rule `inside_hint`).
     if hint_nodes <= most:
         fewest = max(fewest, hint_nodes)
+    # 3. Try sizes from small to large. The first size with a balanced combination wins, however uneven it is.
     for k in range(fewest, most + 1):
         search = _Search(free, needed, group, k, budget, whole_groups=whole_groups)
         best_nodes = search.run()
@@ -120,11 +123,14 @@ class _Search:
 
     def run(self) -> Slot | None:
         """The nodes of the winning combination, as the kubelet's slice shows them at the end; None: there is none."""
+        # 1. Refuse what would keep the kubelet busy for hours.
         items = tuple(self.free)
         sets = math.comb(len(items), self.k)
         if self._floor > 0.0 and sets > MAX_SETS:  # only a score of 0 ends the kubelet's walk early
             raise DistributionHangError(f"it would look at {sets} sets of NUMA nodes")
+        # 2. Walk the combinations and keep the best.
         is_whole = not _combinations(items, self.k, self._visit)
+        # 3. The kubelet keeps a slice and not a copy, so the winner shows what later combinations wrote into it.
         if self.best_nodes is None or is_whole or self.best_score == 0.0:
             return self.best_nodes
         return _at_the_end(self.best_nodes, items, self.k)
@@ -132,18 +138,22 @@ class _Search:
     def _visit(self, combo: Slot, k: int) -> bool:
         """Score one combination; True ends the walk."""
         self.budget.spend(_STEPS_OF_A_SET)
+        # 1. Nothing can be better than a perfect score, or than the bound.
         if self.best_score == 0.0 or (self._may_skip and self.best_score <= self._floor):
             return True
         nodes = combo[:k]
+        # 2. Equal counts in equal order give the same score, and only a smaller score wins.
         counts = tuple(self.free[x] for x in nodes)
         if counts in self._seen:
             return False
         self._seen.add(counts)
+        # 3. Skip combinations without enough whole groups, or with a node that cannot give its equal share.
         whole = sum(c // self.group * self.group for c in counts)
         if whole < self.needed or min(counts) < self.each:
             return False
         self.budget.spend(len(self.free))
         remainder: tuple[Slot, int] = ([], 0)
+        # 4. Score the free CPUs of all nodes after the split: their standard deviation. A remainder is placed first.
         after = {x: c - self.each if x in nodes else c for x, c in self.free.items()}
         if not self.remainder:
             score = _deviation(list(after.values()))
@@ -155,6 +165,7 @@ class _Search:
 
     def _score_remainder(self, after: Mapping[int, int], candidates: Sequence[int]) -> tuple[float, tuple[Slot, int]]:
         """The best subset of *candidates* to take the remainder from, group by group."""
+        # 1. A bound: if even the best remainder cannot win, the subsets need not be walked.
         floor = self._least_score(after, candidates) if self._may_skip else -1.0
         if floor >= self.best_score:
             return math.inf, ([], 0)
@@ -181,6 +192,7 @@ class _Search:
                 best[0] = (score, (subset, j))
             return False
 
+        # 2. Subsets from large to small, as in the kubelet. Among equal scores the first one wins.
         for j in range(len(candidates), 0, -1):
             if _combinations(candidates, j, visit):
                 score, (subset, size) = best[0]

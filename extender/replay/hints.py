@@ -198,14 +198,20 @@ def merge(
     """
     if not lists:
         return MergeResult(TopologyHint(default_mask, preferred=True), "no resource has an opinion")
+    # 1. A mask that all resources prefer is the best result. Preferred hints merge to a preferred one only if they have
+    # such a mask in common.
     space, common = preferred_by_all(lists, budget)
     if common:
         best = narrowest(space, common, distances, budget)
         return MergeResult(TopologyHint(best, preferred=True), "preferred by all")
+    # 2. Otherwise no result is preferred. Collect every mask that some combination of feasible hints gives
+    # (filterProvidersHints, the bitwise and).
     feasible = [space.embed(h.feasible, h.universe, budget) for h in lists if h.feasible]
     reachable = fold(feasible, len(space.ids), budget) & ~1 if feasible else 0
+    # 3. If all combinations are empty, the kubelet keeps its default, which is not preferred.
     if not reachable:
         return MergeResult(TopologyHint(default_mask, preferred=False), "no combination leaves a node in common")
+    # 4. Compare the masks: closest to the width that the most demanding resource needs, then narrowest (compare).
     width = max((h.universe.width(h.feasible) or 0) for h in lists)
     best = narrowest(space, _best_tier(space, reachable, width), distances, budget)
     return MergeResult(TopologyHint(best, preferred=False), "no mask is preferred by all")

@@ -101,6 +101,7 @@ def calculate_hints(
     Source: policy_static.go, calculateHints.
     """
     nodes = state.nodes
+    # 1. For each type, the masks with enough allocatable memory and those with enough free memory.
     space = walked_universe([n.id for n in nodes], Provider.MEMORY)
     allocatable = enough = space.everything
     for memory_type, wanted in request.items():
@@ -108,11 +109,14 @@ def calculate_hints(
         amounts = [_amounts(n, memory_type) for n in nodes]
         allocatable &= at_least(tuple(a.allocatable for a in amounts), wanted)
         free = at_least(tuple(a.free for a in amounts), wanted)
+        # 2. Memory of the pod's own init containers counts as free, but only on exactly their mask.
         for (mask, reusable_type), size in reusable.items():
             if reusable_type == memory_type and _free(state, mask, memory_type) + size >= wanted:
                 free |= 1 << space.number(mask)
         enough &= free
+    # 3. The narrowest mask that could ever serve the request decides what is preferred, even if it is in use.
     width = space.width(allocatable) or len(nodes)
+    # 4. Drop masks that would split a group or join a node in use. No mask left means no preference.
     feasible = allocatable & enough & _open_masks(space, nodes) & ~1
     return Hints.preferring_width(space, feasible, width) if feasible else NO_PREFERENCE
 
@@ -166,6 +170,7 @@ def allocate(
         return state
     if not request and kubelet.rules.empty_memory_request_skipped:
         return state
+    # 1. A container that has blocks keeps them (the kubelet restarted, or the container did).
     held = state.entries.get(pod.uid, {}).get(container.name)
     if held is not None:
         return _update_reusable(state, pod, container, held)
@@ -173,13 +178,16 @@ def allocate(
         raise _refusal(_NOT_INT64)
     reusable = state.reusable_by(pod.uid)
     budget.spend(len(request) * len(state.nodes) + len(pod.containers))
+    # 2. Choose the NUMA nodes.
     mask = choose_mask(kubelet, state, request, reusable, affinity, budget, preferred=preferred)
     blocks = tuple(Block(mask, memory_type, size) for memory_type, size in request.items())
     nodes = state.nodes
+    # 3. Charge the nodes with what the pod's init containers did not already charge (updateMachineState).
     for block in blocks:
         nodes = charge(nodes, mask, block.type, max(0, block.size - reusable.get((mask, block.type), 0)))
     entries = {**state.entries, pod.uid: {**state.entries.get(pod.uid, {}), container.name: blocks}}
     state = replace(state, nodes=nodes, entries=entries)
+    # 4. Record what later containers may reuse, and shrink the blocks of init containers by what is reused now.
     return _shrink_init_blocks(_update_reusable(state, pod, container, blocks), pod, container, blocks)
 
 
@@ -200,6 +208,7 @@ def choose_mask(
     Raises:
         Refusal: UnexpectedAdmissionError.
     """
+    # 1. Without an affinity the manager uses its own best hint (getDefaultHint).
     mask = affinity
     if mask is None:
         hints = calculate_hints(state, request, reusable, budget)
@@ -209,6 +218,7 @@ def choose_mask(
         if preferred and not chosen_preferred:
             raise _short(state, request, _NO_PREFERRED)
         preferred = chosen_preferred
+    # 2. An affinity with too little memory is extended by further nodes, never replaced (extendTopologyManagerHint).
     if any(_free(state, mask, memory_type) < wanted for memory_type, wanted in request.items()):
         hints = calculate_hints(state, request, reusable, budget)
         wider = 0 if hints is None else hints.feasible & hints.universe.containing(mask)
@@ -217,6 +227,7 @@ def choose_mask(
         mask, chosen_preferred = _best(Hints(hints.universe, wider, wider & hints.preferred))
         if preferred and not chosen_preferred:
             raise _short(state, request, _NO_PREFERRED_EXTENSION, mask)
+    # 3. Newer kubelets refuse a mask that would change a group in use (isAffinityViolatingNUMAAllocations).
     if kubelet.rules.memory_group_check and mask & (mask - 1):
         for node in state.nodes:
             if mask >> node.id & 1 and node.assignments > 0 and node.cells != mask:

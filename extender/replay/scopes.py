@@ -72,6 +72,8 @@ def _admit_without_policy(walk: Walk) -> None:
 def _admit_by_container(walk: Walk) -> None:
     for container in walk.pod.containers:
         walk.container = container.name
+        # 1. Collect hints for this container on the state after the containers before it, and merge them
+        # (calculateAffinity).
         state, pod, kubelet, budget = walk.state, walk.pod, walk.kubelet, walk.budget
         hint = _merge(
             walk,
@@ -82,11 +84,14 @@ def _admit_by_container(walk: Walk) -> None:
             },
             _wanted(container.cpus, container.memory_bytes or {}, container.devices),
         )
+        # 2. Store the affinity, then allocate under it before the next container is looked at
+        # (allocateAlignedResources).
         walk.affinities[container.name] = hint
         _allocate(walk, container, hint)
 
 
 def _admit_by_pod(walk: Walk) -> None:
+    # 1. One merge for the whole pod (calculateAffinity).
     state, pod, kubelet, budget = walk.state, walk.pod, walk.kubelet, walk.budget
     hint = _merge(
         walk,
@@ -97,12 +102,14 @@ def _admit_by_pod(walk: Walk) -> None:
         },
         _wanted(pod.total_cpus, pod.total_memory_bytes, pod.total_devices),
     )
+    # 2. Pod-level resources: the pod gets its CPUs and memory as a whole, and its containers share them.
     if pod.pod_level is not None:
         walk.affinities.update(dict.fromkeys((c.name for c in pod.containers), hint))
         walk.state = replace(walk.state, cpu=pod_level.take_bubble(kubelet, state.cpu, pod, hint.affinity, budget))
         walk.state = replace(walk.state, cpu=pod_level.share_out_cpus(kubelet, walk.state.cpu, pod, budget))
         walk.state = replace(walk.state, memory=pod_level.allocate_memory(kubelet, state.memory, pod, hint, budget))
         return
+    # 3. Otherwise allocate container by container, all under the same affinity.
     for container in pod.containers:
         walk.affinities[container.name] = hint
         _allocate(walk, container, hint)
@@ -115,8 +122,10 @@ def _wanted(cpus: int, memory_bytes: Mapping[str, int], devices: Mapping[str, in
 def _merge(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> TopologyHint:
     """Merge all offers under the policy. Source: scope_container.go and scope_pod.go, calculateAffinity."""
     kubelet = walk.kubelet
+    # 1. The kubelet crashes if it cannot build the mask of all nodes.
     if kubelet.crashes_on_any_pod:
         raise KubeletPanicError(NIL_DEFAULT_MASK)
+    # 2. Merge the hints that express a preference, and let the policy decide.
     lists = [hints for resources in offers.values() for hints in resources.values() if hints is not None]
     decision = decide(kubelet.policy, lists, kubelet.default_mask, kubelet.distances, walk.budget)
     if walk.trace.listening:
@@ -132,6 +141,7 @@ def _merge(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> TopologyHin
                 why=decision.why,
             )
         )
+    # 3. Refuse, or return the affinity to store.
     if not decision.admitted:
         raise _merge_refusal(walk, offers, wanted)
     return decision.hint
