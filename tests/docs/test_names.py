@@ -16,7 +16,6 @@ EXCEPTIONS: Final = {
     "Pod": NRI,
     "Refusal": NRI,
     "Scope": NRI,
-    "_Question": "private to scheduling/preemption and to cluster",
 }
 
 
