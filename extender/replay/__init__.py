@@ -1,10 +1,10 @@
-"""The heart: what the kubelet's managers would answer, as pure functions over values.
+"""The replay of the kubelet's managers, as pure functions over values.
 
 Laws of this package:
 - Standard library only. No clock, no environment, no log, no I/O, no randomness.
 - Arguments are never mutated. State is a value; an allocation returns a new one.
-- A refused pod is a value (`verdict.Rejected`); a configuration that no kubelet starts with is a
+- A refused pod is a value (`verdict.Rejected`). A configuration with which no kubelet starts is a
   `config.KubeletConfigError`.
-- Whatever differs between kubelet versions is a named switch in `rules`, and nowhere else.
-- Sets of CPUs and of NUMA nodes are plain ints (bit i = id i); `sets` parses, checks and prints them at the borders.
+- Every difference between kubelet versions is a named switch in `rules`, and nowhere else.
+- Sets of CPUs and of NUMA nodes are plain ints (bit i = id i). `sets` parses, checks and prints them at the boundaries.
 """

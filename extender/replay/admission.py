@@ -1,10 +1,11 @@
-"""Admission: would this kubelet, in this state, admit this pod, and where would its containers land.
+"""Admission: whether a kubelet in a given state admits a pod, and where its containers are placed.
 
 Laws:
-- `admit` is a pure function of kubelet, state and pod. A refused pod leaves the state as the kubelet's garbage
-  collection would: partial allocations are given back, never ignored.
-- A verdict that hangs on a random choice of the kubelet says so (`Certainty.POSSIBLE`); the outcomes tried are bounded.
-- The one place that makes a `Refusal` a verdict, and a budget that is used up.
+- `admit` is a pure function of kubelet, state and pod. A refused pod leaves the state as after the kubelet's garbage
+  collection: partial allocations are returned, never ignored.
+- A verdict that depends on a random choice of the kubelet says so (`Certainty.POSSIBLE`). The number of outcomes tried
+  is limited.
+- Only this file turns a `Refusal`, or a used-up budget, into a verdict.
 
 Mirrors: kubelet `cm/topologymanager/topology_manager.go` (Admit) and `cm/admission/errors.go`.
 """
@@ -37,16 +38,16 @@ from extender.replay.verdict import (
 )
 
 MAX_OUTCOMES: Final = 64
-"""Replays spent on one admission to find out whether random device choices decide it."""
+"""Limit on replays of one admission to find out whether random device choices change it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """One admission: the verdict and the state after it.
 
-    `alternatives` are further outcomes that the kubelet's random choices can lead to, distinct by verdict and by what
-    the state answers to a later pod; empty when there is none. `complete` is False when not all could be tried.
-    `undecided` is True when one that was not tried may give this pod another answer, and not only other devices.
+    `alternatives` are further outcomes of the kubelet's random choices, distinct by verdict and by how the state
+    affects later pods; empty if there are none. `complete` is False if not all could be tried. `undecided` is True if
+    an outcome that was not tried may change this pod's verdict, and not only its devices.
     """
 
     verdict: Verdict
@@ -89,7 +90,7 @@ def admit(
 
 
 def given_up(state: ManagerState, ended: BudgetError) -> Outcome:
-    """The outcome of a replay that ended before it had an answer: nothing is known, and nothing was allocated."""
+    """The outcome of a replay that ended early: the verdict is unknown, and nothing was allocated."""
     verdict = Rejected(
         reason=Reason.REPLAY_TIME if isinstance(ended, OutOfTimeError) else Reason.REPLAY_STEPS,
         message=str(ended),
@@ -100,10 +101,10 @@ def given_up(state: ManagerState, ended: BudgetError) -> Outcome:
 
 
 def _choice_can_decide(kubelet: Kubelet, pod: PodRequest, choices: Choices) -> bool:
-    """Whether a random pick of devices can change this pod's verdict.
+    """Whether a random choice of devices can change this pod's verdict.
 
-    Only through the hints of a later container that asks for the same resource: never in pod scope (one merge, before
-    anything is taken), never under policy none (no merge), never for the last container to ask.
+    Only through the hints of a later container that requests the same resource: never in pod scope (one merge, before
+    any allocation), never under policy none (no merge), never for the last container that requests it.
     """
     if kubelet.policy is TopologyPolicy.NONE or kubelet.scope is Scope.POD:
         return False
@@ -155,7 +156,7 @@ def _with_alternatives(
 
 
 def _next_scripts(script: tuple[int, ...], choices: Choices) -> list[tuple[int, ...]]:
-    """Scripts that differ from the one followed at a choice after its end; at most MAX_OUTCOMES of them."""
+    """Scripts that differ from this one at a choice after its end. At most MAX_OUTCOMES of them."""
     scripts: list[tuple[int, ...]] = []
     for position in range(len(script), len(choices.alternatives)):
         prefix = script + (0,) * (position - len(script))
@@ -165,14 +166,14 @@ def _next_scripts(script: tuple[int, ...], choices: Choices) -> list[tuple[int, 
 
 
 def answer(verdict: Verdict) -> object:
-    """What must be equal for a verdict to be certain: yes or no, and why."""
+    """What must be equal for a verdict to be certain: the result and its reason."""
     return (verdict.reason, verdict.message) if isinstance(verdict, Rejected) else None
 
 
 def identity(outcome: Outcome) -> object:
-    """What tells outcomes apart: the answer, the placement, and what the state after it says to later pods.
+    """The key that distinguishes outcomes: the verdict, the placement, and how the state affects later pods.
 
-    Devices count by kind: which of several equal ones was taken makes no other outcome.
+    Devices count by kind: which of several equal ones was taken does not make another outcome.
     """
     verdict = outcome.verdict
     placements: list[object] = []
@@ -247,12 +248,12 @@ def _admitted(walk: Walk) -> Admitted:
 
 
 def start_pod(state: ManagerState, pod: PodRequest) -> ManagerState:
-    """The state once an admitted pod's containers run: finished init containers gave their memory back."""
+    """The state once an admitted pod's containers run: finished init containers have released their memory."""
     return replace(state, memory=memory_manager.start_containers(state.memory, pod))
 
 
 def release_pods(state: ManagerState, uids: Iterable[str]) -> ManagerState:
-    """The state after these pods are gone; unknown ones are passed over."""
+    """The state after these pods are gone. Unknown pods are ignored."""
     for uid in uids:
         state = ManagerState(
             cpu=cpu_manager.release(state.cpu, uid),
@@ -263,12 +264,12 @@ def release_pods(state: ManagerState, uids: Iterable[str]) -> ManagerState:
 
 
 def retain_pods(state: ManagerState, active: Collection[str]) -> ManagerState:
-    """The state after the collection of everything that belongs to no active pod, as before every admission."""
+    """The state after everything that belongs to no active pod is released, as before every admission."""
     return release_pods(state, sorted(state.pod_uids - set(active)))
 
 
 def is_indifferent(kubelet: Kubelet, pod: PodRequest) -> bool:
-    """Whether this kubelet surely takes the pod: it asks for nothing that any manager aligns, and no merge panics."""
+    """Whether this kubelet certainly admits the pod: it requests nothing that a manager aligns, and no merge panics."""
     if kubelet.crashes_on_any_pod:
         return False
     wants_cpus = kubelet.cpu_static and (pod.total_cpus or any(c.cpus for c in pod.containers))

@@ -31,19 +31,22 @@ Devices = Mapping[str, Mapping[str, Device]]
 
 
 class Alignment(StrEnum):
-    """What an admitted pod, or one of its containers, gets."""
+    """The alignment of an admitted pod, or of one of its containers."""
 
     ALIGNED = "aligned"
     """Everything is on one NUMA node."""
     SPLIT = "split"
-    """It lies on several NUMA nodes."""
+    """Its resources are on several NUMA nodes."""
     NOT_MANAGED = "not-managed"
-    """No manager of the kubelet places anything of it on NUMA nodes."""
+    """No manager of the kubelet places any of its resources on NUMA nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """`numa`: raw NUMA bits. Aligned: the nodes that all of it has in common, nearly always one. Split: all nodes."""
+    """`numa`: raw NUMA bits.
+
+    Aligned: the nodes that all its resources have in common, usually one. Split: all nodes.
+    """
 
     alignment: Alignment
     numa: int
@@ -51,9 +54,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAlignment:
-    """Of an admitted pod, and of each container by name.
+    """The alignment of an admitted pod, and of each container by name.
 
-    `certain` is False where the kubelet's random choice of devices, or what happens on the node first, decides.
+    `certain` is False if it depends on the kubelet's random choice of devices, or on what happens on the node first.
     """
 
     alignment: Alignment
@@ -64,7 +67,7 @@ class PodAlignment:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One thing that counts: the NUMA nodes it is on, and those of which each has all of it."""
+    """One resource that counts: the NUMA nodes it is on, and those of which each has all of it."""
 
     on: int
     whole_on: int
@@ -121,7 +124,7 @@ def _spread(parts: Iterable[_Part]) -> Spread:
 
 
 def alignment_of_outcome(kubelet: Kubelet, outcome: Outcome) -> PodAlignment | None:
-    """The alignment of one outcome by itself; None where the pod is not admitted."""
+    """The alignment of one outcome. None if the pod is not admitted."""
     if not isinstance(outcome.verdict, Admitted):
         return None
     together = kubelet.scope is Scope.POD and kubelet.policy is not TopologyPolicy.NONE
@@ -129,9 +132,9 @@ def alignment_of_outcome(kubelet: Kubelet, outcome: Outcome) -> PodAlignment | N
 
 
 def alignment_of_outcomes(kubelet: Kubelet, outcomes: Sequence[Outcome]) -> PodAlignment | None:
-    """The alignment of the first outcome, or of the first that is split if the others differ; None: not admitted.
+    """The alignment of the first outcome, or of the first split one if they differ. None: not admitted.
 
-    Outcomes that refuse the pod are passed over.
+    Outcomes that refuse the pod are skipped.
     """
     found = [each for outcome in outcomes if (each := alignment_of_outcome(kubelet, outcome)) is not None]
     if not found:

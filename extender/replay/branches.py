@@ -1,13 +1,13 @@
-"""Admission from several states at once.
+"""Admission from several possible states.
 
-Where the kubelet chose among devices at random, or where it is not known what came first, a node can be in one of
-several states. Every one is carried along, at most `MAX_STATES`.
+If the kubelet chose among devices at random, or if the order of events is unknown, a node can be in one of several
+states. All of them are followed, at most `MAX_STATES`.
 
 Laws:
-- An answer is certain only if all states give it; otherwise every outcome says `possible`.
-- Outcomes that no later pod can tell apart count once.
-- One budget for all states. When it is used up in the first state, or its time is over, that is the only outcome.
-  When the steps end in a later state, the outcomes from the states before it count, and the answer is not decided.
+- A verdict is certain only if all states give it. Otherwise every outcome is `possible`.
+- Outcomes that no later pod can distinguish count once.
+- All states share one budget. If it is used up in the first state, or its time is over, that is the only outcome. If
+  the steps end in a later state, the outcomes of the states before it count, and the verdict is undecided.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from extender.replay.state import ManagerState
 from extender.replay.verdict import Certainty, is_given_up, is_out_of_steps
 
 MAX_STATES: Final = 64
-"""States carried from one admission to the next; beyond it verdicts are `possible` and the rest is dropped."""
+"""States kept from one admission to the next. If there are more, verdicts are `possible` and the rest is dropped."""
 
 MAX_REPLAYS: Final = 512
-"""Replays spent on one admission, shared between the states it is tried in."""
+"""Replays of one admission, shared between all states."""
 
 
 def admit_in_all(
@@ -36,10 +36,10 @@ def admit_in_all(
     max_replays: int = MAX_REPLAYS,
     budget: Budget | None = None,
 ) -> tuple[Outcome, ...]:
-    """Every distinct outcome of one admission from any of the states; never empty, at most MAX_STATES.
+    """The distinct outcomes of one admission from all states. At least one, at most MAX_STATES.
 
-    *budget* bounds the admissions from all states together; None: `budget.for_replays`. When it is used up before there
-    is an outcome, the only outcome is one that says so. `complete` and `undecided` of the first outcome hold for all.
+    *budget* limits the admissions from all states together; None: `budget.for_replays`. If it is used up before there
+    is an outcome, the only outcome says so. `complete` and `undecided` of the first outcome apply to all.
     """
     budget = budget or for_replays(max_replays)
     each = max(1, max_replays // len(states))
@@ -56,9 +56,9 @@ def admit_in_all(
 
 
 def together(admissions: Sequence[Outcome]) -> tuple[Outcome, ...]:
-    """The distinct outcomes of admissions of one pod from several states; at least one, at most MAX_STATES.
+    """The distinct outcomes of admissions of one pod from several states. At least one, at most MAX_STATES.
 
-    One that was given up is the only outcome. `complete` and `undecided` of the first outcome hold for all of them.
+    An outcome that was abandoned is the only one. `complete` and `undecided` of the first outcome apply to all.
     """
     if len(admissions) == 1 and not admissions[0].alternatives and admissions[0].complete:
         return (admissions[0],)

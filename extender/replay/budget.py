@@ -1,14 +1,14 @@
-"""The amount of work that one replay may do.
+"""The limit on the work of one replay.
 
-A node's report decides how large the sets are that a replay walks, so every loop over them counts its steps. A replay
-that has used up its steps, or has reached its deadline, ends with a verdict that says so.
+A node's report decides how large the sets are that a replay iterates over, so every loop over them counts its steps. A
+replay that has used up its steps, or has reached its deadline, ends with a verdict that says so.
 
 Laws:
-- No clock here: the caller gives a function that says whether the time is over. It is called once in `LOOK_EVERY`
+- No clock here: the caller passes a function that says whether the time is over. It is called once in `LOOK_EVERY`
   steps.
 - Steps are counted in the same way on every machine: the same replay always ends at the same step. Only a verdict that
-  ended because of steps may be remembered; one that ended because of time says nothing about the node.
-- A limit that no sane machine reaches: see docs/decisions.md for the counts.
+  ended because of steps may be cached. One that ended because of time says nothing about the node.
+- The limit is far above what a real machine needs: see docs/decisions.md for the counts.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ MAX_STEPS: Final = 5_000_000
 The most that a recorded admission takes is 181,000, and 3 of 14,981 take more than 100,000 (docs/decisions.md)."""
 
 REPLAYS: Final = 64
-"""Replays that share `MAX_STEPS`. Who allows more of them gets more steps, see `for_replays`."""
+"""Replays that share `MAX_STEPS`. A caller that allows more of them gets more steps, see `for_replays`."""
 
 LOOK_EVERY: Final = 2_000
-"""Steps between two looks at the deadline: about a millisecond."""
+"""Steps between two checks of the deadline: about a millisecond."""
 
 
 class BudgetError(Exception):
-    """The replay may not go on. Ends every loop of it; becomes a verdict in `admission`."""
+    """The replay must stop. Ends all its loops, and becomes a verdict in `admission`."""
 
 
 class OutOfStepsError(BudgetError):
@@ -39,7 +39,7 @@ class OutOfStepsError(BudgetError):
 
 
 class OutOfTimeError(BudgetError):
-    """The time that the caller gave is over."""
+    """The caller's deadline has passed."""
 
     def __init__(self) -> None:
         super().__init__("the replay was given up because its time was over")
@@ -70,7 +70,7 @@ class Budget:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether more steps were wanted than there were."""
+        """Whether more steps were needed than there were."""
         return self._left < 0
 
     def spend(self, steps: int = 1) -> None:
@@ -93,9 +93,9 @@ class Budget:
 
 
 def for_replays(replays: int) -> Budget:
-    """The budget of so many replays: `MAX_STEPS` for each `REPLAYS` of them, and no deadline."""
+    """The budget for this many replays: `MAX_STEPS` for each `REPLAYS` of them, and no deadline."""
     return Budget(MAX_STEPS if replays <= REPLAYS else MAX_STEPS * (replays // REPLAYS))
 
 
 UNLIMITED: Final = Budget(inf)
-"""For parts of the replay that are used by themselves. `admit` and `start` always work with a limit."""
+"""For parts of the replay that are used alone. `admit` and `start` always have a limit."""

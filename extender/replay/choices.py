@@ -1,8 +1,8 @@
-"""The choices that the kubelet makes at random, made visible.
+"""The kubelet's random choices of devices, as data.
 
-One replay follows one script of choices; `explore` in `admission` runs the scripts that can happen. A choice is how
-many devices of each kind to take from a tier that holds more than are needed. Kinds differ in NUMA set or health;
-devices of one kind are interchangeable.
+One replay follows one script of choices. `explore` in `admission` runs the possible scripts. A choice is how many
+devices of each kind to take from a tier that has more than needed. Kinds differ in NUMA set or health. Devices of one
+kind are interchangeable.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from typing import Final
 from extender.replay.budget import UNLIMITED, Budget
 
 MAX_ALTERNATIVES: Final = 65
-"""Alternatives of one choice that are counted; more are never tried (`admission.MAX_OUTCOMES`)."""
+"""Alternatives counted for one choice. More are never tried (`admission.MAX_OUTCOMES`)."""
 
 
 class Choices:
-    """Follows a script of choice numbers, 0 beyond its end, and counts the alternatives at each choice met."""
+    """Follows a script of choice numbers, with 0 beyond its end, and counts the alternatives of each choice."""
 
     __slots__ = ("alternatives", "random_picks", "script")
 
@@ -49,7 +49,7 @@ class Choices:
 
 
 def first_split(count: int, sizes: Sequence[int]) -> list[int]:
-    """*count* taken from kinds of the given sizes, as many as possible from the first ones."""
+    """Takes *count* from kinds of the given sizes, as many as possible from the first ones."""
     split = []
     for size in sizes:
         split.append(min(count, size))
@@ -58,9 +58,9 @@ def first_split(count: int, sizes: Sequence[int]) -> list[int]:
 
 
 def next_split(split: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
-    """The split that follows *split* where the first kinds give as many as possible; None after the last one.
+    """The next split after *split* if the first kinds give as many as possible. None after the last one.
 
-    One fewer from the last kind whose followers have room for one more, which is then filled up from the left.
+    It takes one fewer from the last kind whose followers have room for one more, and fills these up from the left.
     """
     room = moved = 0
     for position in range(len(sizes) - 1, -1, -1):

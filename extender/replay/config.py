@@ -58,9 +58,9 @@ class ReservedMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletConfig:
-    """What the kubelet was told, in its own field names; quantities as exact integers.
+    """The kubelet's configuration, with its own field names and quantities as exact integers.
 
-    `reserved_system_cpus` is raw CPU bits, 0 when not set. `reservation_*` is the node-allocatable reservation:
+    `reserved_system_cpus` is raw CPU bits, 0 if not set. `reservation_*` is the node-allocatable reservation:
     systemReserved + kubeReserved + hard eviction.
     """
 
@@ -80,7 +80,7 @@ class KubeletConfig:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Equal for configurations that decide alike, hashable: the configuration part of a node's class."""
+        """Equal for configurations that give the same verdicts. Hashable: part of the key of a node class."""
         return (
             self.kubelet_version,
             self.cpu_manager_policy,

@@ -1,8 +1,8 @@
-"""A node of which only counts per NUMA node are known: what other publishers' NodeResourceTopology objects tell.
+"""A node of which only counts per NUMA node are known, from NodeResourceTopology objects of other publishers.
 
 Laws:
-- Counts never admit. All that they can do is prove that an admission must fail; see `extender.scheduling.counts_only`.
-- What is not told is None or missing, never 0.
+- Counts never admit a pod. They can only prove that an admission must fail; see `extender.scheduling.counts_only`.
+- An unknown value is None or missing, never 0.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from extender.replay.rules import Rules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneCounts:
-    """What can still be had of one NUMA node, or of one group of nodes that has devices in common.
+    """What is available on one NUMA node, or on one group of nodes with devices in common.
 
-    `cpus`: exclusive CPUs, None where not told. `devices`: by resource; one that is missing has none here.
+    `cpus`: exclusive CPUs, None if unknown. `devices`: by resource; one that is missing has none here.
     """
 
     numa: tuple[int, ...]
@@ -25,11 +25,11 @@ class ZoneCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """All zones of a node, sorted by `numa`, and its policies as far as they are told.
+    """All zones of a node, sorted by `numa`, and its policies as far as they are known.
 
-    `rules`: of its kubelet; where the version is not known, of the newest. `policy` and `scope` are the kubelet's
-    words, empty where not told. `cpu_static`: exclusive CPUs are known to be given out. `devices_current`: the
-    publisher is known to notice device plugins that register late, so that want of devices proves something.
+    `rules`: of its kubelet; of the newest version if the version is unknown. `policy` and `scope`: the kubelet's names,
+    empty if unknown. `cpu_static`: exclusive CPUs are known to be allocated. `devices_current`: the publisher is known
+    to notice device plugins that register late, so that missing devices prove something.
     """
 
     rules: Rules
@@ -41,7 +41,10 @@ class Counts:
     publisher: str = ""
 
     def cpus_by_node(self) -> list[int] | None:
-        """Exclusive CPUs to be had of each NUMA node; None where some node's are not told, or none are given out."""
+        """Exclusive CPUs available on each NUMA node.
+
+        None if one node's are unknown, or none are allocated exclusively.
+        """
         if not self.cpu_static:
             return None
         cpus = [zone.cpus for zone in self.zones if len(zone.numa) == 1]
@@ -49,7 +52,7 @@ class Counts:
         return known if known and len(known) == len(cpus) else None
 
     def most_devices(self, resource: str) -> int | None:
-        """The most devices to be had that touch one NUMA node; None where no zone tells of the resource."""
+        """The most available devices that touch one NUMA node. None if no zone has the resource."""
         by_zone = [(zone.numa, dict(zone.devices)) for zone in self.zones]
         if not any(resource in devices for _, devices in by_zone):
             return None

@@ -21,7 +21,7 @@ from extender.replay.sets import iter_bits, lowest_bits
 
 
 class NotEnoughCPUsError(Exception):
-    """The request exceeds what is free, or the walk ended short of it; the message is the kubelet's."""
+    """The request exceeds what is free, or the steps ended before it was met. The message is the kubelet's."""
 
     def __init__(self, message: str, requested: int, available: int) -> None:
         super().__init__(message)
@@ -97,7 +97,7 @@ class Assignment:
             raise NotEnoughCPUsError(f"not enough cpus available to satisfy request{counts}", count, free)
 
     def _take_or_nothing(self, available: int, count: int, budget: Budget) -> int:
-        """A packed take whose failure the distribution swallows: only the sum at its end is checked."""
+        """A packed take whose failure the distribution ignores: only the sum is checked at the end."""
         try:
             return self._take_packed(available, count, budget, uncore=False)
         except NotEnoughCPUsError:
@@ -151,7 +151,7 @@ class Assignment:
 
 
 class _Accumulator:
-    """One walk: what is still free, what was taken, how many CPUs are still needed (may go below zero)."""
+    """The state of one take: free CPUs, CPUs taken, and CPUs still needed (may become negative)."""
 
     def __init__(self, machine: Machine, available: int, count: int, budget: Budget) -> None:
         self.machine = machine
@@ -169,7 +169,7 @@ class _Accumulator:
         self.free &= ~cpus
         self.needed -= cpus.bit_count()
 
-    # -- order of elements: fewest free CPUs first, then the smaller id; elements without free CPUs do not appear
+    # -- order of elements: fewest free CPUs first, then the smaller id. Elements without free CPUs are left out
 
     def _by_free(self, elements: Mapping[int, int], within: int) -> list[int]:
         """Ids of elements that have a free CPU inside *within*, ordered by their free CPUs anywhere."""
@@ -201,7 +201,7 @@ class _Accumulator:
         m = self.machine
         return [u for n in self.numa_order() for u in self._by_free(m.uncore_cpus, m.numa_cpus[n])]
 
-    # -- steps: each orders and filters its elements once, then walks them
+    # -- steps: each orders and filters its elements once, then takes from them
 
     def whole_steps(self) -> tuple[Callable[[], None], Callable[[], None]]:
         """Whole NUMA nodes and whole sockets, the larger kind of the machine first."""

@@ -1,11 +1,11 @@
-"""How distribute-cpus-across-numa splits a request over NUMA nodes: a search over counts, no CPU ids.
+"""How distribute-cpus-across-numa splits a request over NUMA nodes: a search over counts, without CPU ids.
 
 Laws:
-- The answer is the kubelet's, including what its remembered slices turn into: the winning combination lives in a buffer
-  that later steps of the enumeration overwrite (`_combinations`), which shows from four NUMA nodes on.
-- A search is skipped only where it cannot change the answer: equal counts in equal order score equally, and only a
-  strictly smaller score wins. Where looking may hang the kubelet, nothing is skipped.
-- The kubelet looks at every set of NUMA nodes, one by one. Where that takes it hours, the pod hangs the kubelet.
+- The result is the kubelet's, including an effect of its slices: the winning combination is in a buffer that later
+  steps of the enumeration overwrite (`_combinations`), which is visible from four NUMA nodes on.
+- A search is skipped only if it cannot change the result: equal counts in equal order have equal scores, and only a
+  strictly smaller score wins. If the search may hang the kubelet, nothing is skipped.
+- The kubelet tries every set of NUMA nodes, one by one. If that takes hours, the pod hangs the kubelet.
 
 Mirrors: kubelet `cm/cpumanager/cpu_assignment.go`, takeByTopologyNUMADistributed; all versions.
 """
@@ -23,7 +23,7 @@ Slot = list[int]
 
 
 MAX_SETS: Final = 1 << 30
-"""Sets of NUMA nodes that the kubelet looks at within an hour or so, at some microseconds each."""
+"""Sets of NUMA nodes that the kubelet tries within about an hour, at a few microseconds each."""
 
 _STEPS_OF_A_SET: Final = 4
 
@@ -31,7 +31,7 @@ NO_WHOLE_GROUP: Final = "no remainder node has a whole group of CPUs left"
 
 
 class DistributionHangError(Exception):
-    """The kubelet does not come back: its loop over remainder nodes never ends, or it looks at too many sets of nodes.
+    """The kubelet hangs: its loop over remainder nodes never ends, or it tries too many sets of nodes.
 
     The message says which.
     """
@@ -39,7 +39,7 @@ class DistributionHangError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Take `each` CPUs from every node of `nodes` in order, then `group` at a time round `remainder_nodes`."""
+    """Take `each` CPUs from every node of `nodes` in order, then `group` at a time from `remainder_nodes` in turn."""
 
     nodes: tuple[int, ...]
     each: int
@@ -100,7 +100,7 @@ def distribute(
 
 
 class _Search:
-    """The walk over all combinations of one size; keeps the first with the smallest score."""
+    """The search over all combinations of one size. Keeps the first one with the smallest score."""
 
     def __init__(
         self, free: Mapping[int, int], needed: int, group: int, k: int, budget: Budget, *, whole_groups: bool
@@ -119,14 +119,14 @@ class _Search:
         self._seen: set[tuple[int, ...]] = set()
         self._floor = _balanced_score(sum(free.values()) - needed, len(free))
         self._may_skip = all(count % group == 0 for count in free.values())
-        """Every node has whole groups only, so that looking at a set of them never hangs the kubelet."""
+        """Every node has whole groups only, so that trying a set of them never hangs the kubelet."""
 
     def run(self) -> Slot | None:
         """The nodes of the winning combination, as the kubelet's slice shows them at the end; None: there is none."""
         # 1. Refuse what would keep the kubelet busy for hours.
         items = tuple(self.free)
         sets = math.comb(len(items), self.k)
-        if self._floor > 0.0 and sets > MAX_SETS:  # only a score of 0 ends the kubelet's walk early
+        if self._floor > 0.0 and sets > MAX_SETS:  # only a score of 0 ends the kubelet's search early
             raise DistributionHangError(f"it would look at {sets} sets of NUMA nodes")
         # 2. Walk the combinations and keep the best.
         is_whole = not _combinations(items, self.k, self._visit)

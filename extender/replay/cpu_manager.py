@@ -74,10 +74,10 @@ def available(kubelet: Kubelet, state: CPUState) -> int:
 def generate_hints(
     kubelet: Kubelet, available_cpus: int, reusable_cpus: int, count: int, budget: Budget = UNLIMITED
 ) -> Hints:
-    """Every set of NUMA nodes that holds *count* CPUs out of available and reusable ones.
+    """Every set of NUMA nodes that holds *count* CPUs, available or reusable.
 
-    Preferred are masks as narrow as the narrowest the *machine* could use (reserved and busy CPUs included), or with
-    align-by-socket those that span no more sockets than that width needs. Reusable CPUs must lie inside the mask.
+    Preferred are masks as narrow as the narrowest that the *machine* could use (including reserved and busy CPUs). With
+    align-by-socket these are masks over no more sockets than that width needs. Reusable CPUs must be inside the mask.
 
     Source: policy_static.go, generateCPUTopologyHints.
     """
@@ -93,7 +93,7 @@ def generate_hints(
 
 
 def minimum_width(kubelet: Kubelet, count: int) -> int:
-    """NUMA nodes that *count* CPUs need on this hardware, whatever is free; all of them when it is never enough."""
+    """NUMA nodes that *count* CPUs need on this hardware, whatever is free. All of them if it is never enough."""
     sizes = sorted((bits.bit_count() for bits in kubelet.machine.numa_cpus.values()), reverse=True)
     width = 0
     while count > 0 and width < len(sizes):
@@ -219,7 +219,7 @@ def _aligned_cpus(kubelet: Kubelet, affinity: int) -> int:
 
 
 def _update_reusable(state: CPUState, pod: PodRequest, container: ContainerRequest, cpus: int) -> CPUState:
-    """Ordinary init containers leave their CPUs to later containers; others take theirs out.
+    """Ordinary init containers leave their CPUs to later containers. Other containers remove theirs from these.
 
     Source: policy_static.go, updateCPUsToReuse.
     """
@@ -229,7 +229,7 @@ def _update_reusable(state: CPUState, pod: PodRequest, container: ContainerReque
 
 
 def release(state: CPUState, uid: str) -> CPUState:
-    """The state after everything of a pod is given back, as the collection of stale state does.
+    """The state after all CPUs of a pod are released, as by the removal of stale state.
 
     Source: cpu_manager.go removeStaleState, policy_static.go RemoveContainer.
     """

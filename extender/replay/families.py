@@ -1,13 +1,13 @@
-"""Families of NUMA masks: sets of sets of NUMA nodes, as single ints.
+"""Families of NUMA masks: sets of sets of NUMA nodes, each as one int.
 
-A `Universe` numbers the subsets of its NUMA ids: subset p holds the ids at the set bits of p. A family is an int in
-which bit p says that subset p belongs to it, so that unions, intersections and "the narrowest" are a few operations on
-ints however many masks there are: 65,536 of them for 16 NUMA nodes.
+A `Universe` numbers the subsets of its NUMA ids: subset p has the ids at the set bits of p. A family is an int in which
+bit p says that subset p belongs to it. So unions, intersections and "the narrowest" take a few operations on ints,
+whatever the number of masks: 65,536 of them for 16 NUMA nodes.
 
 Laws:
 - Subset numbers grow with masks: the lowest bit of a family is its numerically smallest mask.
-- Bit 0, the empty set, is in no hint; `fold` may produce it.
-- Work is bounded by the universe, and a universe by MAX_NUMA_NODES; `fold` and `embed` count their steps.
+- Bit 0, the empty set, is in no hint. `fold` may produce it.
+- Work is limited by the universe, and a universe by MAX_NUMA_NODES. `fold` and `embed` count their steps.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.sets import iter_bits
 
 MAX_NUMA_NODES: Final = 16
-"""NUMA nodes up to which every mask is looked at; beyond it the kubelet's own walk takes for ever."""
+"""Up to this many NUMA nodes every mask is tried. With more, the kubelet's own loop takes too long."""
 
 
 _TOP_BIT: Final = b"0" * 128 + b"1" * 128
@@ -34,7 +34,7 @@ class Universe:
         self.ids: Final = ids
         self.size: Final = 1 << len(ids)
         self.everything: Final = (1 << self.size) - 1
-        """The family of all subsets, the empty one too."""
+        """The family of all subsets, including the empty one."""
         self.full: Final = 1 << (self.size - 1)
         """The family that holds just the set of all ids."""
         self.having: Final = tuple(_having(j, len(ids)) for j in range(len(ids)))
@@ -202,7 +202,7 @@ def _complements(family: int, ids: int) -> int:
 
 
 def fold(families: Sequence[int], ids: int, budget: Budget = UNLIMITED) -> int:
-    """Every intersection of one subset from each family; the empty subset included where it can come about."""
+    """Every intersection of one subset from each family, including the empty subset if it can occur."""
     result = 1 << ((1 << ids) - 1)
     for family in families:
         result = _intersections(result, family, ids, {}, budget)
@@ -210,9 +210,9 @@ def fold(families: Sequence[int], ids: int, budget: Budget = UNLIMITED) -> int:
 
 
 def _intersections(a: int, b: int, ids: int, known: dict[tuple[int, int, int], int], budget: Budget) -> int:
-    """{x & y}: split both families by their highest id; what lacks it comes from any pair of halves but (with, with).
+    """{x & y}: split both families by their highest id. A result without that id is from any halves but (with, with).
 
-    Equal pairs of parts are met again and again (families of hints are regular), hence the memory.
+    Families of hints are regular, so equal pairs of parts occur often and their results are cached.
     """
     if not a or not b:
         return 0

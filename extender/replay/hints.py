@@ -1,10 +1,10 @@
-"""Hints and their merge: the algebra of the Topology Manager.
+"""Hints and their merge in the Topology Manager.
 
 Laws:
-- The merge never walks the cross product of hints. Preferred results come from intersecting preferred families; only
-  where they have nothing in common are the families folded.
+- The merge never iterates over the cross product of hints. Preferred results are intersections of preferred families.
+  Only if these have nothing in common are the families folded.
 - The result does not depend on the order of providers, resources or hints.
-- The three empties have names: `NO_PREFERENCE`, `IMPOSSIBLE`, and affinity None ("any node").
+- The three empty values have names: `NO_PREFERENCE`, `IMPOSSIBLE`, and affinity None ("any node").
 
 Mirrors: kubelet `cm/topologymanager/policy.go` (filterProvidersHints, HintMerger) and `numa_info.go`, all versions.
 """
@@ -45,14 +45,14 @@ class Hints:
 
     @classmethod
     def preferring_width(cls, space: Universe, feasible: int, width: int, *, also: int = 0) -> "Hints":
-        """Hints of which those *width* nodes wide are preferred, and those in the family *also*."""
+        """Hints that prefer the masks of *width* nodes, and those in the family *also*."""
         feasible &= ~1
         return cls(space, feasible, feasible & (space.by_width[width] | also), width)
 
 
 IMPOSSIBLE: Final = Hints(universe(()), 0, 0)
 NO_PREFERENCE: Final = None
-"""The provider has no opinion: any node, preferred."""
+"""The provider has no preference: any node, preferred."""
 
 
 class TopologyHint(NamedTuple):
@@ -64,17 +64,17 @@ class TopologyHint(NamedTuple):
 
 NIL_POINTER: Final = "runtime error: invalid memory address or nil pointer dereference"
 NIL_DEFAULT_MASK: Final = "interface conversion: bitmask.BitMask is nil, not *bitmask.bitMask"
-"""What the merge ends in where the mask of all NUMA nodes is nil: an id does not fit into it."""
+"""The panic of a merge if the mask of all NUMA nodes is nil, because an id does not fit into it."""
 
 
 class KubeletPanicError(Exception):
-    """The real code indexes out of range here and the kubelet crashes; the message is Go's.
+    """The kubelet indexes out of range here and crashes. The message is Go's.
 
-    `alternatives` are messages that the kubelet prints as well instead, because it visits resources in random order.
+    `alternatives` are other messages that the kubelet may print, because it visits resources in random order.
     """
 
     def __init__(self, message: str, alternatives: tuple[str, ...] = (), missing: str | None = None) -> None:
-        """*missing*: the kind of hugepages that a NUMA node of the machine does not have, where that is the cause."""
+        """*missing*: the type of hugepages that a NUMA node of the machine does not have, if that is the cause."""
         super().__init__(message)
         self.alternatives: Final = alternatives
         self.missing: Final = missing
@@ -125,7 +125,7 @@ class Distances:
             raise KubeletPanicError(str(panic), tuple(sorted(messages))) from None
 
     def _panic(self, mask: int) -> str | None:
-        """The message of the panic that averaging the mask ends in; None where it ends well."""
+        """The message of the panic caused by averaging the mask. None if there is none."""
         ids = tuple(iter_bits(mask))
         for i in ids:
             length = len(self._rows[i])
@@ -136,14 +136,14 @@ class Distances:
 
 
 def walked_universe(ids: Sequence[int], provider: Provider) -> Universe:
-    """The NUMA ids of which a provider looks at every subset.
+    """The universe of the NUMA ids over whose subsets a provider iterates.
 
-    The kubelet does look at them one by one, and does not come back within hours from about 30 nodes on; between there
-    and the bound it may.
+    The kubelet does iterate over them one by one: from about 30 nodes on this takes hours, and between the limit here
+    and 30 it may finish.
 
     Raises:
-        Refusal: KubeletHang, for more ids than the replay looks at.
-        KubeletPanicError: for an id that the kubelet's bit mask does not hold; the mask of a set with it is nil.
+        Refusal: KubeletHang, for more ids than the replay supports.
+        KubeletPanicError: for an id that the kubelet's bit mask cannot hold; the mask of a set with it is nil.
     """
     if ids and ids[-1] > MAX_NUMA_ID:
         raise KubeletPanicError(NIL_POINTER)
@@ -159,10 +159,10 @@ def walked_universe(ids: Sequence[int], provider: Provider) -> Universe:
 
 
 def narrowest(space: Universe, family: int, distances: Distances | None = None, budget: Budget = UNLIMITED) -> int:
-    """The raw mask that wins among equals: narrowest; with *distances* then closest; then the smallest number.
+    """The raw mask that wins among equals: the narrowest; with *distances* then the closest; then the smallest number.
 
-    Distances are looked at only between different masks of equal width, as the kubelet does (which matters where
-    looking panics). The family must have a non-empty member.
+    Distances are computed only for different masks of equal width, as in the kubelet (computing them can panic). The
+    family must have a non-empty member.
     """
     width = space.width(family)
     assert width is not None
@@ -174,7 +174,7 @@ def narrowest(space: Universe, family: int, distances: Distances | None = None, 
 
 
 class MergeResult(NamedTuple):
-    """`hint` as merged (affinity never None here) and the name of the rule that chose it."""
+    """`hint`: the merged hint (affinity is never None here). `why`: the name of the rule that chose it."""
 
     hint: TopologyHint
     why: str
@@ -218,10 +218,10 @@ def merge(
 
 
 def preferred_by_all(lists: Sequence[Hints], budget: Budget = UNLIMITED) -> tuple[Universe, int]:
-    """The universe of all these hints together, and the family of the masks that every one of them prefers.
+    """The universe of all these hints together, and the family of the masks that all of them prefer.
 
     Raises:
-        Refusal: KubeletHang, where they together speak of too many NUMA nodes.
+        Refusal: KubeletHang, if they contain too many NUMA nodes together.
     """
     space = _common_universe(lists)
     budget.spend(len(lists))
@@ -239,7 +239,7 @@ def _common_universe(lists: Sequence[Hints]) -> Universe:
 
 
 def _best_tier(space: Universe, reachable: int, width: int) -> int:
-    """The masks of the best standing: exactly *width* nodes; else the widest below; else the narrowest above."""
+    """The masks of the best width: exactly *width* nodes; else the widest below; else the narrowest above."""
     for size in range(width, 0, -1):
         if reachable & space.by_width[size]:
             return reachable & space.by_width[size]

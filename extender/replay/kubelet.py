@@ -1,7 +1,6 @@
-"""One kubelet that started: machine and configuration, checked, with what follows from them precomputed.
+"""A kubelet that has started: machine and configuration, checked, with precomputed values.
 
-Values of this type come from `startup.start` only. They never change while the kubelet runs; what changes is
-`state.ManagerState`.
+Only `startup.start` creates values of this type. They never change while the kubelet runs; `state.ManagerState` does.
 """
 
 from dataclasses import dataclass
@@ -41,23 +40,23 @@ class Kubelet:
 
     @property
     def certainty(self) -> Certainty:
-        """How sure a verdict is that hangs on no random choice: EXACT, or ASSUMED for an unknown version."""
+        """The certainty of a verdict that depends on no random choice: EXACT, or ASSUMED for an unknown version."""
         return Certainty.ASSUMED if self.rules.newer_than_known else Certainty.EXACT
 
-    """What every verdict of this kubelet is said with, such as rules standing in for those of a newer version."""
+    """Caveats of every verdict of this kubelet, such as that the rules of another version are used."""
 
     @property
     def crashes_on_any_pod(self) -> bool:
         """Whether every merge panics: the mask of all NUMA nodes is nil, because an id does not fit into it.
 
-        A provider without an opinion still has its list merged with that mask, so a pod that needs no alignment
-        panics the kubelet as well; only policy none merges nothing. Source: policy.go, mergePermutation.
+        The list of a provider without preference is merged with that mask as well, so a pod that needs no alignment
+        also crashes the kubelet. Only policy none merges nothing. Source: policy.go, mergePermutation.
         """
         return self.policy is not TopologyPolicy.NONE and self.default_mask >> (MAX_NUMA_ID + 1) != 0
 
     @property
     def identity(self) -> tuple[object, object]:
-        """Equal for kubelets that answer alike in equal states, hashable."""
+        """Equal for kubelets that give the same verdicts in equal states. Hashable."""
         return self.machine.identity, self.config.identity
 
     @property

@@ -39,7 +39,7 @@ def shown_numa_id(numa: int) -> int:
 
 
 class MachineError(ValueError):
-    """Facts that contradict each other. `field` is the path inside the machine document."""
+    """Facts that contradict each other. `field` is the path in the machine document."""
 
     def __init__(self, field_path: str, reason: str) -> None:
         super().__init__(f"{field_path}: {reason}")
@@ -48,7 +48,7 @@ class MachineError(ValueError):
 
 
 class TooLargeError(MachineError):
-    """More than the replay is made for; nothing need be wrong with the facts."""
+    """A limit of the replay is exceeded. The facts need not be wrong."""
 
 
 class CPUFacts(NamedTuple):
@@ -100,7 +100,7 @@ class Machine:
     numa_sockets: Mapping[int, int]
     """NUMA id -> bits of the sockets its CPUs are on."""
     identity: tuple[object, ...]
-    """Equal for equal machines, hashable: the hardware part of a node's class."""
+    """Equal for equal machines. Hashable: part of the key of a node class."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Machine) and self.identity == other.identity

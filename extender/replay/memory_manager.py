@@ -1,9 +1,9 @@
 """The memory manager's Static policy: hints, allocation, groups, reuse inside a pod, release.
 
 Laws:
-- Amounts are bytes. A node glued into a multi-node group (`cells`) serves that group only; a node with single-node
-  assignments joins no group.
-- No feasible mask means "no preference", not "impossible": want of memory shows in `allocate`, as
+- Amounts are bytes. A node in a multi-node group (`cells`) serves that group only. A node with single-node assignments
+  joins no group.
+- No feasible mask means "no preference", not "impossible": a lack of memory is found in `allocate`, as
   UnexpectedAdmissionError.
 - The stored affinity is a lower bound here: it may be extended, never narrowed.
 - Admission is not monotone in free memory. Nothing may assume that it is.
@@ -37,7 +37,7 @@ _NOT_INT64 = "failed to represent quantity as int64"
 def container_hints(
     kubelet: Kubelet, state: MemoryState, pod: PodRequest, container: ContainerRequest, budget: Budget = UNLIMITED
 ) -> dict[str, Hints | None]:
-    """Where the container's memory can come from, the same list for every type; empty: no preference.
+    """Where the container's memory can be allocated, the same hints for every type. Empty: no preference.
 
     Source: policy_static.go, GetTopologyHints.
     """
@@ -55,7 +55,7 @@ def container_hints(
 def pod_hints(
     kubelet: Kubelet, state: MemoryState, pod: PodRequest, budget: Budget = UNLIMITED
 ) -> dict[str, Hints | None]:
-    """Where the memory of the whole pod can come from; empty: no preference.
+    """Where the memory of the whole pod can be allocated. Empty: no preference.
 
     Source: policy_static.go, GetPodTopologyHints.
     """
@@ -94,9 +94,9 @@ def _just(mask: int) -> Hints:
 def calculate_hints(
     state: MemoryState, request: Mapping[str, int], reusable: Reusable, budget: Budget = UNLIMITED
 ) -> Hints | None:
-    """Every set of NUMA nodes with enough free memory of every type; None when there is none.
+    """Every set of NUMA nodes with enough free memory of every type. None if there is none.
 
-    Preferred is the width that allocatable memory (of all types together, whatever is in use) would allow.
+    Preferred is the width for which allocatable memory (of all types together, in use or not) would be enough.
 
     Source: policy_static.go, calculateHints.
     """
@@ -129,9 +129,9 @@ def _amounts(node: NUMANodeMemory, memory_type: str) -> MemoryAmounts:
 
 
 def _open_masks(space: Universe, nodes: tuple[NUMANodeMemory, ...]) -> int:
-    """The masks that the groups leave open: a node outside any group; several nodes of which none is in use; a group.
+    """The masks that groups allow: a node outside any group; several nodes of which none is in use; a group.
 
-    A group is open only while every node of it that is in use is in no other.
+    A group is allowed only while no node of it is in use by another group.
     """
     grouped = in_use = 0
     for node in nodes:
@@ -245,7 +245,7 @@ def _free(state: MemoryState, mask: int, memory_type: str) -> int:
 
 
 def _short(state: MemoryState, request: Mapping[str, int], message: str, mask: int = -1) -> Refusal:
-    """A refusal that names the first type the mask cannot serve, or plain memory where groups stand in the way."""
+    """A refusal that names the first type that does not fit into the mask, or plain memory if a group is the reason."""
     for memory_type, wanted in request.items():
         had = _free(state, mask, memory_type)
         if had < wanted:
@@ -279,7 +279,7 @@ def charge(nodes: tuple[NUMANodeMemory, ...], mask: int, memory_type: str, size:
 
 
 def _discharge(nodes: tuple[NUMANodeMemory, ...], mask: int, memory_type: str, size: int) -> tuple[NUMANodeMemory, ...]:
-    """Give *size* bytes back to the nodes of *mask*, lowest id first, wherever they were charged.
+    """Return *size* bytes to the nodes of *mask*, lowest id first, wherever they were charged.
 
     Source: policy_static.go, releaseMemory.
     """
@@ -344,7 +344,7 @@ def _shrink_init_blocks(
 
 
 def release_container(state: MemoryState, uid: str, container: str) -> MemoryState:
-    """The state after one container's blocks are given back. Source: policy_static.go, RemoveContainer."""
+    """The state after one container's blocks are released. Source: policy_static.go, RemoveContainer."""
     held = state.entries.get(uid, {})
     if container not in held:
         return state
@@ -369,16 +369,16 @@ def _discharge_all(nodes: tuple[NUMANodeMemory, ...], blocks: tuple[Block, ...])
 
 
 def release(state: MemoryState, uid: str) -> MemoryState:
-    """The state after everything of a pod is given back. Source: memory_manager.go, removeStaleState."""
+    """The state after everything of a pod is released. Source: memory_manager.go, removeStaleState."""
     for container in state.entries.get(uid, {}):
         state = release_container(state, uid, container)
     return state
 
 
 def start_containers(state: MemoryState, pod: PodRequest) -> MemoryState:
-    """The state once the pod's containers run: ordinary init containers gave their memory back as the next started.
+    """The state once the pod's containers run: each ordinary init container has released its memory to the next one.
 
-    Only containers that another one follows are released.
+    Only containers that are followed by another one are released.
 
     Source: memory_manager.go, AddContainer.
     """

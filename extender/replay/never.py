@@ -1,13 +1,14 @@
 """Proofs that a node can never admit a pod, whatever is free on it.
 
 Laws:
-- Only occupancy-independent facts count: hardware, configuration, the devices that exist. Admission is not monotone in
-  free resources, so "refused on an empty node" proves nothing.
-- When in doubt the answer is False: "not now" is always safe to say.
+- Only facts that do not depend on use count: hardware, configuration, the devices that exist. Admission is not monotone
+  in free resources, so "refused on an empty node" proves nothing.
+- In doubt the result is False: "not now" is always safe.
 
-The argument: CPUs ever available lie within the allocatable ones, devices ever free within the healthy ones, and every
-preferred hint of any state is among those offered with all of them free. Memory is left out: its manager answers want
-of room with "no preference".
+The argument: CPUs that can ever be available are among the allocatable ones, devices that can ever be free are among
+the
+healthy ones, and every preferred hint of any state is among those offered with all of them free. Memory is left out:
+for too little memory its manager has "no preference".
 """
 
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ def can_never_fit(kubelet: Kubelet, devices: DeviceState, pod: PodRequest, budge
 
 
 def _container_never_fits(kubelet: Kubelet, devices: DeviceState, container: ContainerRequest, budget: Budget) -> bool:
-    """More than the node has, or a request that full-pcpus-only refuses by its number alone."""
+    """The request exceeds the node, or full-pcpus-only refuses it by its number alone."""
     if kubelet.cpu_static and container.cpus:
         if kubelet.cpu_options.full_pcpus_only and container.cpus % kubelet.machine.cpus_per_core:
             return True
@@ -53,7 +54,7 @@ def _container_never_fits(kubelet: Kubelet, devices: DeviceState, container: Con
 
 
 def _best_offers(kubelet: Kubelet, devices: DeviceState, pod: PodRequest, budget: Budget) -> Iterator[list[Hints]]:
-    """For each merge of the admission, what CPU and device manager would offer with everything free."""
+    """For each merge of the admission, the hints of CPU and device manager with everything free."""
     if pod.pod_level is not None:
         return
     if kubelet.scope is Scope.POD:

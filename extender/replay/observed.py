@@ -1,7 +1,7 @@
-"""Checks on a state read from a node, as the kubelet checks its own checkpoints when it starts.
+"""Checks a state read from a node, as the kubelet checks its own checkpoints on startup.
 
-No verdict is ever made from a state that contradicts the machine or itself: a CPU given out twice, bytes that do not
-add up, a NUMA node that does not exist.
+No verdict is ever computed from a state that contradicts the machine or itself: a CPU allocated twice, bytes that do
+not add up, a NUMA node that does not exist.
 
 Mirrors: validateState in kubelet `cm/cpumanager/policy_static.go` and `cm/memorymanager/policy_static.go`.
 """
@@ -19,7 +19,7 @@ DEVICE_FIELD: Final = "state.kubelet_internal_checkpoint"
 
 
 class ObservedStateError(ValueError):
-    """The state contradicts the machine, the configuration or itself; `field` is the path inside the node report."""
+    """The state contradicts the machine, the configuration or itself. `field` is the path in the node report."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -28,7 +28,7 @@ class ObservedStateError(ValueError):
 
 
 def check_observed(kubelet: Kubelet, state: ManagerState) -> None:
-    """Raise ObservedStateError for the first contradiction; entries of pods that are gone are none."""
+    """Raise ObservedStateError for the first contradiction. Entries of pods that are gone are allowed."""
     if kubelet.cpu_static:
         _check_cpus(kubelet, state.cpu)
     if kubelet.memory_static:
@@ -42,7 +42,7 @@ def _check_cpus(kubelet: Kubelet, state: CPUState) -> None:
         if unknown := cpus & ~machine.all_cpus:
             raise ObservedStateError(field, f"CPUs {format_list(unknown)} are not online on this machine")
     if any(core.bit_count() != machine.cpus_per_core for core in machine.core_cpus.values()):
-        return  # hybrid machine: a running kubelet hands out foreign and reserved CPUs, and nothing need add up
+        return  # hybrid machine: a running kubelet allocates foreign and reserved CPUs, and the sums need not match
     holders: dict[str, int] = {}
     all_held = 0
     for uid in {**state.entries, **state.pod_entries}:

@@ -73,7 +73,10 @@ class Pod:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Equal for pods that every kubelet treats alike but for their names: the pod part of a remembered verdict."""
+        """Equal for pods that every kubelet treats alike, apart from their names.
+
+        Part of the key of a cached verdict.
+        """
         return (
             tuple(
                 (
@@ -98,10 +101,10 @@ def _items(mapping: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRequest:
-    """What one container asks of each manager.
+    """What one container requests from each manager.
 
-    `cpus`: exclusive CPUs, 0 for the shared pool. `memory_bytes`: by type, zero amounts kept; None when the memory
-    manager has no business with it. `devices`: every extended resource in the limits, rounded up to whole devices.
+    `cpus`: exclusive CPUs, 0 for the shared pool. `memory_bytes`: by type, including zero amounts; None if the memory
+    manager does not handle it. `devices`: every extended resource in the limits, rounded up to whole devices.
     `reusable`: an ordinary init container, whose CPUs, memory and devices later containers may take over.
     """
 
@@ -130,8 +133,8 @@ class PodLevelRequest:
 class PodRequest:
     """A pod under one kubelet's rules.
 
-    `total_cpus`, `total_memory_bytes`, `total_devices` are what pod scope asks hints for. `pod_level` is set only
-    where the managers allocate pod-level resources. `aligned` is False when no manager has anything to do for it.
+    `total_cpus`, `total_memory_bytes`, `total_devices` are the request in pod scope. `pod_level` is set only if the
+    managers allocate pod-level resources. `aligned` is False if no manager allocates anything for it.
     """
 
     uid: str
@@ -207,7 +210,7 @@ def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
 
 
 def resolve(pod: Pod, rules: Rules) -> PodRequest:
-    """What the pod asks of the managers of a kubelet with these rules."""
+    """What the pod requests from the managers of a kubelet with these rules."""
     qos = qos_class(pod, rules)
     guaranteed = qos is QOSClass.GUARANTEED
     pod_level_set = has_pod_level_resources(pod)
@@ -311,7 +314,7 @@ def _total_devices(pod: Pod, containers: tuple[ContainerRequest, ...], rules: Ru
 
 
 def _total_memory(containers: tuple[ContainerRequest, ...]) -> dict[str, int]:
-    """Totals of the types that at least one app container requests; types of init containers alone are dropped."""
+    """Totals of the types that at least one app container requests. Types of init containers alone are left out."""
     types = {name for c in containers if not c.reusable and not c.sidecar for name in (c.memory_bytes or ())}
     return {
         name: _peak((c.reusable, c.sidecar, (c.memory_bytes or {}).get(name, 0)) for c in containers)

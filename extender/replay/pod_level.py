@@ -1,7 +1,9 @@
-"""Pods with pod-level resources under PodLevelResourceManagers in pod scope: one bubble, shared out to containers.
+"""Pods with pod-level resources (PodLevelResourceManagers) in pod scope.
+
+The pod gets one "bubble" of CPUs, which is divided among its containers.
 
 Laws:
-- The bubble is taken from the node once; exclusive containers are cut from it, shared ones get what is left.
+- The bubble is taken from the node once. Exclusive containers get a part of it, shared ones share the rest.
 - Devices of such pods are not allocated at admission at all.
 
 Mirrors: kubelet 1.36 `cm/topologymanager/scope_pod.go` (admitUsingPodResources) and AllocatePod of the CPU and memory
@@ -21,7 +23,7 @@ from extender.replay.verdict import Provider, Reason, Refusal
 
 
 def checked_cpu_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest, budget: Budget) -> Hints | None:
-    """CPU hints of the whole pod; IMPOSSIBLE where the pod-level budget leaves a shared container nothing."""
+    """CPU hints of the whole pod. IMPOSSIBLE if the pod-level budget leaves nothing for a shared container."""
     if kubelet.cpu_static and pod.pod_level is not None and pod.pod_level.cpus and _cpu_shortage(pod):
         return IMPOSSIBLE
     return cpu_manager.pod_hints(kubelet, state, pod, budget)
@@ -30,7 +32,7 @@ def checked_cpu_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest, budget
 def checked_memory_hints(
     kubelet: Kubelet, state: MemoryState, pod: PodRequest, budget: Budget
 ) -> dict[str, Hints | None]:
-    """Memory hints of the whole pod; IMPOSSIBLE for every type where a budget leaves a shared container nothing."""
+    """Memory hints of the whole pod. IMPOSSIBLE for every type if a budget leaves nothing for a shared container."""
     if kubelet.memory_static and pod.pod_level is not None and _memory_shortage(pod):
         return dict.fromkeys(pod.pod_level.memory_bytes, IMPOSSIBLE)
     return memory_manager.pod_hints(kubelet, state, pod, budget)
@@ -53,7 +55,7 @@ def _memory_shortage(pod: PodRequest) -> str | None:
 def _shortage(
     pod: PodRequest, budget: int, amount: Callable[[ContainerRequest], int], resource: str, plural: str, left: str
 ) -> str | None:
-    """Why the budget leaves a shared container nothing; None when it leaves something.
+    """Why the budget leaves nothing for a shared container. None if it leaves something.
 
     Source: policy_static.go of both managers, validatePodScopeResources.
     """
@@ -76,9 +78,9 @@ def _shortage(
 
 
 def take_bubble(kubelet: Kubelet, state: CPUState, pod: PodRequest, affinity: int | None, budget: Budget) -> CPUState:
-    """The state after the pod's whole CPU budget was taken from the node, not yet shared out.
+    """The state after the pod's whole CPU budget is taken from the node, before it is divided.
 
-    If sharing out then fails, the kubelet never gives this bubble back: no container entry leads to it.
+    If dividing it then fails, the kubelet never releases this bubble: no container entry refers to it.
 
     Source: cm/cpumanager/policy_static.go, AllocatePod.
 

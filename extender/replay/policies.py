@@ -1,4 +1,4 @@
-"""The four Topology Manager policies: what each narrows before the merge, and when it admits.
+"""The four Topology Manager policies: how each filters hints before the merge, and when it admits.
 
 Mirrors: kubelet `cm/topologymanager/policy_{none,best_effort,restricted,single_numa_node}.go`.
 """
@@ -12,7 +12,7 @@ from extender.replay.hints import Distances, Hints, TopologyHint, merge
 
 
 class Decision(NamedTuple):
-    """A policy's word on one merge; `hint.affinity` None means any node. `why` is for explanations."""
+    """The result of one merge under a policy. `hint.affinity` None means any node. `why` is for explanations."""
 
     hint: TopologyHint
     admitted: bool
@@ -26,9 +26,9 @@ def decide(
     distances: Distances | None,
     budget: Budget = UNLIMITED,
 ) -> Decision:
-    """Merge the hints of all resources that have an opinion and apply the policy's admit rule.
+    """Merge the hints of all resources that have a preference and apply the policy's admit rule.
 
-    Policy none never gets here: it takes no hints.
+    Policy none never calls this: it takes no hints.
     """
     if policy is TopologyPolicy.SINGLE_NUMA_NODE:
         return _single_numa_node(lists, default_mask, budget)

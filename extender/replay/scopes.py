@@ -1,8 +1,9 @@
-"""The two scopes of the Topology Manager: who is asked for hints, when, and who allocates under what.
+"""The scopes of the Topology Manager: when hints are collected, and which affinity containers are allocated under.
 
 Laws:
-- Providers are asked and allocate in the order device, CPU, memory; containers in the order init (with sidecars), app.
-- Nothing is rolled back here: a refusal unwinds, and `admission` releases what was taken.
+- Providers give hints and allocate in the order device, CPU, memory. Containers come in the order init (with sidecars),
+  app.
+- Nothing is rolled back here: a refusal is raised, and `admission` releases what was taken.
 
 Mirrors: kubelet `cm/topologymanager/scope_{none,container,pod}.go`.
 """
@@ -25,7 +26,7 @@ from extender.replay.trace import Allocated, HintRecord, HintsOffered, Merged, T
 from extender.replay.verdict import Provider, Reason, Refusal
 
 ANY_NODE = TopologyHint(None, preferred=False)
-"""What containers are allocated under where no Topology Manager policy is set."""
+"""The affinity of containers if no Topology Manager policy is set."""
 
 _STEPS_OF_A_CONTAINER: Final = 10
 
@@ -34,9 +35,9 @@ Offers = Mapping[Provider, Mapping[str, Hints | None]]
 
 @dataclass(slots=True)
 class Walk:
-    """One admission on its way: what is left behind when a refusal unwinds is read from here.
+    """One admission in progress. After a refusal `admission` reads here what was allocated.
 
-    `state` and `affinities` are replaced step by step; `container` is the one at work, None in pod-wide steps.
+    `state` and `affinities` are replaced step by step. `container` is the current one, None in pod-wide steps.
     """
 
     kubelet: Kubelet
@@ -50,10 +51,10 @@ class Walk:
 
 
 def admit_by_scope(walk: Walk) -> None:
-    """Run the configured scope to its end.
+    """Run the configured scope.
 
     Raises:
-        Refusal: the pod is not admitted; `walk.state` holds what had been allocated by then.
+        Refusal: the pod is not admitted; `walk.state` has what was allocated before that.
     """
     if walk.kubelet.policy is TopologyPolicy.NONE:
         _admit_without_policy(walk)
@@ -166,9 +167,9 @@ def _told(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> Iterator[Hin
 
 
 def _merge_refusal(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> Refusal:
-    """TopologyAffinityError, laid at the first resource that by itself already could not be preferred.
+    """The TopologyAffinityError, with the first resource that could not be preferred even alone.
 
-    Where each could, but not together, the refusal names the Topology Manager and no resource.
+    If each could be preferred alone but not together, the refusal names the Topology Manager and no resource.
     """
     message = "Resources cannot be allocated with Topology locality"
     if walk.pod.pod_level is not None:
@@ -197,7 +198,7 @@ def _can_be_preferred(hints: Hints, *, single: bool) -> bool:
 
 
 def _allocate(walk: Walk, container: ContainerRequest, hint: TopologyHint) -> None:
-    """Device, then CPU, then memory manager; each under the stored affinity."""
+    """Allocate devices, then CPUs, then memory, each under the stored affinity."""
     walk.container = container.name
     kubelet, pod, affinity, budget = walk.kubelet, walk.pod, hint.affinity, walk.budget
     budget.spend(_STEPS_OF_A_CONTAINER + (len(pod.containers) + len(walk.state.cpu.entries)) // 8)

@@ -1,9 +1,9 @@
-"""From machine and configuration to a running kubelet, or to the error with which it does not start.
+"""Starts a kubelet from machine and configuration, or raises the error with which it does not start.
 
 Laws:
-- Every refusal is a `KubeletConfigError` naming the field; where the kubelet has words for it, they are the kubelet's.
-- A state read from a node is checked as the kubelet checks its own checkpoints at start (`check_observed`): no verdict
-  is ever made from a state that contradicts the machine.
+- Every refusal is a `KubeletConfigError` naming the field, with the kubelet's own text if it has one.
+- A state read from a node is checked as the kubelet checks its own checkpoints on startup (`check_observed`): no
+  verdict is ever computed from a state that contradicts the machine.
 
 Mirrors: kubelet `cm/{cpumanager,memorymanager}` NewManager and validateState, `cm/topologymanager` NewManager.
 """
@@ -216,7 +216,7 @@ def _start_cpu_options(
 
 
 def _reserved_cpus(machine: Machine, config: KubeletConfig, assignment: Assignment, budget: Budget) -> int:
-    """The reserved CPUs: the explicit list, or as many as the reservation rounds up to, taken as any request is.
+    """The reserved CPUs: the explicit list, or as many as the reservation rounds up to, chosen as for any request.
 
     Source: cm/cpumanager/cpu_manager.go NewManager, policy_static.go NewStaticPolicy.
     """

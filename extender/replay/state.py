@@ -1,9 +1,9 @@
-"""What the kubelet's managers hold, as values.
+"""The state of the kubelet's managers, as values.
 
 Laws:
-- Nothing here is ever mutated; the managers return new states.
-- `key` of each state is equal for states that answer a *new* pod alike, whoever holds what. With the machine and the
-  configuration it makes a node's class: one replay serves all nodes of a class.
+- Nothing here is ever mutated. The managers return new states.
+- `key` of each state is equal for states that give *new* pods the same verdicts, whoever holds the resources. With the
+  machine and the configuration it makes a node's class: one replay serves all nodes of a class.
 
 Mirrors: kubelet `cm/{cpumanager,memorymanager}/state`, `cm/devicemanager/pod_devices.go`.
 """
@@ -108,10 +108,10 @@ class Device(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceState:
-    """What the plugins last reported and who holds what.
+    """What the plugins last reported and which containers hold devices.
 
-    `devices` has a key for every registered resource, healthy devices or not. `entries`: pod UID -> container ->
-    resource -> device ids. `held` is derived from `entries`: resource -> ids. `reusable` belongs to the pod admitted
+    `devices` has a key for every registered resource, with or without healthy devices. `entries`: pod UID -> container
+    -> resource -> device ids. `held` is derived from `entries`: resource -> ids. `reusable` belongs to the pod admitted
     last: (pod UID, resource -> ids of its ordinary init containers).
     """
 
@@ -122,7 +122,10 @@ class DeviceState:
 
     @property
     def key(self) -> object:
-        """See the module's laws. Counts devices by kind: which of several equal ones is held decides nothing."""
+        """See the module's laws.
+
+        Counts devices by kind, because it does not matter which of several equal ones is held.
+        """
         return tuple(
             (resource, _kinds(devices, self.held.get(resource, frozenset())))
             for resource, devices in sorted(self.devices.items())
@@ -178,7 +181,7 @@ class ManagerState:
 
     @property
     def key(self) -> tuple[object, object, object]:
-        """Equal for states that answer a new pod alike."""
+        """Equal for states that give a new pod the same verdict."""
         return self.cpu.key, self.memory.key, self.devices.key
 
     @property
@@ -188,5 +191,5 @@ class ManagerState:
 
 
 def without(mapping: Mapping[str, T], key: str) -> Mapping[str, T]:
-    """The mapping without *key*; the very same one where it has no such key."""
+    """The mapping without *key*. The same object if it does not have the key."""
     return {k: v for k, v in mapping.items() if k != key} if key in mapping else mapping

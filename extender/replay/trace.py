@@ -1,7 +1,7 @@
-"""The story of one admission, as data, told only to those who ask.
+"""The trace of one admission, as data, recorded only on request.
 
-`Trace` does nothing and costs one attribute call where nobody listens; `RecordingTrace` keeps every event in order.
-Explanations are made of these events.
+`Trace` does nothing and costs one attribute lookup. `RecordingTrace` keeps every event in order. Explanations are built
+from these events.
 """
 
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ class HintRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HintsOffered:
-    """What one provider offered for one resource.
+    """The hints of one provider for one resource.
 
     `container` is None in pod scope. `hints` None: no preference; empty: impossible. `minimum_width` is the number of
-    NUMA nodes that the *hardware* needs for the request, which makes a hint preferred; None where there are no hints.
+    NUMA nodes that the *hardware* needs for the request, which makes a hint preferred; None if there are no hints.
     """
 
     container: str | None
@@ -33,7 +33,7 @@ class HintsOffered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """What the Topology Manager made of the offers. `affinity` None: any node. `why` names the rule that chose."""
+    """The result of the Topology Manager's merge. `affinity` None: any node. `why` names the rule that chose it."""
 
     container: str | None
     policy: str
@@ -45,7 +45,7 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocated:
-    """What one provider took for one container, in the words of that provider (CPU list, blocks, device ids)."""
+    """What one provider allocated to one container, as text (CPU list, blocks, device ids)."""
 
     container: str
     provider: str
@@ -56,18 +56,18 @@ TraceEvent = HintsOffered | Merged | Allocated
 
 
 class Trace:
-    """Listens to nothing. Subclasses override `record` and set `listening`."""
+    """Records nothing. Subclasses override `record` and set `listening`."""
 
     __slots__ = ()
     listening = False
 
     def record(self, event: TraceEvent) -> None:
-        """Take note of one event."""
+        """Record one event."""
 
 
 @dataclass(slots=True)
 class RecordingTrace(Trace):
-    """Keeps every event, in the order in which the kubelet would do it."""
+    """Keeps every event, in the kubelet's order."""
 
     events: list[TraceEvent] = field(default_factory=list)
     listening = True

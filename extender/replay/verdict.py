@@ -1,4 +1,4 @@
-"""Answers: admitted with a placement, or rejected with a reason. A refusal is a value, never an exception.
+"""Verdicts: admitted with a placement, or rejected with a reason. A rejection is a value, never an exception.
 
 Mirrors: kubelet `cm/admission/errors.go` (GetPodAdmitResult) and the error types of `cm/topologymanager`,
 `cm/cpumanager`.
@@ -13,20 +13,20 @@ from extender.replay.state import Block
 
 
 class Certainty(StrEnum):
-    """How sure a verdict is; every verdict carries one."""
+    """The certainty of a verdict. Every verdict has one."""
 
     EXACT = "exact"
     """The kubelet's state is known and its outcome is determined."""
     ASSUMED = "assumed"
     """The kubelet is newer than the newest known, and is assumed to behave as that one."""
     POSSIBLE = "possible"
-    """The outcome hangs on a choice that the kubelet makes at random, or on more of them than are worth trying."""
+    """The outcome depends on the kubelet's random choices, of which there may be more than were tried."""
     DEGRADED = "degraded"
     """Only counts per NUMA node are known."""
     STALE = "stale"
     """The node's last report is old."""
     UNKNOWN = "unknown"
-    """Nothing is known of the node."""
+    """There is no usable report of the node."""
 
 
 class Reason(StrEnum):
@@ -37,17 +37,17 @@ class Reason(StrEnum):
     UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
     EMPTY_POD_SHARED_POOL = "EmptyPodSharedPoolError"
     KUBELET_PANIC = "KubeletPanic"
-    """Not a status: the kubelet itself would crash on this admission."""
+    """Not a status: the kubelet would crash on this admission."""
     KUBELET_HANG = "KubeletHang"
-    """Not a status: the kubelet itself would loop forever on this admission."""
+    """Not a status: the kubelet would loop forever on this admission."""
     REPLAY_STEPS = "ReplayOutOfSteps"
-    """Not a status: the replay was given up, because it is longer than that of any sane node. The kubelet may admit."""
+    """Not a status: the replay took more steps than that of any real node. The kubelet may admit the pod."""
     REPLAY_TIME = "ReplayOutOfTime"
-    """Not a status: the replay was given up, because the caller's time was over. The kubelet may admit."""
+    """Not a status: the replay reached the caller's deadline. The kubelet may admit the pod."""
 
 
 class Provider(StrEnum):
-    """Who refused."""
+    """The component that refuses."""
 
     TOPOLOGY = "topology"
     CPU = "cpu"
@@ -59,18 +59,20 @@ class When(StrEnum):
     """Whether waiting can help."""
 
     NEVER = "never"
-    """The hardware and configuration of the node rule it out, whatever is free."""
+    """The hardware and configuration of the node exclude the pod, whatever is free."""
     NOW = "now"
-    """What is held at present may be all that stands in the way."""
+    """Resources in use may be the only reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where one container lands.
+    """Where one container is placed.
 
-    `cpus` raw bits, 0 in the shared pool. `affinity` is what the Topology Manager stored: raw NUMA bits, None for any
-    node. `devices` ids by resource, sorted. `devices_random` names the resources of which the kubelet picks some at
-    random: `devices` then shows one possible pick.
+    `cpus`: raw bits, 0 for the shared pool. `affinity` is what the Topology Manager stored: raw NUMA bits, None for any
+    node.
+    `devices`: ids by resource, sorted. `devices_random` names the resources of which the kubelet picks some at random:
+    `devices`
+    then shows one possible pick.
     """
 
     affinity: int | None
@@ -85,7 +87,7 @@ class Placement:
 class Admitted:
     """The managers admit the pod. `placements` by container name, in the kubelet's order; `pod_cpus` its bubble.
 
-    `caveats` say what the verdict takes for granted; empty: nothing beyond the node's report.
+    `caveats` are assumptions of the verdict. Empty: it depends only on the node's report.
     """
 
     placements: Mapping[str, Placement]
@@ -119,21 +121,21 @@ class Rejected:
 Verdict = Admitted | Rejected
 
 GIVEN_UP: Final = frozenset({Reason.REPLAY_STEPS, Reason.REPLAY_TIME})
-"""Reasons of verdicts that say nothing about the kubelet."""
+"""Reasons of verdicts that say nothing about the kubelet's answer."""
 
 
 def is_given_up(verdict: Verdict) -> bool:
-    """Whether the replay ended before it had an answer."""
+    """Whether the replay ended without a result."""
     return isinstance(verdict, Rejected) and verdict.reason in GIVEN_UP
 
 
 def is_out_of_steps(verdict: Verdict) -> bool:
-    """Whether the replay used up its steps before it had an answer."""
+    """Whether the replay used up its steps without a result."""
     return isinstance(verdict, Rejected) and verdict.reason is Reason.REPLAY_STEPS
 
 
 class Refusal(Exception):  # noqa: N818 - not a fault: unwinds the managers, becomes a verdict in admission
-    """How a manager refuses inside the replay."""
+    """A refusal by a manager inside the replay."""
 
     def __init__(
         self,

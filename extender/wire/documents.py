@@ -241,7 +241,9 @@ class _DocumentBuilder:
             raise WireError(self._path(), f"the tag {shown(tag)}{_at(event)} is not known")
         try:
             value = self.scalars.construct_object(yaml.ScalarNode(tag, event.value))
-        except (ValueError, KeyError, yaml.YAMLError):
+            if isinstance(value, int) and not -(2**63) <= value < 2**64:
+                value = float(value)  # as the JSON parser does; nothing could write a longer integer
+        except (ValueError, KeyError, OverflowError, yaml.YAMLError):
             raise WireError(self._path(), f"{shown(event.value)}{_at(event)} cannot be read") from None
         if isinstance(value, float) and not math.isfinite(value):
             raise WireError(self._path(), f"{shown(event.value)}{_at(event)} is not a number that JSON has")

@@ -29,6 +29,11 @@ def test_yaml_is_read_as_kubernetes_reads_it(text: str) -> None:
     assert read_yaml(text.encode()) == READ[text]
 
 
+def test_an_integer_beyond_64_bits_is_read_as_in_json() -> None:
+    values = [read_yaml(b"20000000000000000000"), read_document(b"20000000000000000000", "application/json")]
+    assert [repr(value) for value in values] == ["2e+19", "2e+19"]
+
+
 FAULTS = {
     b"a: [": ("", "not YAML"),
     b"a: &a [*a]": ("a[0]", "is not defined"),
@@ -36,6 +41,7 @@ FAULTS = {
     b"a: !!python/object:os.system x": ("a", "tag"),
     b"a: !!binary aaaa": ("a", "tag"),
     b"<<: {a: 1}": ("", "tag"),
+    b"a: " + b"1" * 400: ("a", "cannot be read"),
     b"\xff": ("", "byte 0 is not UTF-8"),
     b"a:\n- .nan": ("a[0]", "'.nan' in line 2"),
     b"? [a]\n: 1": ("", "cannot be a key"),
