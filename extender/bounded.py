@@ -19,5 +19,5 @@ class BoundedMap(OrderedDict[K, V]):
         """Store *value* as the newest entry, and drop the oldest one if there are too many."""
         super().__setitem__(key, value)
         self.move_to_end(key)
-        if len(self) > self.size:
+        while len(self) > self.size:
             self.popitem(last=False)
