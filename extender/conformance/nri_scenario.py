@@ -1,7 +1,7 @@
 """Runs scenarios of the NRI topology-aware policy, and compares the answers with recorded ones."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
@@ -32,7 +32,7 @@ from extender.replay.nri.restarts import restart
 from extender.replay.nri.verdict import Refusal
 from extender.replay.sets import format_list
 from extender.replay.verdict import Certainty
-from extender.wire.nri_scenarios import NRIScenario, NriStep, config_from_json, container_of, pod_of, runtime_resources
+from extender.wire.nri_scenarios import NRIScenario, NriStep, config_from_json, container_of, pod_of, resources_of
 
 COMPARED: Final = ("ec", "g", "cpus", "mems", "sh", "upd", "un", "z", "gs")
 """The fields of an answer that are compared."""
@@ -115,7 +115,7 @@ class _Branch:
         if step.id in node.failed:
             return {"ec": Refusal.NO_CONTAINER.value}, node
         if step.o == "upd":
-            node, outcome = resize(node, step.id, runtime_resources(step.r))
+            node, outcome = resize(node, step.id, resources_of(step.r))
             return _answer(node.books, outcome), node
         answer: Answer = {}
         if step.o in ("stop", "del"):
@@ -193,7 +193,7 @@ class _Run:
         return possible if self.complete else {**possible, "complete": False}
 
 
-def creations(scenario: NRIScenario, machine: Machine) -> Iterator[Callable[[], tuple[Node, Outcome]]]:
+def creations(scenario: NRIScenario, machine: Machine) -> Iterator[partial[tuple[Node, Outcome]]]:
     """The creations of *scenario*, each on the node as the steps before it left it; a call decides it once more."""
     try:
         setup = set_up(_discovered(machine), scenario.config)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from extender.replay.nri.config import LEVELS, PRIORITIES, PolicyConfig
-from extender.replay.nri.estimates import shares_of
+from extender.replay.nri.estimates import oom_score_adj, runtime_resources
 from extender.replay.nri.events import NewContainer
 from extender.replay.nri.objects import MALFORMED, ContainerDevice, Pod, QoS, Resources, RuntimeResources
 from extender.wire.documents import read_yaml
@@ -18,8 +18,6 @@ from extender.wire.validation import Document, load_json, parse_object
 MAX_STEPS_OF_A_SCENARIO: Final = 10_000
 RESOURCES_ANNOTATION: Final = "noderesource.dev/resources"
 _QOS: Final = {"G": QoS.GUARANTEED, "B": QoS.BURSTABLE, "E": QoS.BEST_EFFORT}
-_PERIOD_US: Final = 100_000
-_MIN_QUOTA_US: Final = 1000
 
 _Amounts: TypeAlias = Annotated[list[Annotated[int, Field(ge=-1, lt=2**62)]], Field(min_length=4, max_length=4)]
 
@@ -146,32 +144,22 @@ def pod_of(step: NriStep) -> Pod:
 
 def container_of(step: NriStep, qos: QoS, memory_total_bytes: int) -> NewContainer:
     """The container of a `new` step, with the values that a kubelet passes to the runtime."""
-    oom = step.oom if step.oom is not None else _oom_score_adj(qos, step.r[2], memory_total_bytes)
+    oom = step.oom if step.oom is not None else oom_score_adj(qos, step.r[2], memory_total_bytes)
     return NewContainer(
         id=step.id,
         pod_id=step.p,
         name=step.n,
-        resources=runtime_resources(step.r),
+        resources=resources_of(step.r),
         oom_score_adj=oom,
         devices=tuple(ContainerDevice(d.t, d.maj, d.min, d.acc) for d in step.dev),
         wildcard_rule=step.wild,
     )
 
 
-def runtime_resources(amounts: list[int]) -> RuntimeResources:
+def resources_of(amounts: list[int]) -> RuntimeResources:
     """Requests and limits [CPU request, CPU limit, memory request, memory limit] as the kubelet passes them on."""
     request, limit, _, memory_limit = (max(0, amount) for amount in amounts)
-    quota = max(_MIN_QUOTA_US, limit * _PERIOD_US // 1000) if limit else 0
-    return RuntimeResources(shares_of(request or limit), quota, _PERIOD_US if limit else 0, memory_limit)
-
-
-def _oom_score_adj(qos: QoS, request_bytes: int, total_bytes: int) -> int:
-    if qos is QoS.GUARANTEED:
-        return -997
-    if qos is QoS.BEST_EFFORT:
-        return 1000
-    adjusted = max(3, 1000 - 1000 * max(0, request_bytes) // total_bytes)
-    return 999 if adjusted == 1000 else adjusted
+    return runtime_resources(request, limit, memory_limit)
 
 
 def _yaml(text: str) -> object:

@@ -11,6 +11,8 @@ from extender.replay.nri.objects import Container, QoS, Resources, RuntimeResour
 
 MIN_SHARES: Final = 2
 MAX_SHARES: Final = 262_144
+CFS_PERIOD_US: Final = 100_000
+MIN_CFS_QUOTA_US: Final = 1000
 MIN_BURSTABLE_OOM_SCORE_ADJ: Final = 3
 MAX_BURSTABLE_OOM_SCORE_ADJ: Final = 999
 
@@ -18,6 +20,26 @@ MAX_BURSTABLE_OOM_SCORE_ADJ: Final = 999
 def shares_of(millicpu: int) -> int:
     """cpu.shares for *millicpu*."""
     return MIN_SHARES if not millicpu else min(MAX_SHARES, max(MIN_SHARES, millicpu * 1024 // 1000))
+
+
+def runtime_resources(cpu_request_milli: int, cpu_limit_milli: int, memory_limit_bytes: int) -> RuntimeResources:
+    """What a kubelet passes to the runtime for a container; 0 is "not set".
+
+    Mirrors the kubelet: `pkg/kubelet/cm/helpers_linux.go` (MilliCPUToShares, MilliCPUToQuota).
+    """
+    quota = max(MIN_CFS_QUOTA_US, cpu_limit_milli * CFS_PERIOD_US // 1000) if cpu_limit_milli else 0
+    shares = shares_of(cpu_request_milli or cpu_limit_milli)
+    return RuntimeResources(shares, quota, CFS_PERIOD_US if cpu_limit_milli else 0, memory_limit_bytes)
+
+
+def oom_score_adj(qos: QoS, memory_request_bytes: int, memory_total_bytes: int) -> int:
+    """The oom_score_adj of a container (`pkg/kubelet/qos/policy.go` GetContainerOOMScoreAdjust of the kubelet)."""
+    if qos is QoS.GUARANTEED:
+        return -997
+    if qos is QoS.BEST_EFFORT:
+        return 1000
+    adjusted = max(MIN_BURSTABLE_OOM_SCORE_ADJ, 1000 - 1000 * max(0, memory_request_bytes) // memory_total_bytes)
+    return MAX_BURSTABLE_OOM_SCORE_ADJ if adjusted == 1000 else adjusted
 
 
 def estimate(runtime: RuntimeResources, qos: QoS, oom_score_adj: int, memory_total_bytes: int) -> Resources:

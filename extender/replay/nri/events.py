@@ -119,7 +119,7 @@ def create(node: Node, new: NewContainer, budget: Budget | None = None) -> tuple
     pod = books.pods.get(new.pod_id)
     if pod is None:
         return node, Outcome(Refusal.NO_CONTAINER, f"pod {new.pod_id} is not known")
-    container = _container(books, pod, new)
+    container = container_of(books, pod, new)
     books.containers[container.id] = container
     running = dict(node.running)
     stopped = node.stopped
@@ -139,7 +139,8 @@ def create(node: Node, new: NewContainer, budget: Budget | None = None) -> tuple
     return Node(books, updates, running, node.failed, stopped), Outcome(grant=grant, pins=pins, updates=sent)
 
 
-def _container(books: Books, pod: Pod, new: NewContainer) -> Container:
+def container_of(books: Books, pod: Pod, new: NewContainer) -> Container:
+    """*new* as the plugin's cache holds it."""
     machine = books.setup.topology.machine
     annotated = pod.annotated_resources.get(new.name)
     return Container(

@@ -15,7 +15,7 @@ from extender.replay.nri.memory import Offer
 from extender.replay.nri.objects import Container, Hint
 from extender.replay.nri.pools import Pool
 from extender.replay.nri.requests import CPUType, Request, new_request
-from extender.replay.nri.scoring import Order, memory_offer, score_pools
+from extender.replay.nri.scoring import Order, Score, memory_offer, score_pools
 from extender.replay.nri.text import parse_id_list
 from extender.replay.nri.verdict import Refusal, RefusalError
 from extender.replay.sets import format_list
@@ -72,6 +72,16 @@ def release(books: Books, container: str) -> Grant | None:
 def _choose(
     books: Books, container: Container, request: Request, hints: Mapping[str, Hint], old_pool: str
 ) -> tuple[Pool, Offer | None]:
+    scored, order = scored_pools(books, container, request, hints)
+    kept = books.setup.tree.by_name(old_pool) if old_pool else None
+    best = order.best(scored) if kept is None else scored[kept.id]
+    return best.pool, best.offer
+
+
+def scored_pools(
+    books: Books, container: Container, request: Request, hints: Mapping[str, Hint]
+) -> tuple[list[Score], Order]:
+    """The scores of all pools by id, and the order among them; raises RefusalError."""
     placed = [
         (books.containers[id_], books.pods.get(books.containers[id_].pod_id), grant.pool)
         for id_, grant in books.grants.items()
@@ -81,10 +91,7 @@ def _choose(
     own = affinities(books.pods[container.pod_id], container.name, books.setup.config)
     per_pool = pool_affinities(own, container.id, placed, books.budget)
     scored = score_pools(books, container, request, hints, per_pool)
-    kept = books.setup.tree.by_name(old_pool) if old_pool else None
-    order = Order(books, container, request, has_hints=bool(hints))
-    best = order.best(scored) if kept is None else scored[kept.id]
-    return best.pool, best.offer
+    return scored, Order(books, container, request, has_hints=bool(hints))
 
 
 def _grant_cpus(books: Books, container: Container, request: Request, pool: Pool, hints: Mapping[str, Hint]) -> Grant:

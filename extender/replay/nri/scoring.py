@@ -3,7 +3,7 @@
 Mirrors: `policy/resources.go` (GetScore) and `policy/pools.go` (sortPoolsByScore, compareScores).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from extender.replay.nri.affinity import affinity_score
@@ -153,12 +153,21 @@ class Order:
             ordered.insert(at, score)
         return ordered[0]
 
+    def separating_rule(self, x: Score, y: Score) -> str:
+        """What decides between two pools: the first rule that separates them, by name."""
+        if (x.isolated < 0) != (y.isolated < 0) or (x.shared < 0) != (y.shared < 0):
+            return "capacity"
+        return next((rule.__name__.removeprefix("_by_") for rule in self._rules() if rule(x, y)), "pool id")
+
+    def _rules(self) -> tuple[Callable[[Score, Score], int], ...]:
+        return (self._by_affinity, self._by_hints, self._by_offer, self._by_burst, self._by_memory, self._by_cpus)
+
     def _precedes(self, x: Score, y: Score) -> bool:
         if (y.isolated < 0 <= x.isolated) or (y.shared < 0 <= x.shared):
             return True
         if (x.isolated < 0 <= y.isolated) or (x.shared < 0 <= y.shared):
             return False
-        for rule in (self._by_affinity, self._by_hints, self._by_offer, self._by_burst, self._by_memory, self._by_cpus):
+        for rule in self._rules():
             preference = rule(x, y)
             if preference:
                 return preference > 0

@@ -16,7 +16,7 @@ from extender.replay.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, Memor
 from extender.replay.nri.text import PatternError, glob_match, parse_bool, parse_duration, parse_id_list, parse_int
 from extender.replay.nri.verdict import Refusal
 from extender.replay.sets import format_list, parse_list
-from extender.wire.nri_scenarios import NriStep, container_of, pod_of, runtime_resources
+from extender.wire.nri_scenarios import NriStep, container_of, pod_of, resources_of
 from tests.replay.nri.vectors import machine
 
 CONFIG = PolicyConfig(
@@ -114,7 +114,7 @@ def test_an_event_makes_a_new_node_and_leaves_the_old_one() -> None:
     before = empty.books.zones()
 
     node, _ = put(empty, "G", [2000, 2000])
-    node, resized = resize(node, "c1", runtime_resources([3000, 3000, 100 * MIB, 100 * MIB]))
+    node, resized = resize(node, "c1", resources_of([3000, 3000, 100 * MIB, 100 * MIB]))
     emptied, _ = stop(node, "c1")
 
     assert resized.grant is not None
@@ -126,7 +126,7 @@ def test_an_event_makes_a_new_node_and_leaves_the_old_one() -> None:
 def test_a_refused_resize_leaves_the_container_without_a_grant() -> None:
     node, _ = put(start(setup_of("s-n4c16")), "G", [2000, 2000])
 
-    node, outcome = resize(node, "c1", runtime_resources([64000, 64000, 100 * MIB, 100 * MIB]))
+    node, outcome = resize(node, "c1", resources_of([64000, 64000, 100 * MIB, 100 * MIB]))
 
     assert outcome.refusal is Refusal.SLICE
     assert node.books.grants == {}

@@ -1,0 +1,199 @@
+"""What happens to the containers of a pod that is bound to a node with the NRI topology-aware policy.
+
+The policy decides when a container is created, so nothing is refused at admission: a pod of which one container is
+refused stays in `CreateContainerError`. Containers are created in the order of the kubelet
+(`pkg/kubelet/kuberuntime/kuberuntime_manager.go` computePodActions): init containers one after the other, each gone
+before the next unless it restarts always, then the others in the order of the spec.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from extender.replay.budget import MAX_STEPS, Budget, BudgetError
+from extender.replay.nri.books import Grant
+from extender.replay.nri.estimates import oom_score_adj, runtime_resources
+from extender.replay.nri.events import NewContainer, Node, container_of, create, remove, run_pod, stop
+from extender.replay.nri.hints import resolved
+from extender.replay.nri.machine import Machine
+from extender.replay.nri.objects import Pod
+from extender.replay.nri.pinning import Pins
+from extender.replay.nri.placing import scored_pools
+from extender.replay.nri.requests import CPUType, new_request
+from extender.replay.nri.verdict import Refusal
+
+
+class NriContainerKind(Enum):
+    """When a container runs; SIDECAR is an init container that restarts always."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+class NriReason(Enum):
+    """Why a pod would not run. All but the first two leave the pod in `CreateContainerError`."""
+
+    KUBELET = "KubeletRefuses"
+    PLUGIN_DIES = "NRIPluginCrash"
+    NO_CPU = "NRINotEnoughCPU"
+    NO_MEMORY = "NRINotEnoughMemory"
+    STRICT_HINT = "NRIStrictTopologyHint"
+    STRICT_ISOLATION = "NRINotEnoughIsolatedCPUs"
+    ANNOTATION = "NRIBadAnnotation"
+    TOO_LONG = "NRIReplayTooLong"
+
+
+_REASONS: Mapping[Refusal, NriReason] = {
+    Refusal.SLICE: NriReason.NO_CPU,
+    Refusal.TAKE: NriReason.NO_CPU,
+    Refusal.FRACTION: NriReason.NO_CPU,
+    Refusal.OFFER: NriReason.NO_MEMORY,
+    Refusal.STRICT_HINT: NriReason.STRICT_HINT,
+    Refusal.STRICT_ISOLATION: NriReason.STRICT_ISOLATION,
+    Refusal.AFFINITY: NriReason.ANNOTATION,
+    Refusal.REQUEST: NriReason.ANNOTATION,
+    Refusal.PANIC: NriReason.PLUGIN_DIES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UnplacedContainer:
+    """A container of a pod that is not placed yet: requests and limits in mCPU and bytes, 0 is "not set"."""
+
+    name: str
+    kind: NriContainerKind = NriContainerKind.APP
+    cpu_request_milli: int = 0
+    cpu_limit_milli: int = 0
+    memory_request_bytes: int = 0
+    memory_limit_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedContainer:
+    """Where a container would go. `pool`: the name of the pool; `widened`: containers whose memory moves for it."""
+
+    name: str
+    kind: NriContainerKind
+    pool: str
+    grant: Grant
+    pins: Pins
+    widened: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NriVerdict:
+    """The containers that would be created, in order, and what would stop the next one.
+
+    `node` is the node with the pod running; as it was where the pod would not run. `reason` None: all are created.
+    `container`: the one that is refused, "" where the pod as a whole is; `detail` says why, for people.
+    """
+
+    node: Node
+    placed: tuple[PlacedContainer, ...]
+    reason: NriReason | None = None
+    container: str = ""
+    detail: str = ""
+
+
+def admit_nri(
+    node: Node,
+    pod: Pod,
+    containers: Sequence[UnplacedContainer],
+    *,
+    kubelet_refusal: str = "",
+    budget: Budget | None = None,
+) -> NriVerdict:
+    """Create the containers of *pod* on *node*.
+
+    *kubelet_refusal*: why the kubelet's own managers refuse the pod, "" where they admit it or do not run. They decide
+    first, when the kubelet admits the pod.
+    """
+    if kubelet_refusal:
+        return NriVerdict(node, (), NriReason.KUBELET, detail=kubelet_refusal)
+    budget = budget or Budget(MAX_STEPS)
+    machine = node.books.setup.topology.machine
+    after, placed = run_pod(node, pod), list[PlacedContainer]()
+    in_order = sorted(containers, key=lambda c: c.kind is NriContainerKind.APP)
+    for container in in_order:
+        new = _new(pod, container, machine)
+        try:
+            after, outcome = create(after, new, budget)
+        except BudgetError as error:
+            return NriVerdict(node, tuple(placed), NriReason.TOO_LONG, container.name, str(error))
+        if outcome.grant is None or outcome.pins is None:
+            reason = NriReason.ANNOTATION if outcome.refusal is None else _REASONS[outcome.refusal]
+            return NriVerdict(node, tuple(placed), reason, container.name, outcome.reason)
+        grant = outcome.grant
+        widened = tuple(sorted(id_ for id_, pins in outcome.updates.items() if pins.mems is not None))
+        pool = after.books.setup.tree.pools[grant.pool].name
+        placed.append(PlacedContainer(container.name, container.kind, pool, grant, outcome.pins, widened))
+        if container.kind is NriContainerKind.INIT:
+            after, _ = stop(after, new.id)
+            after = remove(after, new.id)
+    return NriVerdict(after, tuple(placed))
+
+
+def _new(pod: Pod, container: UnplacedContainer, machine: Machine) -> NewContainer:
+    total = machine.memory_total_bytes
+    return NewContainer(
+        id=f"{pod.id}/{container.name}",
+        pod_id=pod.id,
+        name=container.name,
+        resources=runtime_resources(
+            container.cpu_request_milli, container.cpu_limit_milli, container.memory_limit_bytes
+        ),
+        oom_score_adj=oom_score_adj(pod.qos, container.memory_request_bytes, total),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """One pool as the policy sees it for a container.
+
+    `shared_left` in mCPU and `isolated_left` in CPUs, with the container in it: negative where it does not fit.
+    `memory_nodes`: the nodes that its memory would come from, None without an offer. `lost_by`: the rule that puts
+    another pool before it, "" for the one that is used.
+    """
+
+    pool: str
+    depth: int
+    shared_left: int
+    isolated_left: int
+    affinity: float
+    colocated: int
+    memory_nodes: int | None
+    lost_by: str
+
+
+def explain_pools(node: Node, pod: Pod, container: UnplacedContainer) -> tuple[PoolRow, ...]:
+    """All pools for the next container of *pod*, the one that is used first; the others by depth and id.
+
+    Empty where the policy uses the root without looking at any pool (reserved CPUs, CPUs left alone).
+
+    Raises:
+        RefusalError: an annotation makes the policy refuse the container before it looks at pools.
+    """
+    books = run_pod(node, pod).books.copy(Budget(MAX_STEPS))
+    setup = books.setup
+    machine = setup.topology.machine
+    object_ = container_of(books, pod, _new(pod, container, machine))
+    request = new_request(pod, object_, setup.config, machine.memory_types, cold_start_off=setup.cold_start_off)
+    if request.cpu_type is CPUType.PRESERVE or (request.cpu_type is CPUType.RESERVED and setup.tree.root.reserved):
+        return ()
+    scored, order = scored_pools(books, object_, request, resolved(object_.hints, machine))
+    best = order.best(scored)
+    rows = [
+        PoolRow(
+            pool=score.pool.name,
+            depth=score.pool.depth,
+            shared_left=score.shared,
+            isolated_left=score.isolated,
+            affinity=score.affinity,
+            colocated=score.colocated,
+            memory_nodes=None if score.offer is None else score.offer.zone,
+            lost_by="" if score is best else order.separating_rule(best, score),
+        )
+        for score in sorted(scored, key=lambda s: (s is not best, s.pool.depth, s.pool.id))
+    ]
+    return tuple(rows)

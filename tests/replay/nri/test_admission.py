@@ -1,0 +1,157 @@
+"""A pod's containers in their order, and the pools as the policy compares them (docs/nri-topology-aware.md)."""
+
+from dataclasses import replace
+
+import pytest
+
+from extender.replay.budget import Budget
+from extender.replay.nri.admission import (
+    NriContainerKind,
+    NriReason,
+    NriVerdict,
+    UnplacedContainer,
+    admit_nri,
+    explain_pools,
+)
+from extender.replay.nri.config import LEVELS, PolicyConfig
+from extender.replay.nri.cpu_taking import discover
+from extender.replay.nri.events import Node, set_up, start
+from extender.replay.nri.objects import Pod, QoS
+from extender.replay.sets import format_list
+from extender.wire.nri_scenarios import NriStep, pod_of
+from tests.replay.nri.vectors import machine
+
+CONFIG = PolicyConfig(pin_cpu=True, pin_memory=True, reserved_cpus="cpuset:0", unlimited_burstable="package")
+MIB = 1 << 20
+
+
+def node_of(name: str = "s-n4c16", config: PolicyConfig = CONFIG) -> Node:
+    return start(set_up(discover(machine(name)), config))
+
+
+def pod_named(name: str, qos: QoS = QoS.GUARANTEED, **annotations: str) -> Pod:
+    keys = {key.replace("_", "-") + ".resource-policy.nri.io": text for key, text in annotations.items()}
+    return replace(pod_of(NriStep(o="pod", id=name, ns="team", n=name, an=keys)), qos=qos)
+
+
+def guaranteed(name: str, milli: int, kind: NriContainerKind = NriContainerKind.APP) -> UnplacedContainer:
+    return UnplacedContainer(name, kind, milli, milli, 100 * MIB, 100 * MIB)
+
+
+def places(verdict: NriVerdict) -> list[tuple[str, str]]:
+    return [(placed.pool, format_list(placed.pins.cpus or 0)) for placed in verdict.placed]
+
+
+def test_the_worked_trace_of_the_policy() -> None:
+    """Four Guaranteed pods of 1 to 4 CPUs on two packages with two NUMA nodes each (E/n4c16/test01)."""
+    node, found = node_of(), []
+    for cpus in (1, 2, 3, 4):
+        verdict = admit_nri(node, pod_named(f"p{cpus}"), [guaranteed("app", 1000 * cpus)])
+        node = verdict.node
+        found += places(verdict)
+
+    assert found == [
+        ("NUMA node #1", "4"),
+        ("NUMA node #2", "8-9"),
+        ("NUMA node #3", "12-14"),
+        ("socket #0", "2-3,6-7"),
+    ]
+
+
+def test_an_unlimited_burstable_container_goes_to_its_level_only_with_a_memory_limit() -> None:
+    """The cookbook's example has no memory limit, and lands in the root (reference, section 17)."""
+    config = replace(CONFIG, unlimited_burstable="package")
+    burstable = UnplacedContainer("app", cpu_request_milli=1000, memory_request_bytes=100 * MIB)
+
+    without = admit_nri(node_of(config=config), pod_named("p", QoS.BURSTABLE), [burstable])
+    limited = replace(burstable, memory_limit_bytes=200 * MIB)
+    with_limit = admit_nri(node_of(config=config), pod_named("p", QoS.BURSTABLE), [limited])
+
+    assert LEVELS["package"] == 2
+    assert [placed.pool for placed in without.placed] == ["root"]
+    assert [placed.pool.split("#")[0] for placed in with_limit.placed] == ["socket "]
+
+
+def test_init_containers_give_back_what_they_had_and_sidecars_keep_it() -> None:
+    containers = [
+        guaranteed("app", 8000),
+        guaranteed("prepare", 10_000, NriContainerKind.INIT),
+        guaranteed("proxy", 1000, NriContainerKind.SIDECAR),
+    ]
+
+    verdict = admit_nri(node_of(), pod_named("p"), containers)
+
+    assert verdict.reason is None
+    assert [placed.name for placed in verdict.placed] == ["prepare", "proxy", "app"]
+    assert sorted(verdict.node.books.grants) == ["p/app", "p/proxy"]
+    held = [grant.exclusive for grant in verdict.node.books.grants.values()]
+    assert held[0] & held[1] == 0
+    assert sum(cpus.bit_count() for cpus in held) == 9
+
+
+def test_a_pod_of_which_one_container_is_refused_leaves_the_node_as_it_was() -> None:
+    node = node_of()
+
+    verdict = admit_nri(node, pod_named("p"), [guaranteed("first", 8000), guaranteed("second", 9000)])
+
+    assert (verdict.reason, verdict.container) == (NriReason.NO_CPU, "second")
+    assert "can't" in verdict.detail
+    assert [placed.name for placed in verdict.placed] == ["first"]
+    assert verdict.node is node
+
+
+@pytest.mark.parametrize(
+    ("pod", "container", "reason"),
+    [
+        (pod_named("p"), guaranteed("app", 16_000), NriReason.NO_CPU),
+        (pod_named("p"), replace(guaranteed("app", 1000), memory_limit_bytes=1 << 50), NriReason.NO_MEMORY),
+        (pod_named("p", cold_start="often"), guaranteed("app", 1000), NriReason.ANNOTATION),
+        (pod_named("p", memory_type="pmem"), guaranteed("app", 1000), NriReason.NO_MEMORY),
+        (
+            pod_named("p", require_isolated_cpus="true"), guaranteed("app", 1000), NriReason.STRICT_ISOLATION
+        ),
+    ],
+)  # fmt: skip
+def test_reasons_are_a_closed_set(pod: Pod, container: UnplacedContainer, reason: NriReason) -> None:
+    assert admit_nri(node_of(), pod, [container]).reason is reason
+
+
+def test_the_kubelet_decides_first() -> None:
+    verdict = admit_nri(node_of(), pod_named("p"), [guaranteed("app", 1000)], kubelet_refusal="TopologyAffinityError")
+
+    assert (verdict.reason, verdict.detail, verdict.placed) == (NriReason.KUBELET, "TopologyAffinityError", ())
+
+
+def test_a_replay_that_takes_too_long_is_a_verdict() -> None:
+    verdict = admit_nri(node_of(), pod_named("p"), [guaranteed("app", 1000)], budget=Budget(3))
+
+    assert (verdict.reason, verdict.container) == (NriReason.TOO_LONG, "app")
+
+
+def test_pools_are_explained_best_first_with_the_rule_that_decided() -> None:
+    rows = explain_pools(node_of(), pod_named("p"), guaranteed("app", 2000))
+
+    assert rows[0].pool == admit_nri(node_of(), pod_named("p"), [guaranteed("app", 2000)]).placed[0].pool
+    assert rows[0].lost_by == ""
+    assert {row.pool: row.lost_by for row in rows[1:]} == {
+        "root": "memory",
+        "socket #0": "memory",
+        "socket #1": "memory",
+        "NUMA node #0": "cpus",
+        "NUMA node #2": "cpus",
+        "NUMA node #3": "cpus",
+    }
+    assert {row.pool: row.shared_left for row in rows}["NUMA node #0"] == 1000
+
+
+def test_a_pool_without_room_loses_by_capacity() -> None:
+    rows = explain_pools(node_of(), pod_named("p"), guaranteed("app", 4000))
+
+    assert {row.pool for row in rows if row.lost_by == "capacity"} == {"NUMA node #0"}
+
+
+def test_reserved_containers_are_placed_without_looking_at_pools() -> None:
+    pod = pod_named("p", prefer_reserved_cpus="true")
+
+    assert explain_pools(node_of(), pod, guaranteed("app", 100)) == ()
+    assert [placed.pool for placed in admit_nri(node_of(), pod, [guaranteed("app", 100)]).placed] == ["root"]
