@@ -130,6 +130,19 @@ def test_nodes_become_stale_and_fresh_again() -> None:
     assert cluster.class_count == 1
 
 
+def test_only_expire_applies_timeouts() -> None:
+    store = _cluster()
+    store.observe(_observation(), 0)
+    snapshot = store.snapshot()
+    for late in (_observation("other"), _observation("other", sequence=2)):
+        store.observe(late, 1000)
+
+    assert not store.classes_of(["n"])[0].stale
+    assert store.snapshot()["n"] is snapshot["n"]
+    store.expire(1000)
+    assert store.classes_of(["n"])[0].stale
+
+
 def test_a_heartbeat_must_fit_the_report_that_is_held() -> None:
     cluster = _cluster()
     with pytest.raises(UnknownNodeError):
