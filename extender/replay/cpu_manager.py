@@ -89,7 +89,7 @@ def generate_hints(
     if reusable_cpus:
         feasible &= space.containing(machine.numa_bits_of_cpus(reusable_cpus))
     width = minimum_width(kubelet, count)
-    return Hints.preferring_width(space, feasible, width, also=_preferred_by_socket(kubelet, space, width, budget))
+    return Hints.preferring_width(space, feasible, width, also=preferred_by_socket(kubelet, space, width, budget))
 
 
 def minimum_width(kubelet: Kubelet, count: int) -> int:
@@ -102,7 +102,7 @@ def minimum_width(kubelet: Kubelet, count: int) -> int:
     return width
 
 
-def _preferred_by_socket(kubelet: Kubelet, space: Universe, width: int, budget: Budget) -> int:
+def preferred_by_socket(kubelet: Kubelet, space: Universe, width: int, budget: Budget) -> int:
     """With align-by-socket: the family of the masks on as few sockets as *width* nodes need; else none."""
     machine = kubelet.machine
     if not kubelet.cpu_options.align_by_socket or not machine.num_sockets:

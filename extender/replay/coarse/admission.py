@@ -1,0 +1,234 @@
+"""The coarse replay of one pod on many nodes: one walk for each distinct projection.
+
+The projection of a node for a pod holds what decides the admission: for each container and resource, the single NUMA
+nodes with room for it, and the hardware. Nodes with equal projections give the pod the same verdict, so one of them is
+walked. Where a projection does not decide, each node is walked; where counts do not decide, there is no verdict.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from extender.replay.budget import Budget, BudgetError
+from extender.replay.coarse.amounts import FreeAmounts
+from extender.replay.coarse.layout import NodeHardware
+from extender.replay.coarse.verdict import CoarseRefusalError, CoarseRejected, CoarseVerdict, IdsDecideError
+from extender.replay.coarse.walk import MAX_STEPS, CoarseWalk
+from extender.replay.config import TopologyPolicy
+from extender.replay.never import can_never_fit
+from extender.replay.pod import INT64_MAX, ContainerRequest, PodRequest
+from extender.replay.verdict import Reason, When
+
+CPU: Final = "cpu"
+NOT_SERVED: Final = ()
+"""Rows of a resource that no manager of the node serves."""
+
+ANYWHERE: Final = -1
+"""The mask of rows and affinities where the NUMA node does not matter."""
+
+Key = tuple[object, ...]
+
+
+class _Step(NamedTuple):
+    """One merge of an admission: what is wanted of each resource, in the order in which providers are asked.
+
+    `stays`: what is taken stays taken while later containers are admitted.
+    """
+
+    wanted: tuple[tuple[str, int], ...]
+    memory: Mapping[str, int]
+    cpus: int
+    stays: bool
+
+
+class CoarseReplay:
+    """Admissions of one pod on any number of nodes with equal rules.
+
+    The pod is new: no node holds anything for its UID. Verdicts by projection are kept as long as this object.
+    """
+
+    __slots__ = ("_by_container", "_by_pod", "_cpus", "_known", "_memory_types", "_never", "_pod", "projected")
+
+    def __init__(self, pod: PodRequest) -> None:
+        self._pod = pod
+        self._never: dict[NodeHardware, bool] = {}
+        self._known: dict[Key, CoarseVerdict | None] = {}
+        self._by_container, self._by_pod = _steps_by_container(pod), _steps_by_pod(pod)
+        self._cpus = sum(c.cpus for c in pod.containers)
+        self._memory_types = frozenset(name for c in pod.containers for name in c.memory_bytes or ())
+        self.projected = 0
+        """Admissions that a projection decided."""
+
+    def admit(self, amounts: FreeAmounts) -> CoarseVerdict | None:
+        """The verdict of `admission.admit` in a state with these amounts; None: ids decide, or it takes long."""
+        key = self.projection(amounts)
+        if key is None:
+            return self._walk(amounts)
+        try:
+            verdict = self._known[key]
+        except KeyError:
+            verdict = self._known[key] = self._walk(amounts)
+        self.projected += 1
+        return verdict
+
+    def projection(self, amounts: FreeAmounts) -> Key | None:
+        """What decides the admission; None where more than a projection holds does.
+
+        The hardware; then for each merge the NUMA node that is its affinity. Where the first merge finds no single NUMA
+        node, what `_refusal` says.
+        """
+        hardware = amounts.hardware
+        steps = self._by_pod if hardware.by_pod else self._by_container
+        if steps is None or not hardware.is_plain:
+            return None
+        key: list[object] = [hardware]
+        used: dict[tuple[str, int], int] = {}
+        for step in steps:
+            fits = self._fits(amounts, step, used)
+            if fits is None:
+                return None
+            able = ANYWHERE
+            for _, each in fits:
+                able &= each
+            if not able:
+                return None if used else _refusal(amounts, step, fits)
+            affinity = able if able == ANYWHERE or able & (able - 1) == 0 else hardware.closest(able)
+            key.append(affinity)
+            if hardware.whole_cores and step.cpus and not self._has_whole_cores(amounts, affinity):
+                return None
+            if step.stays:
+                for resource, wanted in step.wanted:
+                    for bit in {affinity, ANYWHERE}:
+                        used[resource, bit] = used.get((resource, bit), 0) + wanted
+        return tuple(key)
+
+    def _fits(
+        self, amounts: FreeAmounts, step: _Step, used: Mapping[tuple[str, int], int]
+    ) -> list[tuple[str, int]] | None:
+        """The single NUMA nodes with room, as a raw mask for each resource that has an opinion; None: not known.
+
+        The mask is -1 where there is room and the NUMA node does not matter. *used*: what earlier containers took, by
+        resource and raw mask.
+        """
+        fits = []
+        single = amounts.single
+        for resource, wanted in step.wanted:
+            rows = single.get(resource, NOT_SERVED)
+            if rows is None:
+                return None
+            able = 0
+            if used:
+                for bit, free in rows:
+                    if free - used.get((resource, bit), 0) >= wanted:
+                        able |= bit
+            else:
+                for bit, free in rows:
+                    if free >= wanted:
+                        able |= bit
+            if rows is not NOT_SERVED:
+                fits.append((resource, able))
+            elif resource in self._memory_types and amounts.layout.memory_static:
+                return None  # the kubelet panics, unless all NUMA nodes that have such memory are in groups
+        return fits
+
+    def _has_whole_cores(self, amounts: FreeAmounts, affinity: int) -> bool:
+        """With full-pcpus-only: whether all CPUs of the pod fit on whole cores of this NUMA node."""
+        layout = amounts.layout
+        position = layout.cpu_numa_ids.index(affinity.bit_length() - 1)
+        return (
+            all(c.cpus % layout.cpus_per_core == 0 for c in self._pod.containers)
+            and amounts.cpus.whole_cores[position] * layout.cpus_per_core >= self._cpus
+        )
+
+    def _walk(self, amounts: FreeAmounts) -> CoarseVerdict | None:
+        if self._pod.pod_level is not None or not amounts.layout.is_sound:
+            return None
+        walk = CoarseWalk(amounts, self._pod)
+        try:
+            try:
+                return walk.run()
+            except CoarseRefusalError as refusal:
+                never = refusal.reason is Reason.KUBELET_PANIC or self._can_never_fit(amounts)
+                when = When.NEVER if never else When.NOW
+                return CoarseRejected(refusal.reason, refusal.provider, walk.container, refusal.resource, when)
+        except (IdsDecideError, BudgetError):
+            return None
+
+    def _can_never_fit(self, amounts: FreeAmounts) -> bool:
+        found = self._never.get(amounts.hardware)
+        if found is None:
+            found = can_never_fit(amounts.kubelet, amounts.inventory, self._pod, Budget(MAX_STEPS))
+            self._never[amounts.hardware] = found
+        return found
+
+
+def _refusal(amounts: FreeAmounts, step: _Step, fits: list[tuple[str, int]]) -> Key | None:
+    """The projection where no single NUMA node has room for all that the first merge is about.
+
+    *fits*: the single NUMA nodes with room, by resource. The resources without any decide whose refusal it is. Memory
+    that no set of NUMA nodes can serve has no opinion: the others choose the NUMA node, and the allocation fails there.
+    """
+    hardware, layout = amounts.hardware, amounts.layout
+    single = layout.policy is TopologyPolicy.SINGLE_NUMA_NODE
+    if (not single and layout.policy is not TopologyPolicy.RESTRICTED) or amounts.bytes.grouped:
+        return None
+    others = memory = -1
+    for resource, able in fits:
+        if not able and resource in amounts.devices and not amounts.devices[resource].has_topology:
+            return None
+        if resource in step.memory:
+            memory &= able
+        else:
+            others &= able
+    if not single and any(hardware.largest.get(resource, wanted) < wanted for resource, wanted in step.wanted):
+        return None
+    lacking = tuple([resource for resource, able in fits if not able])
+    if memory:
+        return hardware, "refused", lacking
+    free, allocatable = amounts.bytes.free, amounts.bytes.allocatable
+    positions = range(len(layout.numa_ids))
+    if not single and not any(all(allocatable[n][i] >= w for n, w in step.memory.items()) for i in positions):
+        return None
+    idle = [i for i, numa in enumerate(layout.numa_ids) if not amounts.bytes.in_use >> numa & 1]
+    if len(idle) > 1 and all(sum([free[n][i] for i in idle]) >= wanted for n, wanted in step.memory.items()):
+        return hardware, "refused", "memory", *lacking
+    if others == -1 or hardware.whole_cores:
+        return None
+    if not others:
+        return hardware, "refused", tuple([resource for resource in lacking if resource not in step.memory])
+    affinity = others if others & (others - 1) == 0 else hardware.closest(others)
+    short = tuple([name for name, able in fits if name in step.memory and not able & affinity])
+    return hardware, "no memory", affinity, short
+
+
+def _is_plain(container: ContainerRequest) -> bool:
+    """Whether a projection can stand for the container's requests."""
+    memory = container.memory_bytes
+    return (
+        not (container.reusable and (container.cpus or container.devices))
+        and not container.dra_resources
+        and (memory is None or (len(memory) > 0 and max(memory.values()) <= INT64_MAX))
+        and all(container.devices.values())
+    )
+
+
+def _step(cpus: int, memory: Mapping[str, int], devices: Mapping[str, int], *, stays: bool) -> _Step:
+    wanted = [*devices.items(), *([(CPU, cpus)] if cpus else []), *memory.items()]
+    return _Step(tuple(wanted), memory, cpus, stays)
+
+
+def _steps_by_container(pod: PodRequest) -> tuple[_Step, ...] | None:
+    """The merges in scope container; None where walks are needed."""
+    if pod.pod_level is not None or not all(map(_is_plain, pod.containers)):
+        return None
+    return tuple(_step(c.cpus, c.memory_bytes or {}, c.devices, stays=not c.reusable) for c in pod.containers)
+
+
+def _steps_by_pod(pod: PodRequest) -> tuple[_Step, ...] | None:
+    """The merge in scope pod; None where walks are needed.
+
+    A NUMA node with room for the totals has room for each container in turn, if all types of memory are in the totals.
+    """
+    types = {name for c in pod.containers for name in c.memory_bytes or ()}
+    if _steps_by_container(pod) is None or types != pod.total_memory_bytes.keys():
+        return None
+    return (_step(pod.total_cpus, pod.total_memory_bytes, pod.total_devices, stays=True),)

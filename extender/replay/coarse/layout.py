@@ -1,0 +1,170 @@
+"""What the coarse replay needs to know of a machine and a configuration; computed once for each kubelet.
+
+Laws of this file
+- A position is an index into `Machine.cpu_numa_ids`, in ascending order of NUMA ids.
+- On a regular machine an exclusive request for n CPUs gets exactly n free CPUs. Hybrid machines are not regular: there
+  the kubelet gives out CPUs that are not free (see `cpu_assignment`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from extender.replay.config import CPUOptions, Scope, TopologyPolicy
+from extender.replay.families import MAX_NUMA_NODES
+from extender.replay.kubelet import Kubelet
+from extender.replay.machine import Machine
+from extender.replay.sets import MAX_NUMA_ID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Constants of one kubelet.
+
+    - `sizes`: the CPUs at each position; `allocatable`: those of them that are not reserved.
+    - `sockets`: the positions of each socket, in ascending order of socket ids.
+    - `self_distances`: the distance of each NUMA node to itself; empty without prefer-closest-numa-nodes.
+    - `is_sound`: no merge panics the kubelet, and none has too many NUMA nodes to walk.
+    - `counts_suffice`: the machine is regular, so that one NUMA node with n free CPUs gives n CPUs.
+    - `packs`: takes across NUMA nodes follow from counts too (`cpus`). The CPU manager packs, and NUMA nodes nest with
+      sockets.
+    - `widens`: align-by-socket takes CPUs of all NUMA nodes of a socket.
+    """
+
+    cpu_numa_ids: tuple[int, ...]
+    sizes: tuple[int, ...]
+    sockets: tuple[tuple[int, ...], ...]
+    sockets_first: bool
+    cpus_per_socket: int
+    cpus_per_core: int
+    allocatable: tuple[int, ...]
+    cpu_static: bool
+    memory_static: bool
+    policy: TopologyPolicy
+    scope: Scope
+    options: CPUOptions
+    numa_ids: tuple[int, ...]
+    self_distances: tuple[int, ...]
+    is_sound: bool
+    counts_suffice: bool
+    packs: bool
+    widens: bool
+
+    @property
+    def largest(self) -> int:
+        """CPUs of the largest NUMA node."""
+        return max(self.sizes, default=0)
+
+
+def layout_of(kubelet: Kubelet) -> Layout:
+    """The layout of a kubelet's machine under its CPU manager options."""
+    machine, options = kubelet.machine, kubelet.cpu_options
+    sockets_first = machine.num_sockets < len(machine.cpu_numa_ids)
+    one_to_one = sorted(machine.socket_cpus.values()) == sorted(machine.numa_cpus.values())
+    widens = options.align_by_socket and not one_to_one
+    packs = not (
+        options.distribute_across_numa or options.distribute_across_cores or options.prefer_align_by_uncore_cache
+    )
+    nests = one_to_one or (sockets_first and all(on & (on - 1) == 0 for on in machine.numa_sockets.values()))
+    packs = packs and nests and _is_regular(machine)
+    positions = tuple(
+        tuple(i for i, cpus in enumerate(machine.numa_cpus.values()) if cpus & socket)
+        for _, socket in sorted(machine.socket_cpus.items())
+    )
+    return Layout(
+        cpu_numa_ids=machine.cpu_numa_ids,
+        sizes=tuple(cpus.bit_count() for cpus in machine.numa_cpus.values()),
+        sockets=positions,
+        sockets_first=sockets_first,
+        cpus_per_socket=machine.cpus_per_socket,
+        cpus_per_core=machine.cpus_per_core,
+        allocatable=tuple((cpus & kubelet.allocatable_cpus).bit_count() for cpus in machine.numa_cpus.values()),
+        cpu_static=kubelet.cpu_static,
+        memory_static=kubelet.memory_static,
+        policy=kubelet.policy,
+        scope=kubelet.scope,
+        options=options,
+        numa_ids=machine.numa_ids,
+        self_distances=_self_distances(kubelet),
+        is_sound=_is_sound(kubelet),
+        counts_suffice=packs if widens else _is_regular(machine),
+        packs=packs,
+        widens=widens,
+    )
+
+
+def _self_distances(kubelet: Kubelet) -> tuple[int, ...]:
+    rows = kubelet.machine.numa_nodes if kubelet.distances is not None and _is_sound(kubelet) else ()
+    return tuple(node.distances[node.id] for node in rows)
+
+
+def _is_sound(kubelet: Kubelet) -> bool:
+    ids = kubelet.machine.numa_ids
+    rows_reach = all(len(node.distances) > ids[-1] for node in kubelet.machine.numa_nodes)
+    return len(ids) <= MAX_NUMA_NODES and ids[-1] <= MAX_NUMA_ID and (kubelet.distances is None or rows_reach)
+
+
+def _is_regular(machine: Machine) -> bool:
+    """Whether a core or socket that counts as full has free CPUs only: none is larger than the machine's average."""
+    per_core, per_socket = machine.cpus_per_core, machine.cpus_per_socket
+    return all(cpus.bit_count() <= per_core for cpus in machine.core_cpus.values()) and (
+        not per_socket or all(cpus.bit_count() <= per_socket for cpus in machine.socket_cpus.values())
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInventory:
+    """The devices of one resource, held or not.
+
+    `kinds`: how many of each kind. `healthy`: how many are healthy. `largest`: the most that touch one of the NUMA
+    nodes over which hints are enumerated; as many as wanted where there is only one such node.
+    """
+
+    resource: str
+    kinds: tuple[tuple[int, int], ...]
+    healthy: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeHardware:
+    """What is equal for nodes of one layout with equal devices, whatever is free; memory sizes are left aside.
+
+    Compared by identity: equal hardware is one object as long as `hardware_of` remembers it.
+    """
+
+    layout: Layout
+    devices: tuple[DeviceInventory, ...]
+    is_plain: bool
+    by_pod: bool
+    whole_cores: bool
+    largest: Mapping[str, int]
+    """The largest request of CPUs and devices that one NUMA node can serve when it is empty, by resource."""
+
+    def closest(self, able: int) -> int:
+        """The NUMA node of the raw mask *able* that is the affinity: with distances the closest to itself."""
+        layout = self.layout
+        if not layout.self_distances:
+            return able & -able
+        rivals = [
+            (distance, numa)
+            for numa, distance in zip(layout.numa_ids, layout.self_distances, strict=True)
+            if able >> numa & 1
+        ]
+        return 1 << min(rivals)[1]
+
+
+@lru_cache(maxsize=4096)
+def hardware_of(layout: Layout, devices: tuple[DeviceInventory, ...]) -> NodeHardware:
+    """The one object for this hardware."""
+    largest = {each.resource: each.largest for each in devices}
+    if layout.cpu_static:
+        largest["cpu"] = layout.largest if len(layout.sizes) > 1 else sum(layout.sizes) + (1 << 62)
+    return NodeHardware(
+        layout=layout,
+        devices=devices,
+        is_plain=layout.is_sound and layout.policy is not TopologyPolicy.NONE,
+        by_pod=layout.scope is Scope.POD,
+        whole_cores=layout.options.full_pcpus_only,
+        largest=largest,
+    )
