@@ -12,6 +12,7 @@ from typing import Any, Final
 from extender.replay.pod import Pod
 from extender.wire import virtual_machines
 from extender.wire.errors import WireError, shown
+from extender.wire.nri_annotations import annotation_faults
 from extender.wire.placement_rules import PlacementRules, placement_rules_from_json
 from extender.wire.pods import pod_from_json
 from extender.wire.templates import find_templates
@@ -48,7 +49,8 @@ class PodWorkload:
     """One document. `replicas`: the number of pods that it requests at a time, 1 if it does not say.
 
     `pod` has no UID if it is from a template: each copy gets its own (`copy`). `unknown`: parts that are not
-    understood, such as a field that Kubernetes does not have, one sentence each.
+    understood, such as a field that Kubernetes does not have or a faulty annotation of the NRI topology-aware policy,
+    one sentence each.
     """
 
     kind: str
@@ -92,8 +94,18 @@ def workload_from_json(document: object, path: str = "") -> PodWorkload:
         rules=rules,
         unknown=(virtual_machines.NOTE,)
         if kind in virtual_machines.KINDS
-        else unknown_fields(_object(template.get("spec"), _join(here, "spec"))),
+        else (*unknown_fields(_object(template.get("spec"), _join(here, "spec"))), *_nri_faults(template, pod)),
     )
+
+
+def _nri_faults(template: Json, pod: Pod) -> list[str]:
+    """Faults of the annotations that the NRI topology-aware policy reads, in a template that was read already."""
+    metadata = template.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(annotations, dict):
+        return []
+    texts = {key: text for key, text in annotations.items() if isinstance(text, str)}
+    return annotation_faults(texts, [container.name for container in pod.containers])
 
 
 def _template_of(whole: Json, kind: str, path: str) -> tuple[Json, str, int, str]:

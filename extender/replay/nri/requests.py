@@ -240,6 +240,15 @@ def _check_cpu_class(pod: Pod, name: str, config: PolicyConfig, full: int) -> No
         raise RefusalError(Refusal.REQUEST, f"CPU class {value!r} needs exclusive CPUs")
 
 
+def check_annotations(pod: Pod, container: str) -> None:
+    """Check what can be wrong in annotations whatever the node is; raises RefusalError."""
+    _cold_start_ns(pod, container)
+    found = pod.query("irq-affinity", container)
+    document = pod.document("irq-affinity", container)
+    if found is not None and document is not None and not _is_irq_affinity(document):
+        raise RefusalError(Refusal.REQUEST, "annotation irq-affinity is malformed")
+
+
 def _check_irq_affinity(pod: Pod, name: str, full: int) -> None:
     """`irq-affinity.go` parseIrqAffinity, `pod-preferences.go` irqAffinityPreference."""
     found = pod.query("irq-affinity", name)
