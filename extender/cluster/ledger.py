@@ -81,7 +81,7 @@ class Ledger:
     """One node's events. Times are seconds of the service's clock.
 
     `resolved`: pods on the node whose admission is over and is in the reports. `left`: pods that are gone, by when.
-    `leaving`: pods that were asked to go and may be gone at any moment. `starting`: resolved pods whose init containers
+    `leaving`: pods whose deletion was requested; they can be gone. `starting`: resolved pods whose init containers
     may give back what the report shows of them at any moment.
     """
 
@@ -97,7 +97,7 @@ class Ledger:
         return tuple(e for e in self.events if isinstance(e, Admit))
 
     def find(self, uid: str) -> Admit | None:
-        """The pod's event, if it is on its way."""
+        """The event of a pod in flight; None for other pods."""
         return next((e for e in self.events if isinstance(e, Admit) and e.uid == uid), None)
 
     def may_be_gone(self, now: float) -> frozenset[str]:
@@ -149,7 +149,7 @@ def forget(ledger: Ledger, uid: str) -> Ledger:
 
 
 def doubt(ledger: Ledger, uid: str) -> Ledger:
-    """Nobody knows what came of our binding. A pod that the watch has shown is beyond doubt."""
+    """The outcome of our binding is not known. A pod that the watch has shown is bound."""
     known = ledger.find(uid)
     if known is None or known.binding is not BindingState.ASSUMED:
         return ledger
@@ -233,12 +233,12 @@ def end(ledger: Ledger, uids: Iterable[str], now: float) -> Ledger:
 
 
 def is_lost(admit: Admit, now: float, assume_seconds: float) -> bool:
-    """Whether the pod was assumed too long ago, and nobody has seen it."""
+    """Whether the pod was assumed too long ago, and the watch has not shown it."""
     return not admit.is_seen and now - admit.since >= assume_seconds
 
 
 def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds: float) -> Ledger:
-    """Drop what was assumed too long ago, and pods that left, once nobody on its way can have met them.
+    """Drop pods that were assumed too long ago, and pods that left and that no pod in flight can have met.
 
     *held*: pods that the report still shows; that these have left is never forgotten.
     """

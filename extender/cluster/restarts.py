@@ -3,7 +3,7 @@
 Laws of this file
 - A kubelet that starts admits the pods of its first list before its pod sources are ready, and until then its managers
   release nothing that ended pods hold: a pod that meets this can be refused though there seems to be room.
-- Nobody can see when the first list is over, so a kubelet counts as starting for some time after its start, and longer
+- The end of the first list is not visible, so a kubelet counts as starting for some time after its start, and longer
   while pods that must be in its first list are missing from its reports: the API server may be away. Both times are
   bounded. A kubelet that stays away does not keep its node closed for ever either: the node controller then marks the
   node as not ready.

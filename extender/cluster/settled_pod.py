@@ -51,4 +51,4 @@ class SettledPod:
 
 
 def ignore(_settled: SettledPod) -> None:
-    """For stores whose predictions nobody audits."""
+    """For stores whose predictions are not audited."""

@@ -281,7 +281,7 @@ class NodeStore:
             self._reconcile(name, now)
 
     def set_distrusted(self, name: str, now: float, *, distrusted: bool) -> NodeRecord:
-        """Whether the node's verdicts only rank, because its kubelet did other than foretold too often.
+        """Whether the node's verdicts only rank, because its kubelet contradicted too many predictions.
 
         Raises:
             UnknownNodeError: no report of the node is held.

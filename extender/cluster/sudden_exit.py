@@ -53,7 +53,7 @@ def survives_sudden_exit(given: ProjectionInput, uid: str, max_admissions: int =
             projection = project_from(steps.release(start, (other,)), given, leaving, steps)
         else:
             projection = project_from(start, given, leaving | {other}, steps)
-        # 3. Nobody may be refused who was not before.
+        # 3. No endangered pod may be refused in any order.
         endangered = frozenset({uid}) if projection.one_order else projection.refused - refused | {uid}
         if not projection.complete or projection.refused & endangered:
             return False
