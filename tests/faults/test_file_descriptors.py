@@ -54,4 +54,4 @@ def test_without_file_descriptors_it_says_so_and_goes_on(tmp_path: Path) -> None
         until(lambda: is_answered(extender))
 
         assert extender.metric('numa_extender_accept_failures_total{reason="files"}') >= 1
-        assert log.read_text().count("connections cannot be accepted") == 1
+        assert log.read_text().count("cannot accept connections") == 1

@@ -52,7 +52,7 @@ def test_report_tells_the_node_as_it_was_written(root: Path) -> None:
     report = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert report["node_name"] == "n1"
-    assert report["machine"] == MACHINE
+    assert report["machine"] == MACHINE | {"num_cpus": None, "num_cores": None}
     assert report["state"] == {**STATE, "kubelet_internal_checkpoint": None}
     for key, value in KUBELET.items():
         if key != "reservation":
@@ -81,7 +81,7 @@ def test_node_without_a_kubelet_is_reported_with_problems(tmp_path: Path) -> Non
 
     report = json.loads(call("report", "--root", tmp_path).stdout)
 
-    assert report["machine"] == MACHINE
+    assert report["machine"] == MACHINE | {"num_cpus": None, "num_cores": None}
     assert report["kubelet"] is None
     assert {
         "source": "kubelet state",
@@ -106,7 +106,7 @@ def test_without_rights_the_readable_part_is_reported(root: Path) -> None:
 
     assert done.stderr == ""
     report = json.loads(done.stdout)
-    assert report["machine"] == MACHINE
+    assert report["machine"] == MACHINE | {"num_cpus": None, "num_cores": None}
     assert report["state"]["cpu_manager_state"] is None
     assert report["devices"] is None, "not known, which is not none"
     assert {item["path"]: item["reason"] for item in report["problems"]}["cpu_manager_state"] == "Permission denied"
