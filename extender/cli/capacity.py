@@ -9,10 +9,16 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from extender.cli.asking import asking, asking_options
+from extender.cli.client import client_options, open_client
 from extender.cli.exits import end, exit_code_option, of_counts
 from extender.cli.output import output_option, show
-from extender.cli.questions import manifest_option, node_options, nodes_of, read_manifests
+from extender.cli.questions import (
+    manifest_option,
+    naming_what_was_typed,
+    node_options,
+    nodes_of,
+    read_manifests,
+)
 from extender.cli.render import capacity_table
 
 
@@ -22,7 +28,7 @@ from extender.cli.render import capacity_table
 @click.option("--max-copies", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Per node.")
 @exit_code_option
 @output_option
-@asking_options
+@client_options
 def capacity(
     files: tuple[Path, ...],
     *,
@@ -39,10 +45,12 @@ def capacity(
 
     Several -f are a mix of pods, taken in turn.
     """
-    question = {"pods": read_manifests(files), "max_copies": max_copies, **nodes_of(**nodes)}
-    with asking(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as asker:
-        total = asker.get("/v1/nodes", {"limit": 1})["total"] if sys.stderr.isatty() else None
-        *answers, last = _counted(asker.lines("/v1/capacity", question), total)
+    manifests = read_manifests(files)
+    question = {"pods": [pod.document for pod in manifests], "max_copies": max_copies, **nodes_of(**nodes)}
+    with open_client(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as client:
+        total = client.get("/v1/nodes", {"limit": 1})["total"] if sys.stderr.isatty() else None
+        with naming_what_was_typed(manifests, **nodes):
+            *answers, last = _counted(client.lines("/v1/capacity", question), total)
     show(output, {**last, "nodes": answers}, capacity_table)
     end(of_counts(last["summary"]), wanted=exit_code)
 

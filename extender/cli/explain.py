@@ -4,16 +4,16 @@ from pathlib import Path
 
 import click
 
-from extender.cli.asking import asking, asking_options, complete_node
+from extender.cli.client import client_options, complete_node, open_client
 from extender.cli.output import output_option, show
 from extender.cli.render import decision_text
 
 
 @click.command()
 @click.argument("pod", metavar="POD")
-@click.option("--node", help="Tell this candidate in full, as it was at that moment.", shell_complete=complete_node)
+@click.option("--node", help="Show this candidate in full, as it was at that moment.", shell_complete=complete_node)
 @output_option
-@asking_options
+@client_options
 def explain(
     *,
     pod: str,
@@ -30,8 +30,8 @@ def explain(
     """
     if reports:
         raise click.UsageError("report files know of no scheduling calls: ask a server, or use what-if --explain")
-    with asking(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as asker:
-        found = asker.get("/v1/decisions", {"pod": pod, "limit": 20})["decisions"]
+    with open_client(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as client:
+        found = client.get("/v1/decisions", {"pod": pod, "limit": 20})["decisions"]
         exact = [each for each in found if pod in _names(each["pod"])] or found
         if not exact:
             raise click.ClickException(f"no call about {pod!r} is remembered; `what-if --explain` asks now")
@@ -40,7 +40,7 @@ def explain(
             raise click.ClickException(f"{pod!r} is part of several: {names}")
         decision = exact[0]
         if node is not None:
-            decision = asker.get(f"/v1/pods/{decision['pod']['uid']}/decision", {"node": node})
+            decision = client.get(f"/v1/pods/{decision['pod']['uid']}/decision", {"node": node})
     show(output, decision, decision_text)
 
 

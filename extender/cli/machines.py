@@ -5,20 +5,20 @@ from pathlib import Path
 import click
 from rich.console import RenderableType
 
-from extender.cli.asking import asking, asking_options
+from extender.cli.client import client_options, open_client
 from extender.cli.output import output_option, show
 from extender.cli.render import amount, new_table, short
 
 
 @click.command()
 @output_option
-@asking_options
+@client_options
 def machines(
     *, output: str, server: str, token_file: Path | None, ca_file: Path | None, reports: tuple[Path, ...]
 ) -> None:
     """The machines of the catalogue, which --machine of the other commands names."""
-    with asking(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as asker:
-        found = asker.get("/v1/machines")["machines"]
+    with open_client(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as client:
+        found = client.get("/v1/machines")["machines"]
     show(output, found, _table)
 
 

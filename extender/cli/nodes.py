@@ -5,17 +5,20 @@ from typing import Any
 
 import click
 
-from extender.cli.asking import Asker, asking, asking_options
+from extender.cli.client import ExtenderClient, client_options, open_client
 from extender.cli.output import output_option, show
 from extender.cli.render import nodes_table
+from extender.replay.config import TopologyPolicy
 
 
 @click.command()
 @click.option("--name", default="", help="Only names that contain this text.")
-@click.option("--policy", help="Only nodes with this topology policy.")
+@click.option(
+    "--policy", type=click.Choice([each.value for each in TopologyPolicy]), help="Only nodes with this policy."
+)
 @click.option("--min-free-cpus", type=click.IntRange(min=0), default=0, help="Only nodes with that many free CPUs.")
 @output_option
-@asking_options
+@client_options
 def nodes(
     *,
     name: str,
@@ -31,17 +34,17 @@ def nodes(
     filters: dict[str, str | int] = {"name": name, "min_free_cpus": min_free_cpus}
     if policy is not None:
         filters["policy"] = policy
-    with asking(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as asker:
-        found = _all(asker, filters)
+    with open_client(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as client:
+        found = _all(client, filters)
     show(output, found, nodes_table)
 
 
-def _all(asker: Asker, filters: dict[str, str | int]) -> list[Any]:
+def _all(client: ExtenderClient, filters: dict[str, str | int]) -> list[Any]:
     """Every page."""
     found: list[Any] = []
     after = ""
     while True:
-        page = asker.get("/v1/nodes", {**filters, "after": after})
+        page = client.get("/v1/nodes", {**filters, "after": after})
         found += page["nodes"]
         after = page["next"]
         if after is None:

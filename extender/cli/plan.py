@@ -5,10 +5,16 @@ from typing import Any
 
 import click
 
-from extender.cli.asking import asking, asking_options
+from extender.cli.client import client_options, open_client
 from extender.cli.exits import end, exit_code_option, of_plan
 from extender.cli.output import output_option, show
-from extender.cli.questions import manifest_option, node_options, nodes_of, read_manifests
+from extender.cli.questions import (
+    manifest_option,
+    naming_what_was_typed,
+    node_options,
+    nodes_of,
+    read_manifests,
+)
 from extender.cli.render import plan_table
 
 
@@ -18,7 +24,7 @@ from extender.cli.render import plan_table
 @click.option("--all-or-nothing", is_flag=True, help="If one pod finds no node, none is placed.")
 @exit_code_option
 @output_option
-@asking_options
+@client_options
 def plan(
     files: tuple[Path, ...],
     *,
@@ -35,12 +41,16 @@ def plan(
 
     The pods are placed by the extender's own ranking; kube-scheduler, which ranks by more, may choose other nodes.
     """
+    manifests = read_manifests(files)
     question = {
-        "pods": [{"pod": pod} for pod in read_manifests(files)],
+        "pods": [{"pod": pod.document} for pod in manifests],
         "all_or_nothing": all_or_nothing,
         **nodes_of(**nodes),
     }
-    with asking(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as asker:
-        *pods, last = asker.lines("/v1/plan", question)
+    with (
+        open_client(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as client,
+        naming_what_was_typed(manifests, **nodes),
+    ):
+        *pods, last = client.lines("/v1/plan", question)
     show(output, {**last, "pods": pods}, plan_table)
     end(of_plan(last["summary"]), wanted=exit_code)

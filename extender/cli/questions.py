@@ -1,13 +1,16 @@
-"""What the commands that ask about a pod share: reading manifests, and naming nodes, hypothetical ones too."""
+"""What the commands about pods share: manifests, nodes, hypothetical nodes, and errors that name what was typed."""
 
+import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
-from extender.cli.asking import complete_node
+from extender.cli.client import ExtenderFault, complete_machine, complete_node
 from extender.replay.rules import NEWEST_MINOR, OLDEST_MINOR
 from extender.wire.bundles import bundle_of
 from extender.wire.documents import read_documents
@@ -39,7 +42,13 @@ def node_options(command: F) -> F:
         (
             click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only this live node."),
             click.option("--copy", "copies", multiple=True, shell_complete=complete_node, help="A copy of this node."),
-            click.option("--machine", "machines", multiple=True, help="An empty machine of the catalogue."),
+            click.option(
+                "--machine",
+                "machines",
+                multiple=True,
+                shell_complete=complete_machine,
+                help="An empty machine of the catalogue.",
+            ),
             click.option("--empty", is_flag=True, help="Copies: with no pods on them."),
             click.option("--remove-pod", "removed", multiple=True, help="Copies: without NAMESPACE/NAME, or this UID."),
             click.option(
@@ -78,34 +87,44 @@ def node_options(command: F) -> F:
     return command
 
 
-def read_manifests(files: Iterable[Path]) -> list[Json]:
+@dataclass(frozen=True, slots=True)
+class TypedManifest:
+    """One workload, and how errors name it: the option, the file, and the place in a file with several workloads."""
+
+    document: Json
+    typed: str
+
+
+def read_manifests(files: Iterable[Path]) -> list[TypedManifest]:
     """Every workload of some files: documents, lists, objects with several pod templates; raises ClickException."""
-    return [part for file in files for part in _parts(file)]
+    return [part for file in files for part in _parts(file, "-f")]
 
 
 def read_manifest(file: Path) -> Json:
-    """The one workload of a file; raises ClickException naming the file."""
-    parts = _parts(file)
+    """The one workload of a file of `--add-pod`; raises ClickException."""
+    parts = _parts(file, "--add-pod")
     if len(parts) != 1:
-        raise click.ClickException(f"{file}: one workload is expected, not {len(parts)}")
-    return parts[0]
+        raise click.ClickException(f"--add-pod {file}: one workload is expected, not {len(parts)}")
+    return parts[0].document
 
 
-def _parts(file: Path) -> list[Json]:
+def _parts(file: Path, option: str) -> list[TypedManifest]:
     try:
         body = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if str(file) == "-" else file.read_bytes()
     except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}") from None
+        raise click.ClickException(f"{option} {file}: {error.strerror}") from None
     if len(body) > MAX_FILE_BYTES:
-        raise click.ClickException(f"{file}: larger than {MAX_FILE_BYTES >> 20} MiB")
+        raise click.ClickException(f"{option} {file}: larger than {MAX_FILE_BYTES >> 20} MiB")
     try:
         bundle = bundle_of(read_documents(body, ""))
     except WireError as error:
-        raise click.ClickException(f"{file}: {error}") from None
+        raise click.ClickException(f"{option} {file}: {error}") from None
     if bundle.passed_over:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(bundle.passed_over.items()))
         click.echo(f"{file}: passed over, because they have no pod template: {kinds}", err=True)
-    return [part.document for part in bundle.parts]
+    return [
+        TypedManifest(part.document, " ".join(filter(None, (option, str(file), part.path)))) for part in bundle.parts
+    ]
 
 
 def nodes_of(
@@ -175,3 +194,44 @@ def _gate(option: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise click.UsageError(f"{option}: {value!r} is neither true nor false")
     return value.lower() == "true"
+
+
+@contextmanager
+def naming_what_was_typed(manifests: Sequence[TypedManifest], **nodes: Any) -> Iterator[None]:
+    """Errors of the extender name the option that was typed, in place of the field of the question."""
+    try:
+        yield
+    except ExtenderFault as fault:
+        raise click.ClickException(_as_typed(fault.message, manifests, nodes)) from None
+
+
+def _as_typed(message: str, manifests: Sequence[TypedManifest], nodes: Json) -> str:
+    """*message* with the option in place of the path with which it begins; as it is if it begins with none."""
+    copies, machines = nodes["copies"], nodes["machines"]
+    unknown = re.search(r"no report of node '(.*)'$", message)
+    if unknown is not None and unknown[1] in nodes["nodes"]:
+        return f"--node {unknown[1]}: {message}"
+    path, colon, reason = message.partition(": ")
+    made = re.fullmatch(r"hypothetical\[(\d+)\]\.(.*)", path)
+    if made is not None:
+        index, field = int(made[1]), made[2]
+        name = f"--copy {copies[index]}" if index < len(copies) else f"--machine {machines[index - len(copies)]}"
+        return f"{_hypothetical(field, name, nodes)}{colon}{reason}"
+    asked = re.fullmatch(r"pods?(?:\[(\d+)\])?(?:\.pod)?(?:\.(.*))?", path)
+    if asked is not None and manifests:
+        typed = manifests[int(asked[1] or 0)].typed
+        return f"{typed}{f', {asked[2]}' if asked[2] else ''}{colon}{reason}"
+    return message
+
+
+def _hypothetical(field: str, name: str, nodes: Json) -> str:
+    """The option behind a field of a hypothetical node; *name*: the option that made the node."""
+    listed = re.fullmatch(r"(remove_pods|add_pods)\[(\d+)\](?:\.(.*))?", field)
+    if listed is not None:
+        option, values = {"remove_pods": ("--remove-pod", "removed"), "add_pods": ("--add-pod", "added")}[listed[1]]
+        return f"{option} {nodes[values][int(listed[2])]}{f', {listed[3]}' if listed[3] else ''}"
+    if field.startswith("kubelet.featureGates.") and nodes["gates"]:
+        return f"--feature-gate {field.removeprefix('kubelet.featureGates.')}"
+    if field.startswith("kubelet."):
+        return f"--set {field.removeprefix('kubelet.')}"
+    return {"kubelet_version": f"--kubelet-version {nodes['kubelet_version']}"}.get(field, name)

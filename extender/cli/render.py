@@ -1,7 +1,10 @@
 """Answers as tables: what-if, capacity, nodes, decisions."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 from rich import box
@@ -27,6 +30,7 @@ _COUNTED: Final = {
     "scheduler": "not offered",
     "unknown": "unknown",
 }
+_BYTES: Final = re.compile(r"\b(\d+) bytes\b")
 _UNITS: Final = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 
 
@@ -102,7 +106,9 @@ def steps_text(answer: Json) -> RenderableType:
     story = answer["explanation"]
     text = Text(f"\n{answer['node']}\n", style="bold")
     if story is None:
-        return text.append("  not told: it fares like another node, or too little is known of it\n", style="")
+        return text.append(
+            "  no steps: the answer is as for another node, or too little is known of this one\n", style=""
+        )
     for step in story["steps"]:
         text.append(f"  {_step(step)}\n", style="")
     if story["steps_left_out"]:
@@ -141,7 +147,7 @@ def _step(step: Json) -> str:
         where = "any NUMA node" if step["affinity"] is None else f"NUMA {_ids(step['affinity'])}"
         preferred = "preferred" if step["preferred"] else "not preferred"
         return f"{who}: merge under {step['policy']}: {where}, {preferred} ({step['why']})"
-    return f"{who}: takes {step['taken']}"
+    return f"{who}: takes {_BYTES.sub(lambda found: amount(int(found[1])), step['taken'])}"
 
 
 def capacity_table(reply: Json) -> RenderableType:
@@ -216,8 +222,10 @@ def decision_text(decision: Json) -> RenderableType:
         for reason in call["reasons"]:
             names = ", ".join(reason["examples"]) + ("…" if reason["nodes"] > len(reason["examples"]) else "")
             text.append(f"  ✗ {reason['nodes']}: {reason['reason']} ({names})\n", style="red")
-        for best in call["best"]:
-            text.append(f"  {best['score']:2} {best['node']}\n", style="green")
+        # Scores are relative to the other candidates, so people get the order only.
+        ranks = groupby(call["best"], key=itemgetter("score"))
+        for rank, (_, best) in enumerate(ranks, start=1):
+            text.append(f"  {rank}. {', '.join(each['node'] for each in best)}\n", style="green")
     node = decision.get("node")
     if node is not None:
         verdict = node["verdict"] or {"message": "nothing was known of the node", "reason": ""}

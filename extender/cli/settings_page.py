@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 import click
 import orjson
 
-from extender.cli.asking import asking_options
+from extender.cli.client import client_options
 from extender.config.settings import PREFIX, Settings
 from node_exporter.__main__ import report, run
 
@@ -75,7 +75,7 @@ def asking_rows() -> Iterator[Row]:
     """The options of the commands that ask an extender, by name."""
 
     @click.command()
-    @asking_options
+    @client_options
     def command() -> None:
         """Only its options count."""
 

@@ -6,20 +6,26 @@ from typing import Any
 import click
 from rich.console import Group
 
-from extender.cli.asking import asking, asking_options
+from extender.cli.client import client_options, open_client
 from extender.cli.exits import end, exit_code_option, of_counts
 from extender.cli.output import output_option, show
-from extender.cli.questions import manifest_option, node_options, nodes_of, read_manifests
+from extender.cli.questions import (
+    manifest_option,
+    naming_what_was_typed,
+    node_options,
+    nodes_of,
+    read_manifests,
+)
 from extender.cli.render import pod_line, steps_text, what_if_table
 
 
 @click.command("what-if")
 @manifest_option
 @node_options
-@click.option("--explain", is_flag=True, help="Tell the story behind each verdict, and the nearest requests that fit.")
+@click.option("--explain", is_flag=True, help="Show each step of the kubelet, and the nearest requests that fit.")
 @exit_code_option
 @output_option
-@asking_options
+@client_options
 def what_if(
     files: tuple[Path, ...],
     *,
@@ -32,16 +38,17 @@ def what_if(
     reports: tuple[Path, ...],
     **nodes: Any,
 ) -> None:
-    """What each node's kubelet would answer to a pod: where it lands, or why not.
+    """What each node's kubelet would answer to a pod: where it would be placed, or why not.
 
     Nodes are all live ones, those named with --node, or ones that are not there: a changed --copy of a live node, or a
-    --machine of the catalogue. Nothing changes by asking.
+    --machine of the catalogue. Nothing in the cluster changes.
     """
     about = nodes_of(**nodes)
     worst = 0
-    with asking(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as asker:
+    with open_client(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as client:
         for pod in read_manifests(files):
-            reply = asker.post("/v1/what-if", {"pod": pod, "explain": explain, **about})
+            with naming_what_was_typed([pod], **nodes):
+                reply = client.post("/v1/what-if", {"pod": pod.document, "explain": explain, **about})
             stories = [lambda r: Group(*(steps_text(answer) for answer in r["nodes"]))] if explain else []
             show(output, reply, pod_line, what_if_table, *stories)
             worst = max(worst, of_counts(reply["summary"]))

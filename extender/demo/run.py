@@ -1,10 +1,15 @@
-"""The demo from beginning to end."""
+"""The demo from beginning to end.
+
+The stories are told after the extender knows every node of the demo, so they name the nodes that the page shows.
+"""
 
 import shutil
 import signal
+import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -17,7 +22,7 @@ from extender.config.settings import Settings
 from extender.demo.podresources import serve_podresources
 from extender.demo.publish import publish
 from extender.demo.serving import serving
-from extender.demo.story import ask
+from extender.demo.story import Story, ask
 from extender.demo.table import render
 from extender.identity import EVERYTHING
 from extender.samples.files import write_node
@@ -28,6 +33,11 @@ PODS = (
     Workload(name="finetune", resources={"cpu": 24, "memory": "200Gi", "vendor.example/gpu": 2}),
 )
 A_DAY = 86_400.0
+KNOWN_SECONDS = 30.0
+EXAMPLE = Path("docs/examples/solver.yaml")
+"""A pod to ask about, if the demo runs in a checkout."""
+DEFAULT_SERVER = "http://127.0.0.1:9600"
+"""What the commands ask if no server is named."""
 WIDTH = 100
 """Columns of the tables, in terminals that have as many."""
 
@@ -44,11 +54,20 @@ def run_demo(console: Console, *, host: str, port: int, once: bool) -> None:
         _write(console, nodes, root, stack)
         _publish(console, nodes, root, url)
         with httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
-            for wanted in PODS:
-                pod = make_pod(wanted.name, f"{wanted.name}-0", wanted)
-                console.print(render(ask(client, nodes, pod), min(WIDTH, console.width)))
+            _wait_for(nodes, client)
+            stories = [ask(client, nodes, make_pod(each.name, f"{each.name}-0", each)) for each in PODS]
+        for story in stories:
+            console.print(render(story, min(WIDTH, console.width)))
         if not once:
-            _stay(console, url)
+            _stay(console, url, stories[0])
+
+
+def command_name() -> str:
+    """How to call the commands from the directory of the demo: the script beside this interpreter, if there is one."""
+    script = Path(sys.executable).with_name("numa-extender")
+    if not script.is_file():
+        return f"{sys.executable} -m extender"
+    return str(script.relative_to(Path.cwd())) if script.is_relative_to(Path.cwd()) else str(script)
 
 
 @contextmanager
@@ -83,16 +102,41 @@ def _publish(console: Console, nodes: list[SampleNode], root: Path, url: str) ->
     console.print(f"Each node's exporter has reported to the extender at [bold]{url}[/].", highlight=False)
 
 
-def _stay(console: Console, url: str) -> None:
-    console.print("The extender goes on serving. Look around:", highlight=False)
+def _wait_for(nodes: Sequence[SampleNode], client: httpx.Client) -> None:
+    """Return when the extender knows the exact state of all *nodes*.
+
+    Raises:
+        RuntimeError: it does not after `KNOWN_SECONDS`.
+    """
+    names = {node.name for node in nodes}
+    deadline = time.monotonic() + KNOWN_SECONDS
+    while True:
+        columns = client.get("/v1/map").raise_for_status().json()["nodes"]
+        known = {name for name, sure in zip(columns["name"], columns["certainty"], strict=True) if sure == "exact"}
+        if names <= known:
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the extender does not know these nodes yet: {', '.join(sorted(names - known))}")
+        time.sleep(0.05)
+
+
+def _stay(console: Console, url: str, story: Story) -> None:
+    """Say where to look, and serve until Ctrl-C. The nodes that are named are those of *story*."""
+    blind, choice = story.blind_choice.node.name, story.choice.node.name if story.choice else None
+    console.print("The extender is still serving. On the page:", highlight=False)
     for path, what in (
-        ("/", "the cluster as NUMA maps, and where a pod would land"),
+        ("/", "the cluster as NUMA maps, and where a pod would go"),
+        (f"/#/nodes/{blind}", "the node that kube-scheduler would choose blindly"),
+        *([(f"/#/nodes/{choice}", "the node that numa-extender chooses")] if choice else []),
         ("/docs", "the API, to try out"),
-        ("/v1/nodes", "the nodes"),
-        ("/v1/nodes/xeon-b", "the fragmented one in full"),
         ("/metrics", "metrics"),
     ):
-        console.print(f"  {url}{path:<20} [dim]{what}[/]", highlight=False)
+        console.print(f"  {url}{path:<22} [dim]{what}[/]", highlight=False, soft_wrap=True)
+    command = command_name()
+    server = "" if url == DEFAULT_SERVER else f" --server {url}"
+    console.print("In another terminal:", highlight=False)
+    for words in ("nodes", f"map {blind}", *([f"what-if -f {EXAMPLE} --explain"] if EXAMPLE.is_file() else [])):
+        console.print(f"  {command} {words}{server}", highlight=False, soft_wrap=True)
     console.print("Ctrl-C ends it.", highlight=False)
     try:
         threading.Event().wait()

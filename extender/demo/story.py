@@ -1,4 +1,4 @@
-"""One pod, asked about at the running extender: what totals say, what the kubelets would say, what we answer."""
+"""One pod: what the totals of the nodes say, what their kubelets would say, and the answer of the running extender."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,6 +51,15 @@ class Story:
     def blind_choice(self) -> Row:
         """The node that kube-scheduler alone would have chosen."""
         return self.rows[0]
+
+    @property
+    def choice(self) -> Row | None:
+        """The node that the pod goes to with numa-extender; None: it offers none.
+
+        Of nodes with the same score kube-scheduler takes the one that it ranks best itself.
+        """
+        offered = [row for row in self.rows if row.score is not None]
+        return max(offered, key=lambda row: row.score or 0, default=None)
 
 
 def ask(client: httpx.Client, nodes: Sequence[SampleNode], pod: Json) -> Story:

@@ -80,7 +80,6 @@ def _answer(row: Row) -> Text:
 
 def _moral(story: Story) -> Text:
     refusing = [row for row in story.rows if not row.answer["verdict"]["admit"]]
-    offered = [row for row in story.rows if row.score is not None]
     blind = story.blind_choice
     text = Text("\n")
     if story.left_out:
@@ -91,7 +90,6 @@ def _moral(story: Story) -> Text:
         reason = blind.answer["verdict"]["reason"]
         text.append_text(Text.assemble("Blindly it goes to ", (blind.node.name, "bold yellow"), " and ends as "))
         text.append_text(Text.assemble(("Failed", "bold red"), f" ({reason}), again and again.\n"))
-    if offered:
-        best = max(offered, key=lambda row: row.score or 0)
-        text.append_text(Text.assemble("With numa-extender it goes to ", (best.node.name, "bold green"), ".\n"))
+    if story.choice is not None:
+        text.append_text(Text.assemble("With numa-extender it goes to ", (story.choice.node.name, "bold green"), ".\n"))
     return text

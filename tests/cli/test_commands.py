@@ -9,9 +9,10 @@ import click
 import httpx
 import pytest
 import yaml
+from click.shell_completion import ShellComplete
 
 from extender.__main__ import COMMANDS, main
-from extender.cli.asking import complete_node
+from extender.cli.client import complete_node
 from extender.samples.nodes import Workload
 from tests.cli.conftest import Run
 from tests.reports import args_of, pod_of, report_of, sample
@@ -160,8 +161,8 @@ def test_the_map_of_a_node_that_is_not_known_says_what_is_missing(run: Run, tmp_
 FAULTS: dict[str, tuple[list[str], str]] = {
     "no file": (["what-if", "-f", "nowhere.yaml"], "nowhere.yaml: No such file"),
     "no report": (["nodes", "--report", "nowhere.json"], "nowhere.json: No such file"),
-    "no server": (["nodes", "--server", "http://127.0.0.1:9"], "cannot ask http://127.0.0.1:9"),
-    "no URL": (["nodes", "--server", "127.0.0.1"], "cannot ask"),
+    "no server": (["nodes", "--server", "http://127.0.0.1:9"], "--server http://127.0.0.1:9: no answer"),
+    "no URL": (["nodes", "--server", "127.0.0.1"], "--server 127.0.0.1/: no answer"),
     "no token": (["nodes", "--token-file", "nowhere"], "nowhere: No such file"),
     "no certificates": (["nodes", "--ca-file", "nowhere"], "nowhere: No such file"),
 }
@@ -198,7 +199,7 @@ def test_options_that_make_no_sense_are_told(run: Run, manifest: str, reports: l
     assert "FIELD=VALUE" in run("what-if", "-f", manifest, "--copy", "node-a", "--set", "x", *reports, code=2).output
     assert "not a node report" in run("nodes", "--report", str(no_report), code=1).output
     assert "no report of node 'x'" in run("map", "x", *reports, code=1).output
-    assert "policy" in run("nodes", "--policy", "strict", *reports, code=1).output
+    assert "'--policy': 'strict' is not one of" in run("nodes", "--policy", "strict", *reports, code=2).output
 
 
 def test_every_command_has_help_and_completion(run: Run, server: str) -> None:
@@ -302,3 +303,91 @@ def test_machines_are_listed_and_every_command_has_a_short_help(run: Run, report
     assert "dual-64" in run("machines", *reports).stdout
     for command in COMMANDS:
         assert run(command, "-h").stdout == run(command, "--help").stdout
+
+
+TYPED: dict[str, tuple[list[str], str]] = {
+    "node": (["--node", "x"], "--node x: there is no report of node 'x'"),
+    "copy": (["--copy", "x", "--empty"], "--copy x: no report of node 'x'"),
+    "machine": (["--copy", "node-a", "--machine", "x"], "--machine x: 'x' is none of"),
+    "setting": (["--copy", "node-a", "--set", "topologyManagerPolicy=x"], "--set topologyManagerPolicy: "),
+    "kubelet": (["--copy", "node-a", "--kubelet-version", "1.3"], "--kubelet-version 1.3: "),
+    "removed": (["--copy", "node-a", "--remove-pod", "a/b"], "--remove-pod a/b: the node has no pod"),
+}
+
+
+@pytest.mark.parametrize("fault", TYPED)
+def test_faults_name_the_flag_that_was_typed(run: Run, manifest: str, reports: list[str], fault: str) -> None:
+    args, words = TYPED[fault]
+
+    output = run("what-if", "-f", manifest, *args, *reports, code=1).output
+
+    assert f"Error: {words}" in output
+
+
+@pytest.mark.parametrize("command", ["plan", "capacity", "what-if"])
+def test_faults_name_the_file_that_was_typed(
+    run: Run, manifest: str, reports: list[str], tmp_path: Path, command: str
+) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("spec: {containers: [{name: a, resources: {limits: {cpu: x}}}]}")
+
+    output = run(command, "-f", manifest, "-f", str(bad), *reports, code=1).output
+    added = run("what-if", "-f", manifest, "--copy", "node-a", "--add-pod", str(bad), *reports, code=1).output
+
+    assert f"Error: -f {bad}, spec.containers[0].resources.limits.cpu: 'x' is not a quantity" in output
+    assert f"Error: --add-pod {bad}, spec.containers[0].resources.limits.cpu: 'x' is not a quantity" in added
+
+
+def test_faults_name_the_variable_that_was_set(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMA_EXTENDER_TOKEN_FILE", "nowhere")
+    assert "Error: NUMA_EXTENDER_TOKEN_FILE nowhere: No such file" in run("nodes", code=1).output
+    assert "Error: --token-file gone: No such file" in run("nodes", "--token-file", "gone", code=1).output
+
+    monkeypatch.delenv("NUMA_EXTENDER_TOKEN_FILE")
+    monkeypatch.setenv("NUMA_EXTENDER_SERVER", "http://127.0.0.1:9")
+    assert "Error: NUMA_EXTENDER_SERVER http://127.0.0.1:9" in run("nodes", code=1).output
+
+
+def test_report_files_need_no_right_of_callers_on_loopback(
+    run: Run, reports: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The extender of this process takes them whatever a real one allows; the other tests set the variable."""
+    monkeypatch.delenv("NUMA_EXTENDER_LOOPBACK_SCOPES")
+
+    assert "node-a" in run("nodes", *reports).stdout
+
+
+def test_amounts_of_memory_have_units_and_scores_are_not_shown(
+    run: Run, manifest: str, reports: list[str], server: str
+) -> None:
+    story = run("what-if", "-f", manifest, "--node", "node-b", "--explain", *reports).stdout
+    assert "takes 2Gi of memory on NUMA" in story
+    assert not re.search(r"\d{4,}", story)
+
+    httpx.post(
+        f"{server}/scheduler/prioritize", json=args_of(pod_of(2, name="ranked"), "node-a", "node-b")
+    ).raise_for_status()
+    ranked = run("explain", "default/ranked", "--server", server).stdout
+    assert re.search(r"^  1\. node-", ranked, re.MULTILINE)
+    assert not re.search(r"^ +\d+ node-", ranked, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "expected"),
+    [
+        (["map"], "node-", ["node-a", "node-b"]),
+        (["what-if", "--node"], "node-b", ["node-b"]),
+        (["what-if", "--copy"], "", ["node-a", "node-b"]),
+        (["explain", "pod", "--node"], "node-a", ["node-a"]),
+        (["capacity", "--machine"], "dual", ["dual-48", "dual-64"]),
+    ],
+)
+def test_the_shell_completes_names(
+    server: str, monkeypatch: pytest.MonkeyPatch, words: list[str], incomplete: str, expected: list[str]
+) -> None:
+    """As a shell asks for them: the server and its token come from variables."""
+    monkeypatch.setenv("NUMA_EXTENDER_SERVER", server)
+
+    found = ShellComplete(main, {}, "numa-extender", "_X").get_completions(words, incomplete)
+
+    assert [each.value for each in found] == expected

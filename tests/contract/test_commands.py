@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -22,6 +23,30 @@ def test_demo_tells_the_story_and_ends() -> None:
     assert re.search(r"epyc-nps4-b.*TopologyAffinityError.*refused", done.stdout)
     assert re.search(r"xeon-a.*admitted", done.stdout)
     assert "With numa-extender it goes to" in done.stdout
+
+
+def test_demo_serves_on_and_says_where_the_commands_are() -> None:
+    with subprocess.Popen([*COMMAND, "demo", "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            lines = []
+            for line in process.stdout:
+                lines.append(line.strip())
+                if "Ctrl-C" in line:
+                    break
+            told = "\n".join(lines)
+            blind = re.search(r"Blindly it goes to (\S+)", told)
+            choice = re.search(r"With numa-extender it goes to (\S+)\.", told)
+            assert blind is not None
+            assert choice is not None
+            assert f"/#/nodes/{blind[1]} " in told
+            assert f"/#/nodes/{choice[1]} " in told
+            (nodes,) = [line for line in lines if " nodes --server" in line]
+            listed = subprocess.run(shlex.split(nodes), capture_output=True, text=True, check=True, timeout=60).stdout
+            assert len(re.findall(r"v1\.\d+", listed)) == 11
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(180) == 0  # thousands of small files are removed
 
 
 def test_serve_answers_and_ends_when_told() -> None:

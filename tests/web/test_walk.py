@@ -1,5 +1,6 @@
 """From "my pod is Pending" to "it fits after this change", with the screenshots that the documentation shows."""
 
+import json
 from pathlib import Path
 
 import httpx
@@ -8,8 +9,11 @@ from playwright.sync_api import Locator, Page, expect
 
 from extender.app import make_service
 from extender.config.settings import Settings
+from extender.demo.run import PODS
 from extender.demo.serving import serving
+from extender.demo.story import ask as tell
 from extender.identity import EVERYTHING
+from extender.samples.nodes import Workload, make_pod, sample_cluster
 from tests.reports import pod_of, report_of, sample
 from tests.web.cluster import report
 
@@ -134,6 +138,20 @@ def test_cores_stand_together_with_their_cache(page: Page) -> None:
         expect(page.locator(".caches").first).to_have_text("2 L3 caches, 8 CPUs each")
         expect(page.locator(".cache")).to_have_count(4)
         expect(page.locator(".cache").first.locator(".cpu")).to_have_count(8)
+
+
+@pytest.mark.parametrize("workload", PODS, ids=lambda each: each.name)
+def test_the_page_and_the_story_of_the_demo_name_the_same_node(page: Page, demo: str, workload: Workload) -> None:
+    pod = make_pod(workload.name, workload.name, workload)
+    with httpx.Client(base_url=demo, trust_env=False, timeout=30) as client:
+        choice = tell(client, sample_cluster(), pod).choice
+    assert choice is not None
+    page.goto(demo)
+
+    _ask(page, json.dumps(pod))
+
+    expect(page.locator("#headline")).to_contain_text("Aligned on")
+    expect(page.locator("li[aria-posinset='1'] .tile-name")).to_have_text(choice.node.name)
 
 
 def test_refused_nodes_of_a_decision_are_named(page: Page, demo: str) -> None:

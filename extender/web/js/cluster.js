@@ -101,8 +101,9 @@ export function minor(version) {
  * @param {Filters} filters
  * @param {Map<string, import("./verdict.js").Answer>} answers of the pod asked about, by node
  * @param {(node: NodeSummary) => string} groupOf
+ * @param {Set<string>} wanted resources that the pod asks for
  */
-export function select(nodes, filters, answers, groupOf) {
+export function select(nodes, filters, answers, groupOf, wanted) {
   const words = filters.q.toLowerCase().split(/\s+/).filter(Boolean);
   const least = Number(filters.free) || 0;
   const chosen = nodes.filter((node) => {
@@ -117,7 +118,7 @@ export function select(nodes, filters, answers, groupOf) {
       && (!filters.verdict || answer?.kind === filters.verdict)
       && (!filters.why || answer?.why === filters.why);
   });
-  return sort(chosen, filters.sort, answers);
+  return sort(chosen, filters.sort, answers, wanted);
 }
 
 /** @type {Record<string, number>} */
@@ -127,8 +128,9 @@ const RANK = { yes: 0, split: 1, unmanaged: 2, unsure: 3, now: 4, never: 5 };
  * @param {NodeSummary[]} nodes
  * @param {string} order
  * @param {Map<string, import("./verdict.js").Answer>} answers
+ * @param {Set<string>} wanted
  */
-function sort(nodes, order, answers) {
+function sort(nodes, order, answers, wanted) {
   if (order === "free") return nodes.sort((a, b) => mostFree(b) - mostFree(a));
   if (order === "name" || answers.size === 0) return nodes;
   const rank = (/** @type {NodeSummary} */ node) => {
@@ -136,6 +138,8 @@ function sort(nodes, order, answers) {
     return answer ? RANK[answer.kind] : 10;
   };
   const score = (/** @type {NodeSummary} */ node) => answers.get(node.name)?.score ?? -1;
-  // Among equals kube-scheduler's own default prefers the node with the most free room.
-  return nodes.sort((a, b) => rank(a) - rank(b) || score(b) - score(a) || b.free_cpus - a.free_cpus);
+  // Nodes with devices that the pod does not use are mostly kept for others. Among equals the default of kube-scheduler
+  // prefers the node with the most free room.
+  const spare = (/** @type {NodeSummary} */ node) => Number(Object.keys(node.devices).some((resource) => !wanted.has(resource)));
+  return nodes.sort((a, b) => rank(a) - rank(b) || score(b) - score(a) || spare(a) - spare(b) || b.free_cpus - a.free_cpus);
 }

@@ -65,7 +65,7 @@ function isMap() {
 function showList() {
   const { nodes, answers, filters } = state;
   const grouping = groupingOf(filters.by, nodes, answers);
-  const chosen = select(nodes, filters, answers, (node) => groupOf(grouping, node, answers));
+  const chosen = select(nodes, filters, answers, (node) => groupOf(grouping, node, answers), new Set(Object.keys(state.reply?.pod.requests ?? {})));
   const all = nodes.length;
   byId("count").textContent = chosen.length === all ? plural(all, "node") : `${number(chosen.length)} of ${plural(all, "node")}`;
   showModes(grouping);

@@ -1,8 +1,8 @@
-"""Asks an extender: one that runs somewhere, or one of this process that knows nothing but report files.
+"""The client of the commands: an extender that runs somewhere, or one of this process that only knows report files.
 
 Laws
-- Both ways go through the same routes, so the answers are the same.
-- What goes wrong is a `click.ClickException` in plain words, never a traceback.
+- Both go through the same routes, so the answers are the same.
+- An error is a `click.ClickException` that names the option or variable at fault, never a traceback.
 """
 
 import asyncio
@@ -17,10 +17,13 @@ from typing import Any, Final, Protocol, TypeVar
 import click
 import httpx
 import orjson
+from click.core import ParameterSource
 
 F = TypeVar("F", bound=Callable[..., Any])
 Params = Mapping[str, str | int | list[str]]
+DEFAULT_SERVER: Final = "http://127.0.0.1:9600"
 TIMEOUT_SECONDS: Final = 300.0
+COMPLETE_SECONDS: Final = 1.0
 NDJSON: Final = "application/x-ndjson"
 _FOREVER: Final = 10.0 * 365 * 86_400
 _SERVER_NAME: Final = "numa_extender.server_name"
@@ -31,8 +34,12 @@ _HOW_TO_PROVE: Final = (
 )
 
 
-class Asker(Protocol):
-    """Sends requests; a reply that is no success is a ClickException."""
+class ExtenderFault(click.ClickException):
+    """The extender refused a question. The message begins with the field at fault, if there is one."""
+
+
+class ExtenderClient(Protocol):
+    """Sends requests; a reply that is no success is an ExtenderFault."""
 
     def get(self, path: str, params: Params | None = None) -> Any:  # noqa: ANN401 - JSON
         """The JSON reply to a GET."""
@@ -48,10 +55,10 @@ def _remember_server_name(context: click.Context, _parameter: click.Parameter, n
     context.meta[_SERVER_NAME] = name
 
 
-def asking_options(command: F) -> F:
-    """The options that say whom to ask: `server`, `token_file`, `ca_file`, `reports`.
+def client_options(command: F) -> F:
+    """The options that name the extender: `server`, `token_file`, `ca_file`, `reports`.
 
-    `--server-name` is no argument of the command; `asking` finds it in the command's context.
+    `--server-name` is no argument of the command; `open_client` finds it in the command's context.
     """
     for option in reversed(
         (
@@ -59,10 +66,10 @@ def asking_options(command: F) -> F:
                 "--server",
                 envvar="NUMA_EXTENDER_SERVER",
                 show_envvar=True,
-                default="http://127.0.0.1:9600",
+                default=DEFAULT_SERVER,
                 show_default=True,
                 metavar="URL",
-                help="The extender to ask.",
+                help="URL of the extender.",
             ),
             click.option(
                 "--token-file",
@@ -102,16 +109,23 @@ def asking_options(command: F) -> F:
 
 
 @contextmanager
-def asking(*, server: str, token_file: Path | None, ca_file: Path | None, reports: tuple[Path, ...]) -> Iterator[Asker]:
-    """Whom the options name; files win."""
+def open_client(
+    *, server: str, token_file: Path | None, ca_file: Path | None, reports: tuple[Path, ...]
+) -> Iterator[ExtenderClient]:
+    """The extender that the options name. Report files take precedence over a server."""
     if reports:
         yield offline(reports)
         return
-    headers = {"Authorization": f"Bearer {_text(token_file)}"} if token_file is not None else {}
+    with _http_client(server, token_file, ca_file, TIMEOUT_SECONDS) as client:
+        yield _Remote(client)
+
+
+def _http_client(server: str, token_file: Path | None, ca_file: Path | None, timeout_seconds: float) -> httpx.Client:
+    headers = {"Authorization": f"Bearer {_token(token_file)}"} if token_file is not None else {}
     try:
         verify = ssl.create_default_context(cafile=str(ca_file)) if ca_file is not None else True
     except OSError as error:
-        raise click.ClickException(f"{ca_file}: {error.strerror or error}") from None
+        raise click.ClickException(f"{_as_typed('ca_file')} {ca_file}: {error.strerror or error}") from None
     context = click.get_current_context(silent=True)
     name = context.meta.get(_SERVER_NAME) if context is not None else None
 
@@ -119,17 +133,22 @@ def asking(*, server: str, token_file: Path | None, ca_file: Path | None, report
         request.extensions = {**request.extensions, "sni_hostname": name}
 
     hooks = {"request": [expect_name]} if name else {}
-    with httpx.Client(
-        base_url=server, headers=headers, timeout=TIMEOUT_SECONDS, verify=verify, event_hooks=hooks
-    ) as client:
-        yield _Remote(client)
+    return httpx.Client(base_url=server, headers=headers, timeout=timeout_seconds, verify=verify, event_hooks=hooks)
 
 
-def _text(file: Path) -> str:
+def _token(file: Path) -> str:
     try:
         return file.read_text().strip()
     except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}") from None
+        raise click.ClickException(f"{_as_typed('token_file')} {file}: {error.strerror}") from None
+
+
+def _as_typed(parameter: str) -> str:
+    """The flag, or the variable if the value came from one."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.get_parameter_source(parameter) is ParameterSource.ENVIRONMENT:
+        return f"NUMA_EXTENDER_{parameter.upper()}"
+    return f"--{parameter.replace('_', '-')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +183,12 @@ class _Remote:
     def _reached(self) -> Iterator[None]:
         try:
             yield
-        except httpx.InvalidURL as error:
-            raise click.ClickException(f"{self.client.base_url}: {error}") from None
-        except httpx.HTTPError as error:
-            raise click.ClickException(f"cannot ask {self.client.base_url}: {error}") from None
+        except (httpx.InvalidURL, httpx.HTTPError) as error:
+            raise click.ClickException(f"{_as_typed('server')} {self.client.base_url}: no answer: {error}") from None
 
 
 class _Offline:
-    """An extender of this process, spoken to without sockets."""
+    """An extender of this process, called without sockets."""
 
     def __init__(self, app: Any) -> None:  # noqa: ANN401 - an ASGI application
         self._app = app
@@ -201,35 +218,38 @@ class _Offline:
         return reply
 
 
-def offline(reports: tuple[Path, ...]) -> Asker:
+def offline(reports: tuple[Path, ...]) -> ExtenderClient:
     """An extender of this process that holds these reports; raises ClickException for a file that is none."""
-    from extender.app import make_app, make_service  # noqa: PLC0415 - half a second that asking a server need not take
+    from extender.app import make_app, make_service  # noqa: PLC0415 - half a second that a server does not need
     from extender.config.settings import Settings  # noqa: PLC0415
+    from extender.identity import EVERYTHING  # noqa: PLC0415
 
-    service = make_service(Settings(stale_after_seconds=_FOREVER, audit_window=1))
-    asker = _Offline(make_app(service))
+    service = make_service(Settings(stale_after_seconds=_FOREVER, audit_window=1, loopback_scopes=EVERYTHING))
+    client = _Offline(make_app(service))
     for file in reports:
         body = _read(file)
         try:
             document = orjson.loads(body)
             name = document["node_name"]
-            asker.put(f"/v1/nodes/{name}/report", body)
+            client.put(f"/v1/nodes/{name}/report", body)
         except (orjson.JSONDecodeError, TypeError, KeyError):
-            raise click.ClickException(f"{file}: not a node report, as `numa-node-exporter report` prints it") from None
+            raise click.ClickException(
+                f"--report {file}: not a node report, as `numa-node-exporter report` prints it"
+            ) from None
         except click.ClickException as error:
-            raise click.ClickException(f"{file}: {error.message}") from None
-    return asker
+            raise click.ClickException(f"--report {file}: {error.message}") from None
+    return client
 
 
 def _read(file: Path) -> bytes:
     try:
         return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}") from None
+        raise click.ClickException(f"--report {file}: {error.strerror}") from None
 
 
 def _checked(line: Any) -> Any:  # noqa: ANN401 - JSON
-    """The line; raises the words of a problem, with which an answer ends that breaks off."""
+    """The line; raises the words of a problem, which is the last line of an incomplete answer."""
     if isinstance(line, dict) and "problem" in line:
         raise click.ClickException(f"the answer is not complete: {line['problem']['detail']}")
     return line
@@ -247,14 +267,26 @@ def _check(reply: httpx.Response) -> None:
         detail = f"{detail}; try again in {wait} s"
     if reply.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         detail = f"{detail}\n{_HOW_TO_PROVE}"
-    raise click.ClickException(str(detail))
+    raise ExtenderFault(str(detail))
 
 
-def complete_node(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of nodes for the shell's completion; none if no server answers at once."""
-    server = ctx.params.get("server") or "http://127.0.0.1:9600"
+def complete_node(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of nodes that begin with *incomplete*, for the shell; none if the server does not answer in a second."""
+    options = context.params
     try:
-        reply = httpx.get(f"{server}/v1/nodes", params={"name": incomplete, "limit": 50}, timeout=1.0)
-        return [each["name"] for each in orjson.loads(reply.content)["nodes"] if each["name"].startswith(incomplete)]
-    except (httpx.HTTPError, httpx.InvalidURL, orjson.JSONDecodeError, KeyError, TypeError):
+        if options.get("reports"):
+            names = [orjson.loads(_read(Path(file)))["node_name"] for file in options["reports"]]
+        else:
+            server = options.get("server") or DEFAULT_SERVER
+            with _http_client(server, options.get("token_file"), options.get("ca_file"), COMPLETE_SECONDS) as client:
+                names = _Remote(client).get("/v1/map")["nodes"]["name"]
+    except (click.ClickException, orjson.JSONDecodeError, KeyError, TypeError):
         return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_machine(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of machines of the catalogue, for the shell."""
+    from extender.samples.machines import CATALOGUE  # noqa: PLC0415 - half a second that no other command needs
+
+    return [name for name in CATALOGUE if name.startswith(incomplete)]
