@@ -38,7 +38,8 @@ async function show(list) {
 /** @param {any} each a Decision @param {Set<string | undefined>} opened */
 function decision({ pod, calls }, opened) {
   const [latest] = calls;
-  const ranked = calls.find((/** @type {any} */ each) => each.verb === "prioritize")?.best[0];
+  const ranked = calls.find((/** @type {any} */ each) => each.verb === "prioritize")?.best ?? [];
+  const best = ranked.filter((/** @type {any} */ each) => each.score === ranked[0].score).map((/** @type {any} */ each) => each.node);
   const filtered = calls.find((/** @type {any} */ each) => each.verb === "filter") ?? latest;
   const kind = filtered.passed ? "yes" : "never";
   return h("li", { class: kind }, icon(kind),
@@ -46,7 +47,7 @@ function decision({ pod, calls }, opened) {
     h("time", {}, ago(latest.seconds_ago)),
     h("p", { class: "why" },
       `${plural(filtered.passed, "node")} of ${filtered.candidates} offered`,
-      ranked ? [", best ", h("strong", {}, ranked.node)] : null),
+      best.length ? [", best ", h("strong", {}, best.join(", "))] : null),
     filtered.reasons.length ? h("details", { class: "why", data: { pod: pod.uid }, open: opened.has(pod.uid) },
       h("summary", {}, `${plural(filtered.refused, "node")} refused`),
       h("ul", {}, filtered.reasons.map((/** @type {any} */ reason) => h("li", {},
