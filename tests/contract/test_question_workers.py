@@ -199,7 +199,7 @@ def test_a_signal_ends_the_service_while_a_question_is_at_work(tmp_path: Path) -
 
 
 def test_limits_of_time_and_queue_say_so(tmp_path: Path) -> None:
-    settings = {"question_seconds": 2, "question_workers": 1, "max_waiting_questions": 0}
+    settings = {"question_seconds": 5, "question_workers": 1, "max_waiting_questions": 0}
     with started(tmp_path / "log", **settings) as extender:
         ask(extender, "/v1/what-if", {"pod": pod_of(4)})  # the template is there
         with asking_long(extender) as connection:
@@ -213,6 +213,6 @@ def test_limits_of_time_and_queue_say_so(tmp_path: Path) -> None:
         assert "problem" in last, (len(lines), last)
         last = last["problem"]
         assert (last["status"], len(lines) > 1) == (504, True)
-        assert "longer than 2 s (NUMA_EXTENDER_QUESTION_SECONDS)" in last["detail"]
+        assert "longer than 5 s (NUMA_EXTENDER_QUESTION_SECONDS)" in last["detail"]
         assert ended(extender, "plan", "time_limit") == 1
         assert ended(extender, "what-if", "refused") == 1
