@@ -145,8 +145,11 @@ class CachedJudge:
         Raises:
             NotReadyError: classes had no turn before *deadline*, and the settings do not pass their nodes.
         """
-        slow = await self.answer(entry, classes, deadline)
-        left = [each.id for each in entry.missing(classes)]
+        missing = entry.missing(classes)
+        if not missing:
+            return entry.judgements
+        slow = await self.answer(entry, missing, deadline)
+        left = [each.id for each in entry.missing(missing)]
         if not left:
             return entry.judgements
         if self._late_pass:
