@@ -164,7 +164,7 @@ def test_a_worker_that_dies_fails_its_own_question_only(extender: Extender) -> N
 
     assert reply.status == 503
     assert reply.headers["Retry-After"] == "1"
-    assert "the process that answered the question ended" in problem["detail"]
+    assert "the worker process ended before the reply was complete" in problem["detail"]
     assert ask(extender, "/v1/what-if", {"pod": pod_of(4)}).status_code == 200
 
 

@@ -17,6 +17,7 @@ from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.client import KubeClient, path_of
 from extender.kube.errors import ApiError, NoReplyError, api_error
 from extender.runtime.api_server import KubeBindings, connected
+from extender.scheduling.binder import PodBound
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.scripted import reply, scripted
 from tests.kube.test_leases import Clock
@@ -263,6 +264,8 @@ def test_bindings_that_fail_in_an_outage_are_one_warning(
     server.faults.clear()
     outcomes.append(asyncio.run(bindings.bind("default", "a", uid, "node-a")))
 
-    assert [type(outcome).__name__ for outcome in outcomes] == ["MaybeBound"] * 5 + ["PodBound"]
+    # Whether a call had the time to look at the pod after the 503, and failed at that too, depends on the machine.
+    assert {type(outcome).__name__ for outcome in outcomes[:5]} <= {"MaybeBound", "NotBound"}
+    assert isinstance(outcomes[5], PodBound)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "not bound pod=default/a node=node-a" in caplog.records[0].getMessage()
