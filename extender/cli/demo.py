@@ -19,6 +19,6 @@ from extender.demo.run import WIDTH, run_demo
     help="TCP port; a free one if it is taken.",
 )
 def demo(*, once: bool, host: str, port: int) -> None:
-    """Show on a sample cluster what kube-scheduler would do blindly, what the kubelets would say, and our answer."""
+    """Show on a sample cluster the choice by totals, what the kubelets would say, and our answer."""
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     run_demo(console, host=host, port=port, once=once)

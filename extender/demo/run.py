@@ -88,9 +88,9 @@ def _write(console: Console, nodes: list[SampleNode], root: Path, stack: ExitSta
             kubelet = serve_podresources(root / node.name, node)
             stack.callback(kubelet.stop, None)
     cpus = sum(node.kubelet.machine.num_cpus for node in nodes)
-    console.print(
-        f"A sample cluster: [bold]{len(nodes)} nodes[/], {cpus} CPUs, kubelets 1.29 to 1.36.", highlight=False
-    )
+    minors = [node.kubelet.rules.minor for node in nodes]
+    versions = f"kubelets 1.{min(minors)} to 1.{max(minors)}"
+    console.print(f"A sample cluster: [bold]{len(nodes)} nodes[/], {cpus} CPUs, {versions}.", highlight=False)
 
 
 def _publish(console: Console, nodes: list[SampleNode], root: Path, url: str) -> None:
@@ -122,11 +122,11 @@ def _wait_for(nodes: Sequence[SampleNode], client: httpx.Client) -> None:
 
 def _stay(console: Console, url: str, story: Story) -> None:
     """Say where to look, and serve until Ctrl-C. The nodes that are named are those of *story*."""
-    blind, choice = story.blind_choice.node.name, story.choice.node.name if story.choice else None
+    by_totals, choice = story.choice_by_totals.node.name, story.choice.node.name if story.choice else None
     console.print("The extender is still serving. On the page:", highlight=False)
     for path, what in (
         ("/", "the cluster as NUMA maps, and where a pod would go"),
-        (f"/#/nodes/{blind}", "the node that kube-scheduler would choose blindly"),
+        (f"/#/nodes/{by_totals}", "the node that kube-scheduler would choose by totals alone"),
         *([(f"/#/nodes/{choice}", "the node that numa-extender chooses")] if choice else []),
         ("/docs", "the API, to try out"),
         ("/metrics", "metrics"),
@@ -135,7 +135,7 @@ def _stay(console: Console, url: str, story: Story) -> None:
     command = command_name()
     server = "" if url == DEFAULT_SERVER else f" --server {url}"
     console.print("In another terminal:", highlight=False)
-    for words in ("nodes", f"map {blind}", *([f"what-if -f {EXAMPLE} --explain"] if EXAMPLE.is_file() else [])):
+    for words in ("nodes", f"map {by_totals}", *([f"what-if -f {EXAMPLE} --explain"] if EXAMPLE.is_file() else [])):
         console.print(f"  {command} {words}{server}", highlight=False, soft_wrap=True)
     console.print("Ctrl-C ends it.", highlight=False)
     try:

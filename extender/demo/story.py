@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """The pod and what became of it, node by node, as kube-scheduler would rank them blindly.
+    """The pod and what became of it, node by node, as kube-scheduler would rank them by totals alone.
 
     `left_out`: nodes that an extender is never asked about, because kube-scheduler itself sees that the pod does not
     fit, or because they are kept for pods that ask for their devices (by a taint).
@@ -48,7 +48,7 @@ class Story:
     left_out: Sequence[SampleNode]
 
     @property
-    def blind_choice(self) -> Row:
+    def choice_by_totals(self) -> Row:
         """The node that kube-scheduler alone would have chosen."""
         return self.rows[0]
 
@@ -64,7 +64,7 @@ class Story:
 
 def ask(client: httpx.Client, nodes: Sequence[SampleNode], pod: Json) -> Story:
     """Ask filter and prioritize as kube-scheduler does, and what-if for the reasons."""
-    totals = _blind(nodes, requested_milli(pod))
+    totals = _totals(nodes, requested_milli(pod))
     candidates = sorted((n for n in nodes if n.name in totals), key=lambda n: totals[n.name].rank)
     names = [node.name for node in candidates]
     args = {"Pod": pod, "Nodes": None, "NodeNames": names}
@@ -91,7 +91,7 @@ def _post(client: httpx.Client, path: str, document: Json) -> Any:  # noqa: ANN4
     return client.post(path, json=document).raise_for_status().json()
 
 
-def _blind(nodes: Sequence[SampleNode], wanted: Mapping[str, int]) -> dict[str, Totals]:
+def _totals(nodes: Sequence[SampleNode], wanted: Mapping[str, int]) -> dict[str, Totals]:
     """Free totals, and the order in which the scheduler would like them, of the nodes where it sees the pod fit."""
     liked: dict[str, float] = {}
     free = {node.name: _free(node) for node in nodes}

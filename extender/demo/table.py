@@ -49,9 +49,9 @@ def _node(row: Row) -> Text:
 def _totals(row: Row, story: Story) -> Text:
     free = row.totals.free_milli
     text = Text(f"{free['cpu'] // 1000} CPUs\n{free['memory'] // 1000 >> 30} GiB")
-    if row is story.blind_choice:
-        return text + Text("\n★ blind choice", "bold yellow")
-    return text + Text(f"\nblind no. {row.totals.rank}", "dim")
+    if row is story.choice_by_totals:
+        return text + Text("\n★ rank 1", "bold yellow")
+    return text + Text(f"\n  rank {row.totals.rank}", "dim")
 
 
 def _kubelet(row: Row, story: Story) -> Text:
@@ -80,16 +80,18 @@ def _answer(row: Row) -> Text:
 
 def _moral(story: Story) -> Text:
     refusing = [row for row in story.rows if not row.answer["verdict"]["admit"]]
-    blind = story.blind_choice
+    by_totals = story.choice_by_totals
     text = Text("\n")
     if story.left_out:
         names = ", ".join(node.name for node in story.left_out)
         text.append(f"kube-scheduler itself leaves out, for want of room or of devices: {names}.\n", "dim")
     text.append(f"By totals it fits {len(story.rows)} nodes; on {len(refusing)} of them the kubelet would refuse it.\n")
-    if blind in refusing:
-        reason = blind.answer["verdict"]["reason"]
-        text.append_text(Text.assemble("Blindly it goes to ", (blind.node.name, "bold yellow"), " and ends as "))
-        text.append_text(Text.assemble(("Failed", "bold red"), f" ({reason}), again and again.\n"))
+    if by_totals in refusing:
+        reason = by_totals.answer["verdict"]["reason"]
+        node = (by_totals.node.name, "bold yellow")
+        fails = (f"fails ({reason})", "bold red")
+        text.append_text(Text.assemble("Without the extender it goes to ", node, " and ", fails))
+        text.append(", each time.\n")
     if story.choice is not None:
         text.append_text(Text.assemble("With numa-extender it goes to ", (story.choice.node.name, "bold green"), ".\n"))
     return text

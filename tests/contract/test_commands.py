@@ -19,7 +19,7 @@ def test_demo_tells_the_story_and_ends() -> None:
     done = _run("demo", "--once", "--port", "0")
 
     assert done.returncode == 0, done.stderr
-    assert "blind choice" in done.stdout
+    assert "★ rank 1" in done.stdout
     assert re.search(r"epyc-nps4-b.*TopologyAffinityError.*refused", done.stdout)
     assert re.search(r"xeon-a.*admitted", done.stdout)
     assert "With numa-extender it goes to" in done.stdout
@@ -35,11 +35,11 @@ def test_demo_serves_on_and_says_where_the_commands_are() -> None:
                 if "Ctrl-C" in line:
                     break
             told = "\n".join(lines)
-            blind = re.search(r"Blindly it goes to (\S+)", told)
+            by_totals = re.search(r"Without the extender it goes to (\S+)", told)
             choice = re.search(r"With numa-extender it goes to (\S+)\.", told)
-            assert blind is not None
+            assert by_totals is not None
             assert choice is not None
-            assert f"/#/nodes/{blind[1]} " in told
+            assert f"/#/nodes/{by_totals[1]} " in told
             assert f"/#/nodes/{choice[1]} " in told
             (nodes,) = [line for line in lines if " nodes --server" in line]
             listed = subprocess.run(shlex.split(nodes), capture_output=True, text=True, check=True, timeout=60).stdout
