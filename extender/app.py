@@ -21,7 +21,7 @@ from extender.api.questions.what_if import what_if_router
 from extender.api.records.decisions import decisions_router
 from extender.api.records.predictions import audit_router
 from extender.api.reports import reports_router
-from extender.api.scheduler import FREQUENT, scheduler_endpoints, scheduler_router
+from extender.api.scheduler import SchedulerEndpoints, scheduler_router
 from extender.api.service import LateNodeContext, Service
 from extender.cluster.node import NodeRecord
 from extender.cluster.pod_tracker import Timeouts
@@ -186,7 +186,7 @@ def make_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         generate_unique_id_function=lambda route: route.name.strip("_"),
     )
-    endpoints = scheduler_endpoints(
+    endpoints = SchedulerEndpoints(
         service.scheduling,
         service.metrics,
         max_bytes=service.settings.max_scheduler_body_bytes,
@@ -208,7 +208,7 @@ def make_app(service: Service) -> FastAPI:
     docs_page.install(app)
     problems.install(app)
     openapi.install(app)
-    guard(app, service, {path: endpoints[path] for path in FREQUENT})
+    guard(app, service, endpoints.frequent)
     return app
 
 

@@ -13,7 +13,7 @@ from extender.answers.what_if import what_if_document
 from extender.replay.admission import admit
 from extender.replay.alignment import alignment_of_outcomes
 from extender.replay.pod import resolve
-from extender.scheduling.cache import NOBODY
+from extender.scheduling.cache import SHAPE_UID
 from extender.scheduling.judge import Judge
 from extender.wire.verdicts import explained_to_json
 
@@ -48,7 +48,7 @@ def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
 
 def _past_verdict(past: PastCall) -> Json:
     """The verdict of the past, as a `Verdict` of the API."""
-    request = resolve(replace(past.pod, uid=NOBODY), past.kubelet.rules)
+    request = resolve(replace(past.pod, uid=SHAPE_UID), past.kubelet.rules)
     outcome = admit(past.kubelet, past.state, request)
     alignment = alignment_of_outcomes(past.kubelet, (outcome, *outcome.alternatives))
     return explained_to_json(outcome.verdict, alignment)

@@ -7,6 +7,7 @@ Prioritize, ProcessPreemption).
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -34,92 +35,85 @@ FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
 BIND: Final = "/scheduler/bind"
 PREEMPT: Final = "/scheduler/preempt"
-FREQUENT: Final = (FILTER, PRIORITIZE)
-"""The verbs that kube-scheduler calls for every pod."""
 
 
-def scheduler_endpoints(
-    scheduling: Scheduling,
-    metrics: Metrics,
-    *,
-    max_bytes: int,
-    max_binding_bytes: int,
-    clock: Callable[[], float],
-) -> Mapping[str, Endpoint]:
-    """The endpoint of each verb, by path. *max_bytes*: of a body; *max_binding_bytes*: of one of bind."""
+class SchedulerEndpoints:
+    """One method a verb. *max_bytes*: of a body; *max_binding_bytes*: of one of bind."""
 
-    def call(verb: str, failed: Callable[[CallFailure], Response] | None, *, limit: int = max_bytes) -> VerbCall:
-        return VerbCall(
-            verb=verb,
-            max_bytes=limit,
-            metrics=metrics,
-            clock=clock,
-            failed=failed,
-            phases=verb in ("filter", "prioritize"),
-        )
+    def __init__(
+        self,
+        scheduling: Scheduling,
+        metrics: Metrics,
+        *,
+        max_bytes: int,
+        max_binding_bytes: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._scheduling, self._binds = scheduling, metrics.binds
+        call = partial(VerbCall, metrics=metrics, clock=clock, max_bytes=max_bytes)
+        self._filter_call = call(verb="filter", failed=_not_filtered, phases=True)
+        self._prioritize_call = call(verb="prioritize", failed=_not_prioritized, phases=True)
+        self._bind_call = call(verb="bind", failed=self._not_bound, max_bytes=max_binding_bytes)
+        self._preempt_call = call(verb="preempt", failed=None)
 
-    def not_filtered(failure: CallFailure) -> Response:
-        return Response(error_reply(f"numa-extender: {failure.reason}"), media_type="application/json")
+    async def filter_(self, request: Request) -> Response:
+        """The extender's `filterVerb`. Always status 200; if the call failed, the reason is in `Error`."""
+        return await self._filter_call.run(request, self._filter)
 
-    def not_prioritized(failure: CallFailure) -> Response:
-        return problem(failure.status, failure.reason, failure.field)
+    async def prioritize(self, request: Request) -> Response:
+        """The extender's `prioritizeVerb`. A failed call is a problem with a status of its own."""
+        return await self._prioritize_call.run(request, self._prioritize)
 
-    def not_bound(failure: CallFailure) -> Response:
-        metrics.binds.labels(failure.outcome.value).inc()
+    async def bind(self, request: Request) -> Response:
+        """The extender's `bindVerb`. Always status 200; if the pod was not bound, the reason is in `Error`."""
+        return await self._bind_call.run(request, self._bind)
+
+    async def preempt(self, request: Request) -> Response:
+        """The extender's `preemptVerb`. Both forms of victims are read; the reply names victims by UID."""
+        return await self._preempt_call.run(request, self._preempt)
+
+    @property
+    def frequent(self) -> Mapping[str, Endpoint]:
+        """Those that kube-scheduler calls for every pod, by path."""
+        return {FILTER: self.filter_, PRIORITIZE: self.prioritize}
+
+    async def _filter(self, body: bytes, lap: Lap) -> bytes:
+        args = parse_args(body)
+        lap("parse")
+        result = await self._scheduling.filter.filter(args)
+        lap("judge")
+        return filter_reply(args, result.feasible, result.failed, result.unresolvable)
+
+    async def _prioritize(self, body: bytes, lap: Lap) -> bytes:
+        args = parse_args(body)
+        lap("parse")
+        scores = await self._scheduling.prioritize.prioritize(args)
+        lap("judge")
+        return prioritize_reply(args, scores)
+
+    async def _bind(self, body: bytes, _lap: Lap) -> bytes:
+        outcome = await self._scheduling.bind.bind(parse_binding(body))
+        self._binds.labels(outcome.label).inc()
+        return binding_reply("" if isinstance(outcome, PodBound) else f"numa-extender: {outcome.reason}")
+
+    async def _preempt(self, body: bytes, _lap: Lap) -> bytes:
+        plans = await self._scheduling.preempt.preempt(parse_preemption(body))
+        return preemption_reply({name: (plan.victims, plan.violations) for name, plan in plans.items()})
+
+    def _not_bound(self, failure: CallFailure) -> Response:
+        self._binds.labels(failure.outcome.value).inc()
         return Response(binding_reply(f"numa-extender: {failure.reason}"), media_type="application/json")
 
-    filter_call = call("filter", not_filtered)
-    prioritize_call = call("prioritize", not_prioritized)
-    bind_call = call("bind", not_bound, limit=max_binding_bytes)
-    preempt_call = call("preempt", None)
 
-    async def filter_(request: Request) -> Response:
-        """The extender's `filterVerb`. Always status 200; if the call failed, the reason is in `Error`."""
-
-        async def answer(body: bytes, lap: Lap) -> bytes:
-            args = parse_args(body)
-            lap("parse")
-            result = await scheduling.filter.filter(args)
-            lap("judge")
-            return filter_reply(args, result.feasible, result.failed, result.unresolvable)
-
-        return await filter_call.run(request, answer)
-
-    async def prioritize(request: Request) -> Response:
-        """The extender's `prioritizeVerb`. A failed call is a problem with a status of its own."""
-
-        async def answer(body: bytes, lap: Lap) -> bytes:
-            args = parse_args(body)
-            lap("parse")
-            scores = await scheduling.prioritize.prioritize(args)
-            lap("judge")
-            return prioritize_reply(args, scores)
-
-        return await prioritize_call.run(request, answer)
-
-    async def bind(request: Request) -> Response:
-        """The extender's `bindVerb`. Always status 200; if the pod was not bound, the reason is in `Error`."""
-
-        async def answer(body: bytes, _lap: Lap) -> bytes:
-            outcome = await scheduling.bind.bind(parse_binding(body))
-            metrics.binds.labels(outcome.label).inc()
-            return binding_reply("" if isinstance(outcome, PodBound) else f"numa-extender: {outcome.reason}")
-
-        return await bind_call.run(request, answer)
-
-    async def preempt(request: Request) -> Response:
-        """The extender's `preemptVerb`. Both forms of victims are read; the reply names victims by UID."""
-
-        async def answer(body: bytes, _lap: Lap) -> bytes:
-            plans = await scheduling.preempt.preempt(parse_preemption(body))
-            return preemption_reply({name: (plan.victims, plan.violations) for name, plan in plans.items()})
-
-        return await preempt_call.run(request, answer)
-
-    return {FILTER: filter_, PRIORITIZE: prioritize, BIND: bind, PREEMPT: preempt}
+def _not_filtered(failure: CallFailure) -> Response:
+    return Response(error_reply(f"numa-extender: {failure.reason}"), media_type="application/json")
 
 
-def scheduler_router(endpoints: Mapping[str, Endpoint]) -> APIRouter:
+def _not_prioritized(failure: CallFailure) -> Response:
+    return problem(failure.status, failure.reason, failure.field)
+
+
+def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
     """POST /scheduler/filter, /scheduler/prioritize, /scheduler/bind and /scheduler/preempt."""
     router = APIRouter(tags=["scheduler"], default_response_class=Response)
     router.post(
@@ -127,7 +121,7 @@ def scheduler_router(endpoints: Mapping[str, Endpoint]) -> APIRouter:
         responses={200: {"model": ExtenderFilterResult}},
         openapi_extra=json_body("ExtenderArgs"),
         summary="Which candidates would admit the pod",
-    )(endpoints[FILTER])
+    )(endpoints.filter_)
     router.post(
         PRIORITIZE,
         responses={
@@ -141,13 +135,13 @@ def scheduler_router(endpoints: Mapping[str, Endpoint]) -> APIRouter:
         },
         openapi_extra=json_body("ExtenderArgs"),
         summary="How good each candidate is, 0 to 10",
-    )(endpoints[PRIORITIZE])
+    )(endpoints.prioritize)
     router.post(
         BIND,
         responses={200: {"model": ExtenderBindingResult}},
         openapi_extra=json_body("ExtenderBindingArgs"),
         summary="Bind the pod, if the node's kubelet would admit it now",
-    )(endpoints[BIND])
+    )(endpoints.bind)
     router.post(
         PREEMPT,
         responses={
@@ -156,5 +150,5 @@ def scheduler_router(endpoints: Mapping[str, Endpoint]) -> APIRouter:
         },
         openapi_extra=json_body("ExtenderPreemptionArgs"),
         summary="On which nodes evicting these pods, and which more, makes room for the pod",
-    )(endpoints[PREEMPT])
+    )(endpoints.preempt)
     return router

@@ -67,7 +67,7 @@ class VerbCall:
             lap("read")
             reply = await answer(body, lap)
             lap("reply")
-        except ClientDisconnect:  # nobody is left to answer
+        except ClientDisconnect:  # the client has closed the connection
             raise
         except Exception as error:
             failure = _failure(error)

@@ -248,7 +248,7 @@ class _Projector:
 
 
 def _combinations(uids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Those that can have changed together, nobody left out; see `MAX_MAYBE_GONE`."""
+    """Those that can have changed together, with none left out; see `MAX_MAYBE_GONE`."""
     if len(uids) > MAX_MAYBE_GONE:
         yield from ((uid,) for uid in uids)
         yield uids

@@ -3,7 +3,8 @@
 import hashlib
 
 from extender.cluster.node import Observation
-from extender.wire.reports import KnownKubelet, ReadReport, report_facts
+from extender.wire.report_facts import report_facts
+from extender.wire.reports import KnownKubelet, ReadReport
 
 
 def known_kubelet(held: Observation | None) -> KnownKubelet | None:

@@ -20,7 +20,7 @@ from extender.replay.startup import format_page_size
 from extender.replay.state import ManagerState
 from extender.replay.trace import HintsOffered, Merged, RecordingTrace, TraceEvent
 from extender.replay.verdict import Provider, Reason, Rejected, Verdict, is_given_up
-from extender.scheduling.cache import NOBODY
+from extender.scheduling.cache import SHAPE_UID
 from extender.scheduling.totals import format_bytes
 
 MAX_STEPS: Final = 256
@@ -42,7 +42,7 @@ class AdmissionStory:
 def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = True) -> AdmissionStory:
     """Explain the admission of *pod* as a new pod. *search*: also find the nearest requests that would be admitted."""
     trace = RecordingTrace()
-    pod = replace(pod, uid=NOBODY)
+    pod = replace(pod, uid=SHAPE_UID)
     verdict = admit(kubelet, state, resolve(pod, kubelet.rules), trace, verdict_only=True).verdict
     events = tuple(trace.events)
     refused = isinstance(verdict, Rejected)

@@ -18,7 +18,7 @@ from extender.replay.admission import MAX_OUTCOMES
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
 from extender.replay.verdict import Certainty, Rejected, Verdict, When
-from extender.scheduling.cache import NOBODY
+from extender.scheduling.cache import SHAPE_UID
 from extender.scheduling.judge import Judge, Judgement, PodShape
 from extender.scheduling.scoring import score_nodes
 from extender.scheduling.totals import pod_requests
@@ -95,7 +95,7 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
 
     Equal nodes are replayed once, unless the pod requests devices: see `_replay`.
     """
-    shape = PodShape(replace(workload.pod, uid=NOBODY))
+    shape = PodShape(replace(workload.pod, uid=SHAPE_UID))
     wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
     candidates = candidates_of(subjects)
     judgements = {node_class.id: judge(shape, node_class) for node_class in candidates.distinct}

@@ -23,7 +23,7 @@ Judgements = Mapping[int, Judgement]
 MAX_KNOWN_FEASIBLE: Final = 16
 """Pod shapes whose feasible nodes are kept by name: with 5,000 nodes a megabyte each."""
 
-NOBODY: Final = "\0nobody"
+SHAPE_UID: Final = "\0shape"
 """A UID that no API server assigns."""
 
 
@@ -34,7 +34,7 @@ class ShapeJudgements:
 
     def __init__(self, pod: Pod) -> None:
         self.key: Final = pod.shape
-        self.shape: Final = PodShape(replace(pod, uid=NOBODY))
+        self.shape: Final = PodShape(replace(pod, uid=SHAPE_UID))
         self.judgements: Final[dict[int, Judgement]] = {}
 
     def missing(self, classes: Iterable[NodeClass]) -> list[NodeClass]:

@@ -17,7 +17,8 @@ from extender.replay.nri.machine import CPU, DRAM, HBM, PMEM, Cache, Machine, Me
 from extender.replay.sets import format_list, parse_list
 from extender.wire.errors import CapError, WireError
 from extender.wire.nri_scenarios import config_from_json
-from node_exporter.report import ReportedNriGrant, ReportedNriMachine, ReportedNriPolicy
+from extender.wire.problems import problem
+from node_exporter.report import Problem, ReportedNriGrant, ReportedNriMachine, ReportedNriPolicy
 
 VERSION: Final = 1
 FIELD: Final = "nri"
@@ -56,6 +57,16 @@ def without_unknown_version(document: object, body: bytes) -> tuple[bytes, str]:
     assert isinstance(document, dict)
     del document[FIELD]
     return orjson.dumps(document), f"version {version!r:.40} is not known; this extender reads version {VERSION}"
+
+
+def read_nri(policy: ReportedNriPolicy) -> tuple[NriFacts | None, list[Problem]]:
+    """The facts of the section *policy*, None if it is too large, and its problems. Raises WireError."""
+    try:
+        facts = nri_facts(policy)
+    except CapError as cap:
+        reason = f"too large for a node: {cap.reason}: the NRI policy is not known"
+        return None, [problem(cap.field, reason, "error")]
+    return facts, [problem(path, reason) for path, reason in facts.faults]
 
 
 def nri_facts(policy: ReportedNriPolicy) -> NriFacts:

@@ -17,7 +17,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 from pydantic import TypeAdapter
@@ -43,7 +43,8 @@ from extender.wire.checkpoints import (
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.large_reports import MAX_PROBLEMS, cut_down
 from extender.wire.nri_reports import FIELD as NRI_FIELD
-from extender.wire.nri_reports import NriFacts, nri_facts, without_unknown_version
+from extender.wire.nri_reports import NriFacts, read_nri, without_unknown_version
+from extender.wire.problems import problem
 from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json, machine_from_json
 from extender.wire.switches import check_switches
 from extender.wire.validation import Document, load_json, parse_json, parse_object
@@ -54,7 +55,6 @@ from node_exporter.report import (
     PodResourcesService,
     Problem,
     ReportedPod,
-    Severity,
     Zone,
 )
 
@@ -66,8 +66,6 @@ MAX_PODS: Final = 10_000
 FIRST_LIST_SECONDS: Final = 10.0
 """How long after its start a kubelet may lack its first list of pods. Until then podresources lists none of them,
 though they run. The list arrives within a second or two unless the API server is slow."""
-SOURCE: Final = "extender"
-"""`source` of the problems found here."""
 NO_SWITCHES: Final[Mapping[str, bool]] = {}
 
 
@@ -81,9 +79,6 @@ REPORT: Final = TypeAdapter(NodeReport)
 
 
 HEARTBEAT: Final = TypeAdapter(Heartbeat)
-_PODS: Final = TypeAdapter(tuple[ReportedPod, ...])
-_ZONES: Final = TypeAdapter(tuple[Zone, ...])
-_PROBLEMS: Final = TypeAdapter(tuple[Problem, ...])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,74 +156,85 @@ def read_report(
         facts = replace(facts, rules={**switches, **facts.rules})
     problems = _problems(facts, version_from_node, left_out)
     if unknown_nri:
-        problems.append(_problem(NRI_FIELD, f"left out: {unknown_nri}"))
-    kubelet: Kubelet | None = None
-    kubelet_digest = ""
+        problems.append(problem(NRI_FIELD, f"left out: {unknown_nri}"))
     is_starting = _is_starting(facts)
     if is_starting:
         facts = replace(facts, pods=_in_doubt(facts.pods))
-    state: ManagerState | None = None
-    hidden: frozenset[Provider] = frozenset()
-    nri: NriFacts | None = None
-    try:
-        _check_sizes(facts)
-        digest = _kubelet_digest(facts, document)
-        same = known.kubelet if known is not None and digest and known.digest == digest else None
-        nri = _read_nri(facts, problems)
-        running, devices = _read_fixed(facts, document, problems, same)
-        if running is not None and left_out_counts(left_out):
-            problems.append(_problem("", "a part of the report is too large: no verdict is possible", "error"))
-        elif running is not None:
-            state, hidden = _observed_state(facts, running, devices, problems)
-            kubelet, kubelet_digest = running, digest
-    except CapError as cap:
-        problems.append(_problem(cap.field, f"too large for a node: {cap.reason}: no verdict is possible", "error"))
+    node = _read_node(facts, document, problems, known, is_whole=not left_out_counts(left_out))
     return ReadReport(
         node_name=facts.node_name,
         boot_id=facts.boot_id,
         sequence=facts.sequence,
         observed_at=facts.observed_at,
         kubelet_version=facts.kubelet_version,
-        kubelet=kubelet,
-        state=state,
-        hidden=hidden,
+        kubelet=node.kubelet,
+        state=node.state,
+        hidden=node.hidden,
         pods=None if facts.pods is None else tuple(facts.pods),
         zones=tuple(facts.zones),
         problems=tuple(problems),
         version_from_node=version_from_node,
         podresources=facts.podresources,
         is_starting=is_starting,
-        kubelet_digest=kubelet_digest,
-        nri=nri,
+        kubelet_digest=node.kubelet_digest,
+        nri=node.nri,
     )
 
 
-def _read_nri(facts: NodeReport, problems: list[Problem]) -> NriFacts | None:
-    """The section of the NRI policy; adds to *problems*. One that is too large costs only itself."""
-    if facts.nri is None:
-        return None
+class _ReplayFacts(NamedTuple):
+    """What a replay needs of the report. `kubelet` and `state` None: no verdict is possible."""
+
+    kubelet: Kubelet | None = None
+    kubelet_digest: str = ""
+    state: ManagerState | None = None
+    hidden: frozenset[Provider] = frozenset()
+    nri: NriFacts | None = None
+
+
+def _read_node(
+    facts: NodeReport,
+    document: Mapping[str, object],
+    problems: list[Problem],
+    known: KnownKubelet | None,
+    *,
+    is_whole: bool,
+) -> _ReplayFacts:
+    """The kubelet, its state, and the facts of the NRI policy; adds to *problems*.
+
+    *is_whole*: no part was left out that a verdict rests on. Raises WireError.
+    """
+    nri: NriFacts | None = None
     try:
-        nri = nri_facts(facts.nri)
+        _check_sizes(facts)
+        digest = _kubelet_digest(facts, document)
+        same = known.kubelet if known is not None and digest and known.digest == digest else None
+        if facts.nri is not None:
+            nri, nri_problems = read_nri(facts.nri)
+            problems += nri_problems
+        kubelet, devices = _read_fixed(facts, document, problems, same)
+        if kubelet is None:
+            return _ReplayFacts(nri=nri)
+        if not is_whole:
+            problems.append(problem("", "a part of the report is too large: no verdict is possible", "error"))
+            return _ReplayFacts(nri=nri)
+        state, hidden = _observed_state(facts, kubelet, devices, problems)
     except CapError as cap:
-        problems.append(
-            _problem(cap.field, f"too large for a node: {cap.reason}: the NRI policy is not known", "error")
-        )
-        return None
-    problems += [_problem(path, reason) for path, reason in nri.faults]
-    return nri
+        problems.append(problem(cap.field, f"too large for a node: {cap.reason}: no verdict is possible", "error"))
+        return _ReplayFacts(nri=nri)
+    return _ReplayFacts(kubelet, digest, state, hidden, nri)
 
 
 def _problems(facts: NodeReport, version_from_node: str | None, left_out: list[tuple[str, str]]) -> list[Problem]:
     """The first `MAX_PROBLEMS` problems of the report, and what was left out of it. Adds to *left_out*."""
     problems = list(facts.problems)
     if version_from_node:
-        problems.append(_problem("kubelet_version", f"{version_from_node} is from the Node object", "info"))
+        problems.append(problem("kubelet_version", f"{version_from_node} is from the Node object", "info"))
     if len(problems) > MAX_PROBLEMS:
         left_out.append(
             ("problems", f"{len(problems)} problems; {len(problems) - MAX_PROBLEMS} of them are not listed")
         )
         del problems[MAX_PROBLEMS:]
-    return problems + [_problem(field, f"too large for a node: {reason}", "error") for field, reason in left_out]
+    return problems + [problem(field, f"too large for a node: {reason}", "error") for field, reason in left_out]
 
 
 def _is_starting(facts: NodeReport) -> bool:
@@ -247,16 +253,6 @@ def _in_doubt(pods: Sequence[ReportedPod] | None) -> list[ReportedPod] | None:
 def read_heartbeat(body: bytes) -> Heartbeat:
     """Read the body of a heartbeat. Raises WireError."""
     return parse_json(HEARTBEAT, body)
-
-
-def report_facts(report: ReadReport) -> dict[str, object]:
-    """The parts of a report that people need and the replay does not, as JSON."""
-    return {
-        "kubelet_version": report.kubelet_version,
-        "pods": None if report.pods is None else _PODS.dump_python(report.pods, mode="json"),
-        "zones": _ZONES.dump_python(report.zones, mode="json"),
-        "problems": _PROBLEMS.dump_python(report.problems, mode="json"),
-    }
 
 
 def left_out_counts(left_out: Sequence[tuple[str, str]]) -> bool:
@@ -314,15 +310,15 @@ def _read_fixed(
     if machine is None or config is None or not version:
         for name, part in (("machine", machine), ("kubelet", config), ("kubelet_version", version)):
             if not part:
-                problems.append(_problem(name, "unknown: no verdict is possible"))
+                problems.append(problem(name, "unknown: no verdict is possible"))
         return None, devices
     try:
         return start(machine, config, Budget(FIRST_STEPS)), devices
     except KubeletConfigError as error:
-        problems.append(_problem(f"kubelet.{error.field}", f"no kubelet starts with this: {error.reason}"))
+        problems.append(problem(f"kubelet.{error.field}", f"no kubelet starts with this: {error.reason}"))
         return None, devices
     except BudgetError as error:
-        problems.append(_problem("kubelet.reservation", f"the choice of the reserved CPUs: {error}", "error"))
+        problems.append(problem("kubelet.reservation", f"the choice of the reserved CPUs: {error}", "error"))
         return None, devices
 
 
@@ -335,7 +331,7 @@ class _Gaps:
 
     def hide(self, manager: Provider, path: str, reason: str) -> None:
         self.hidden.add(manager)
-        self.problems.append(_problem(path, f"{reason}: no verdict for pods that need the {manager.value} manager"))
+        self.problems.append(problem(path, f"{reason}: no verdict for pods that need the {manager.value} manager"))
 
 
 def _observed_state(
@@ -395,7 +391,3 @@ def _device_state(facts: NodeReport, devices: Devices, gaps: _Gaps) -> DeviceSta
     elif document is None and devices:
         gaps.hide(Provider.DEVICE, DEVICE_FIELD, "missing")
     return DeviceState.of(devices, device_entries_from_json(document) if document is not None else {})
-
-
-def _problem(path: str, reason: str, severity: Severity = "warning") -> Problem:
-    return Problem(source=SOURCE, path=path, reason=reason, severity=severity)

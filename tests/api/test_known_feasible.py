@@ -8,7 +8,7 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.api.scheduler import FILTER, scheduler_endpoints
+from extender.api.scheduler import SchedulerEndpoints
 from extender.app import make_service
 from extender.cluster.errors import UnknownNodeError
 from extender.cluster.events import PodForgotten, PodGone, PodSeen
@@ -17,7 +17,7 @@ from extender.cluster.snapshot import ClusterSnapshot
 from extender.cluster.watching import Watching
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
-from extender.scheduling.cache import MAX_KNOWN_FEASIBLE, NOBODY
+from extender.scheduling.cache import MAX_KNOWN_FEASIBLE, SHAPE_UID
 from extender.scheduling.feasibility import PASSED
 from extender.scheduling.judge import Judgement, PodShape
 from extender.wire.pods import pod_from_json
@@ -47,11 +47,11 @@ class World:
         self.meanwhile: list[Event] = []
         settings = Settings(warm_up_seconds=60, filter_seconds=MUCH_TIME)
         self.service = make_service(settings, self.clock, offload=self._elsewhere)
-        self.filter = scheduler_endpoints(
+        self.filter = SchedulerEndpoints(
             self.service.scheduling, self.service.metrics, max_bytes=1 << 20, max_binding_bytes=0, clock=self.clock
-        )[FILTER]
+        ).filter_
         self.sequence = self.calls = 0
-        self.foretold: dict[str, dict[str, Judgement]] = {}
+        self.predicted: dict[str, dict[str, Judgement]] = {}
         self.counts: Counter[tuple[str, str]] = Counter()
 
     async def _elsewhere(self, work: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
@@ -95,7 +95,7 @@ class World:
         document = pod_of(cpus or "500m", name=f"asked-{self.calls}")
         document["status"]["qosClass"] = "Guaranteed" if cpus else "Burstable"
         pod = pod_from_json(document)
-        shape = PodShape(replace(pod, uid=NOBODY))
+        shape = PodShape(replace(pod, uid=SHAPE_UID))
         classes = classes_at(self.service.cluster, names, self.clock())
         judged = {name: self.service.judge(shape, each) for name, each in zip(names, classes, strict=True)}
 
@@ -108,7 +108,7 @@ class World:
         self.counts.update(
             (refused.get(name, PASSED), judged[name].certainty.value if cpus else "exact") for name in names
         )
-        self.foretold[pod.uid] = {name: judged[name] for name in names if cpus}
+        self.predicted[pod.uid] = {name: judged[name] for name in names if cpus}
 
     def check_the_past(self) -> None:
         """Metrics count every answer, and decisions tell each call as it was."""
@@ -117,7 +117,7 @@ class World:
             (s.labels["result"], s.labels["certainty"]): s.value for s in family.samples if s.name.endswith("_total")
         }
         assert {key: count for key, count in counted.items() if count} == dict(self.counts)
-        for uid, judged in self.foretold.items():
+        for uid, judged in self.predicted.items():
             (call,) = self.service.decisions.of_pod(uid)
             assert {name: j for j, names in call.by_judgement() for name in names} == judged
 
@@ -175,9 +175,9 @@ def test_what_one_call_learns_is_not_news_where_another_call_has_come_further() 
         return work(*args)
 
     service = make_service(Settings(), clock, offload=elsewhere)
-    filter_ = scheduler_endpoints(
+    filter_ = SchedulerEndpoints(
         service.scheduling, service.metrics, max_bytes=1 << 20, max_binding_bytes=0, clock=clock
-    )[FILTER]
+    ).filter_
     service.cluster.observe(_report("n0", 0, 1), clock())
 
     first, third = ask(filter_, document), ask(filter_, document)
@@ -203,7 +203,7 @@ def test_a_small_call_keeps_the_classes_of_its_candidates_and_no_picture_of_all_
     world.ask(NAMES[:2], 2)
     world.ask(NAMES[:3], 2)
 
-    small, large = (world.service.decisions.of_pod(uid)[0] for uid in world.foretold)
+    small, large = (world.service.decisions.of_pod(uid)[0] for uid in world.predicted)
     assert not isinstance(small.seen, ClusterSnapshot)
     assert large.seen is world.service.cluster.snapshot()
     world.check_the_past()

@@ -32,7 +32,8 @@ from extender.wire.errors import WireError
 from extender.wire.nrt import REPORT, counted, published_from_json, unpack_report
 from extender.wire.preemption import parse_preemption
 from extender.wire.quantity import parse_milli, parse_whole
-from extender.wire.reports import read_heartbeat, read_report, report_facts
+from extender.wire.report_facts import report_facts
+from extender.wire.reports import read_heartbeat, read_report
 from extender.wire.scheduler import parse_args
 from extender.wire.workloads import workload_from_json
 from tests.reports import args_of, pod_of, report_of, sample

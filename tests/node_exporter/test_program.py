@@ -22,7 +22,7 @@ from tests.node_exporter.nodes import KUBELET, MACHINE, SCENARIO, cpu_state, mem
 from tests.node_exporter.trees import KUBELET_DIR, write_machine, write_scenario
 
 PROGRAM = [sys.executable, "-m", "node_exporter"]
-NOBODY = 65534
+SHAPE_UID = 65534
 STATE = {"cpu_manager_state": cpu_state({"u1": {"c0": "1,5"}}, "0,2-4,6-7"), "memory_manager_state": memory_state()}
 
 
@@ -97,7 +97,7 @@ def test_without_rights_the_readable_part_is_reported(root: Path) -> None:
     (root / KUBELET_DIR).chmod(0o700)
     program = (
         "import os, yaml; from node_exporter.__main__ import main;"  # loaded as root, who may read the interpreter
-        f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); main()"
+        f"os.setgroups([]); os.setgid({SHAPE_UID}); os.setuid({SHAPE_UID}); main()"
     )
 
     done = subprocess.run(

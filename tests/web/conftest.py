@@ -26,7 +26,7 @@ MEDIUM = 300
 LARGE = 5000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
@@ -68,31 +68,31 @@ def page(context: BrowserContext) -> Iterator[Page]:
     assert faults == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def demo() -> Iterator[str]:
     with demo_cluster() as url:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def large() -> Iterator[str]:
     with large_cluster(LARGE) as url:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def medium() -> Iterator[str]:
     with large_cluster(MEDIUM) as url:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def hostile() -> Iterator[str]:
     with hostile_cluster() as url:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where screenshots go: `NUMA_SCREENSHOTS=docs/screenshots` renews the ones that are kept."""
     kept = os.environ.get("NUMA_SCREENSHOTS")
