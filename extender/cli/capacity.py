@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from extender.cli.client import client_options, open_client
+from extender.cli.client import ExtenderClient, client_options
 from extender.cli.exits import end, exit_code_option, of_counts
 from extender.cli.output import output_option, show
 from extender.cli.questions import (
@@ -35,10 +35,7 @@ def capacity(
     max_copies: int,
     exit_code: bool,
     output: str,
-    server: str,
-    token_file: Path | None,
-    ca_file: Path | None,
-    reports: tuple[Path, ...],
+    client: ExtenderClient,
     **nodes: Any,
 ) -> None:
     """How many copies of a pod fit now, on each node and in all, and what runs out first.
@@ -47,10 +44,9 @@ def capacity(
     """
     manifests = read_manifests(files)
     question = {"pods": [pod.document for pod in manifests], "max_copies": max_copies, **nodes_of(**nodes)}
-    with open_client(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as client:
-        total = client.get("/v1/nodes", {"limit": 1})["total"] if sys.stderr.isatty() else None
-        with naming_what_was_typed(manifests, **nodes):
-            *answers, last = _counted(client.lines("/v1/capacity", question), total)
+    total = client.get("/v1/nodes", {"limit": 1})["total"] if sys.stderr.isatty() else None
+    with naming_what_was_typed(manifests, **nodes):
+        *answers, last = _counted(client.lines("/v1/capacity", question), total)
     show(output, {**last, "nodes": answers}, capacity_table)
     end(of_counts(last["summary"]), wanted=exit_code)
 

@@ -1,18 +1,19 @@
-"""The client of the commands: an extender that runs somewhere, or one of this process that only knows report files.
+"""The client of the commands: for a running extender, or for one in this process that has only report files.
 
-Laws
+Rules of this file
 - Both go through the same routes, so the answers are the same.
-- An error is a `click.ClickException` that names the option or variable at fault, never a traceback.
+- An error is a `click.ClickException` that names the wrong option or variable, never a traceback.
 """
 
 import asyncio
 import ssl
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import click
 import httpx
@@ -27,97 +28,87 @@ COMPLETE_SECONDS: Final = 1.0
 NDJSON: Final = "application/x-ndjson"
 _FOREVER: Final = 10.0 * 365 * 86_400
 _SERVER_NAME: Final = "numa_extender.server_name"
-"""In the context of a command: the name that the server's certificate must have."""
-_HOW_TO_PROVE: Final = (
-    "Show, with --token-file, a token made for this extender, of an account with the ClusterRole numa-extender-reader: "
+"""Key in a command's context: the name that the server's certificate must have."""
+_HOW_TO_AUTHENTICATE: Final = (
+    "Send a token for this extender with --token-file, of an account with the ClusterRole numa-extender-reader: "
     "kubectl -n numa-extender create token numa-reader --audience=numa-extender > token"
 )
 
 
 class ExtenderFault(click.ClickException):
-    """The extender refused a question. The message begins with the field at fault, if there is one."""
+    """The extender refused a question. The message begins with the wrong field, if there is one."""
 
 
-class ExtenderClient(Protocol):
-    """Sends requests; a reply that is no success is an ExtenderFault."""
-
-    def get(self, path: str, params: Params | None = None) -> Any:  # noqa: ANN401 - JSON
-        """The JSON reply to a GET."""
-
-    def post(self, path: str, question: object) -> Any:  # noqa: ANN401 - JSON
-        """The JSON reply to a question."""
-
-    def lines(self, path: str, question: object) -> Iterator[Any]:
-        """The JSON lines of a reply, as they come."""
-
-
-def _remember_server_name(context: click.Context, _parameter: click.Parameter, name: str | None) -> None:
+def _keep_server_name(context: click.Context, _parameter: click.Parameter, name: str | None) -> None:
     context.meta[_SERVER_NAME] = name
 
 
+_OPTIONS: Final = (
+    click.option(
+        "--server",
+        envvar="NUMA_EXTENDER_SERVER",
+        show_envvar=True,
+        default=DEFAULT_SERVER,
+        show_default=True,
+        metavar="URL",
+        help="URL of the extender.",
+    ),
+    click.option(
+        "--token-file",
+        envvar="NUMA_EXTENDER_TOKEN_FILE",
+        show_envvar=True,
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="File with the bearer token to send.",
+    ),
+    click.option(
+        "--ca-file",
+        envvar="NUMA_EXTENDER_CA_FILE",
+        show_envvar=True,
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="CA certificates that verify the server's certificate.",
+    ),
+    click.option(
+        "--server-name",
+        envvar="NUMA_EXTENDER_SERVER_NAME",
+        show_envvar=True,
+        metavar="NAME",
+        expose_value=False,
+        callback=_keep_server_name,
+        help="The name in the server's certificate, if it is not the host of the URL: behind a port-forward "
+        "numa-extender.numa-extender.svc.",
+    ),
+    click.option(
+        "--report",
+        "reports",
+        multiple=True,
+        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+        help="Use no server: answer from this file, as `numa-node-exporter report` prints it. Repeatable.",
+    ),
+)
+
+
 def client_options(command: F) -> F:
-    """The options that name the extender: `server`, `token_file`, `ca_file`, `reports`.
+    """The options that name the extender. The command gets an open `ExtenderClient` as `client` in place of them.
 
-    `--server-name` is no argument of the command; `open_client` finds it in the command's context.
+    `--server-name` is read from the command's context.
     """
-    for option in reversed(
-        (
-            click.option(
-                "--server",
-                envvar="NUMA_EXTENDER_SERVER",
-                show_envvar=True,
-                default=DEFAULT_SERVER,
-                show_default=True,
-                metavar="URL",
-                help="URL of the extender.",
-            ),
-            click.option(
-                "--token-file",
-                envvar="NUMA_EXTENDER_TOKEN_FILE",
-                show_envvar=True,
-                type=click.Path(dir_okay=False, path_type=Path),
-                help="File with the bearer token to show.",
-            ),
-            click.option(
-                "--ca-file",
-                envvar="NUMA_EXTENDER_CA_FILE",
-                show_envvar=True,
-                type=click.Path(dir_okay=False, path_type=Path),
-                help="CA certificates that the server's must be signed by.",
-            ),
-            click.option(
-                "--server-name",
-                envvar="NUMA_EXTENDER_SERVER_NAME",
-                show_envvar=True,
-                metavar="NAME",
-                expose_value=False,
-                callback=_remember_server_name,
-                help="The name in the server's certificate, where it is not the host of the URL: behind a port-forward "
-                "numa-extender.numa-extender.svc.",
-            ),
-            click.option(
-                "--report",
-                "reports",
-                multiple=True,
-                type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-                help="Ask no server: answer from this file, as `numa-node-exporter report` prints it. Repeatable.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
 
+    @wraps(command)
+    def connected(
+        *arguments: object,
+        server: str,
+        token_file: Path | None,
+        ca_file: Path | None,
+        reports: tuple[Path, ...],
+        **options: object,
+    ) -> object:
+        http = offline(reports) if reports else _http_client(server, token_file, ca_file, TIMEOUT_SECONDS)
+        with closing(http):
+            return command(*arguments, client=ExtenderClient(http), **options)
 
-@contextmanager
-def open_client(
-    *, server: str, token_file: Path | None, ca_file: Path | None, reports: tuple[Path, ...]
-) -> Iterator[ExtenderClient]:
-    """The extender that the options name. Report files take precedence over a server."""
-    if reports:
-        yield offline(reports)
-        return
-    with _http_client(server, token_file, ca_file, TIMEOUT_SECONDS) as client:
-        yield _Remote(client)
+    for option in reversed(_OPTIONS):
+        connected = option(connected)
+    return cast("F", connected)
 
 
 def _http_client(server: str, token_file: Path | None, ca_file: Path | None, timeout_seconds: float) -> httpx.Client:
@@ -152,21 +143,23 @@ def _as_typed(parameter: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Remote:
-    client: httpx.Client
+class ExtenderClient:
+    """Sends requests. A reply that is not a success is an `ExtenderFault`."""
 
-    def get(self, path: str, params: Params | None = None) -> Any:  # noqa: ANN401
+    http: httpx.Client
+
+    def get(self, path: str, params: Params | None = None) -> Any:  # noqa: ANN401 - JSON
+        """The JSON reply to a GET."""
         return self._json("GET", path, params=params)
 
-    def post(self, path: str, question: object) -> Any:  # noqa: ANN401
+    def post(self, path: str, question: object) -> Any:  # noqa: ANN401 - JSON
+        """The JSON reply to a question."""
         return self._json("POST", path, content=orjson.dumps(question), headers={"Content-Type": "application/json"})
 
     def lines(self, path: str, question: object) -> Iterator[Any]:
+        """The JSON lines of a reply, as they arrive."""
         headers = {"Content-Type": "application/json", "Accept": NDJSON}
-        with (
-            self._reached(),
-            self.client.stream("POST", path, content=orjson.dumps(question), headers=headers) as reply,
-        ):
+        with self._reached(), self.http.stream("POST", path, content=orjson.dumps(question), headers=headers) as reply:
             if reply.is_error:
                 reply.read()
             _check(reply)
@@ -175,7 +168,7 @@ class _Remote:
 
     def _json(self, method: str, path: str, **parts: Any) -> Any:  # noqa: ANN401
         with self._reached():
-            reply = self.client.request(method, path, **parts)
+            reply = self.http.request(method, path, **parts)
         _check(reply)
         return orjson.loads(reply.content)
 
@@ -184,54 +177,35 @@ class _Remote:
         try:
             yield
         except (httpx.InvalidURL, httpx.HTTPError) as error:
-            raise click.ClickException(f"{_as_typed('server')} {self.client.base_url}: no answer: {error}") from None
+            raise click.ClickException(f"{_as_typed('server')} {self.http.base_url}: no answer: {error}") from None
 
 
-class _Offline:
-    """An extender of this process, called without sockets."""
+class _InProcess(httpx.BaseTransport):
+    """Calls an ASGI application of this process, without sockets."""
 
     def __init__(self, app: Any) -> None:  # noqa: ANN401 - an ASGI application
-        self._app = app
+        self._transport = httpx.ASGITransport(app=app)
 
-    def get(self, path: str, params: Params | None = None) -> Any:  # noqa: ANN401
-        return orjson.loads(self._send("GET", path, params=params).content)
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        async def call() -> httpx.Response:
+            reply = await self._transport.handle_async_request(request)
+            return httpx.Response(reply.status_code, headers=reply.headers, content=await reply.aread())
 
-    def post(self, path: str, question: object) -> Any:  # noqa: ANN401
-        return orjson.loads(self._send("POST", path, json=question).content)
-
-    def lines(self, path: str, question: object) -> Iterator[Any]:
-        reply = self._send("POST", path, json=question, headers={"Accept": NDJSON})
-        yield from (_checked(orjson.loads(line)) for line in reply.text.splitlines())
-
-    def put(self, path: str, body: bytes) -> None:
-        """Hand in a report."""
-        self._send("PUT", path, content=body)
-
-    def _send(self, method: str, path: str, **parts: Any) -> httpx.Response:
-        async def send() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self._app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-                return await client.request(method, path, **parts)
-
-        reply = asyncio.run(send())
-        _check(reply)
-        return reply
+        return asyncio.run(call())
 
 
-def offline(reports: tuple[Path, ...]) -> ExtenderClient:
-    """An extender of this process that holds these reports; raises ClickException for a file that is none."""
+def offline(reports: tuple[Path, ...]) -> httpx.Client:
+    """An extender of this process that has these reports; raises ClickException for a file that is not a report."""
     from extender.app import make_app, make_service  # noqa: PLC0415 - half a second that a server does not need
     from extender.config.settings import Settings  # noqa: PLC0415
     from extender.identity import EVERYTHING  # noqa: PLC0415
 
     service = make_service(Settings(stale_after_seconds=_FOREVER, audit_window=1, loopback_scopes=EVERYTHING))
-    client = _Offline(make_app(service))
+    client = httpx.Client(transport=_InProcess(make_app(service)), base_url="http://127.0.0.1")
     for file in reports:
         body = _read(file)
         try:
-            document = orjson.loads(body)
-            name = document["node_name"]
-            client.put(f"/v1/nodes/{name}/report", body)
+            _check(client.put(f"/v1/nodes/{orjson.loads(body)['node_name']}/report", content=body))
         except (orjson.JSONDecodeError, TypeError, KeyError):
             raise click.ClickException(
                 f"--report {file}: not a node report, as `numa-node-exporter report` prints it"
@@ -266,7 +240,7 @@ def _check(reply: httpx.Response) -> None:
     if (wait := reply.headers.get("retry-after")) is not None:
         detail = f"{detail}; try again in {wait} s"
     if reply.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-        detail = f"{detail}\n{_HOW_TO_PROVE}"
+        detail = f"{detail}\n{_HOW_TO_AUTHENTICATE}"
     raise ExtenderFault(str(detail))
 
 
@@ -279,7 +253,7 @@ def complete_node(context: click.Context, _parameter: click.Parameter, incomplet
         else:
             server = options.get("server") or DEFAULT_SERVER
             with _http_client(server, options.get("token_file"), options.get("ca_file"), COMPLETE_SECONDS) as client:
-                names = _Remote(client).get("/v1/map")["nodes"]["name"]
+                names = ExtenderClient(client).get("/v1/map")["nodes"]["name"]
     except (click.ClickException, orjson.JSONDecodeError, KeyError, TypeError):
         return []
     return [name for name in names if name.startswith(incomplete)]

@@ -1,11 +1,9 @@
 """`numa-extender machines`."""
 
-from pathlib import Path
-
 import click
 from rich.console import RenderableType
 
-from extender.cli.client import client_options, open_client
+from extender.cli.client import ExtenderClient, client_options
 from extender.cli.output import output_option, show
 from extender.cli.render import amount, new_table, short
 
@@ -13,13 +11,9 @@ from extender.cli.render import amount, new_table, short
 @click.command()
 @output_option
 @client_options
-def machines(
-    *, output: str, server: str, token_file: Path | None, ca_file: Path | None, reports: tuple[Path, ...]
-) -> None:
+def machines(*, output: str, client: ExtenderClient) -> None:
     """The machines of the catalogue, which --machine of the other commands names."""
-    with open_client(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as client:
-        found = client.get("/v1/machines")["machines"]
-    show(output, found, _table)
+    show(output, client.get("/v1/machines")["machines"], _table)
 
 
 def _table(found: list[dict[str, object]]) -> RenderableType:

@@ -1,11 +1,10 @@
 """`numa-extender nodes`."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from extender.cli.client import ExtenderClient, client_options, open_client
+from extender.cli.client import ExtenderClient, client_options
 from extender.cli.output import output_option, show
 from extender.cli.render import nodes_table
 from extender.replay.config import TopologyPolicy
@@ -25,18 +24,13 @@ def nodes(
     policy: str | None,
     min_free_cpus: int,
     output: str,
-    server: str,
-    token_file: Path | None,
-    ca_file: Path | None,
-    reports: tuple[Path, ...],
+    client: ExtenderClient,
 ) -> None:
     """All nodes: kubelet, policy, what is free where."""
     filters: dict[str, str | int] = {"name": name, "min_free_cpus": min_free_cpus}
     if policy is not None:
         filters["policy"] = policy
-    with open_client(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as client:
-        found = _all(client, filters)
-    show(output, found, nodes_table)
+    show(output, _all(client, filters), nodes_table)
 
 
 def _all(client: ExtenderClient, filters: dict[str, str | int]) -> list[Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from extender.cli.client import client_options, open_client
+from extender.cli.client import ExtenderClient, client_options
 from extender.cli.exits import end, exit_code_option, of_plan
 from extender.cli.output import output_option, show
 from extender.cli.questions import (
@@ -31,10 +31,7 @@ def plan(
     all_or_nothing: bool,
     exit_code: bool,
     output: str,
-    server: str,
-    token_file: Path | None,
-    ca_file: Path | None,
-    reports: tuple[Path, ...],
+    client: ExtenderClient,
     **nodes: Any,
 ) -> None:
     """Where each pod would go, one after another, as many of each workload as it has replicas.
@@ -47,10 +44,7 @@ def plan(
         "all_or_nothing": all_or_nothing,
         **nodes_of(**nodes),
     }
-    with (
-        open_client(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as client,
-        naming_what_was_typed(manifests, **nodes),
-    ):
+    with naming_what_was_typed(manifests, **nodes):
         *pods, last = client.lines("/v1/plan", question)
     show(output, {**last, "pods": pods}, plan_table)
     end(of_plan(last["summary"]), wanted=exit_code)

@@ -1,26 +1,40 @@
-"""Files of recorded scenarios, and how far a replay agrees with them: for every policy that can be replayed."""
+"""Files of recorded scenarios, and the agreement of a replay with them, for every policy that can be replayed."""
 
 import lzma
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
 import click
+import orjson
 from rich.console import Console
 from rich.table import Table
 
 from extender.conformance.agreement import Difference
+from extender.wire.errors import WireError
 
+S = TypeVar("S")
 SHOWN_DIFFERENCES: Final = 10
 
 
-def scenario_lines(name: str) -> Iterator[tuple[str, bytes]]:
-    """(where it stands, line) of the file *name* without its empty lines; `-` is standard input.
+def read_scenarios(name: str, read: Callable[[object], S]) -> Iterator[tuple[str, S]]:
+    """The place and the scenario of each line of the file *name*; `-` is standard input. Empty lines are skipped.
 
     Raises:
         click.ClickException: the file cannot be read.
+        WireError: a line is malformed.
     """
+    for where, line in _lines(name):
+        try:
+            yield where, read(orjson.loads(line))
+        except orjson.JSONDecodeError as error:
+            raise WireError(where, f"not JSON: {error}") from None
+        except WireError as error:
+            raise WireError(f"{where}: {error.field}", error.reason) from None
+
+
+def _lines(name: str) -> Iterator[tuple[str, bytes]]:
     with _open(name) as lines:
         try:
             for number, line in enumerate(lines, start=1):
@@ -37,6 +51,25 @@ def _open(name: str) -> IO[bytes]:
         return lzma.open(name) if name.endswith(".xz") else Path(name).open("rb")
     except OSError as error:
         raise click.ClickException(f"{name}: {error.strerror}") from None
+
+
+def agreement_table(
+    title: str, columns: Sequence[str], counted: Sequence[str], rows: Sequence[tuple[Sequence[str], Sequence[int]]]
+) -> Table:
+    """What was compared: the texts and the counts of each row, and the sums of several rows.
+
+    *columns* are the names of the texts, *counted* those of the counts.
+    """
+    table = Table(title=title)
+    for column in (*columns, *counted):
+        table.add_column(column, justify="left" if column in columns else "right", no_wrap=True)
+    for texts, counts in rows:
+        table.add_row(*texts, *map(str, counts))
+    if len(rows) > 1:
+        table.add_section()
+        sums = (str(sum(column)) for column in zip(*(counts for _, counts in rows), strict=True))
+        table.add_row("all", *("" for _ in columns[1:]), *sums)
+    return table
 
 
 def show_agreement(table: Table, differences: Sequence[Difference]) -> int:

@@ -1,16 +1,14 @@
 """`numa-extender replay`: what a kubelet would answer to a history of pods, and whether recordings agree."""
 
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
 import orjson
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from extender.cli.recordings import scenario_lines, show_agreement
+from extender.cli.recordings import agreement_table, read_scenarios, show_agreement
 from extender.cli.replay_nri import replay_nri
 from extender.conformance.agreement import AGREEMENT_COLUMNS, Agreement, Difference, check
 from extender.conformance.scenario import Admission, KubeletCrashError, run
@@ -46,25 +44,11 @@ def replay(files: tuple[str, ...], *, is_check: bool, policy: str, machines: str
             sys.exit(replay_nri(files or ("-",), machines, is_check=is_check))
         if is_check:
             sys.exit(_check(files or ("-",)))
-        for scenario in _scenarios(files or ("-",)):
-            sys.stdout.buffer.write(orjson.dumps(_replayed(scenario)) + b"\n")
+        for name in files or ("-",):
+            for _, scenario in read_scenarios(name, scenario_from_json):
+                sys.stdout.buffer.write(orjson.dumps(_replayed(scenario)) + b"\n")
     except WireError as error:
         raise click.ClickException(str(error)) from None
-
-
-def _scenarios(files: tuple[str, ...]) -> Iterator[Scenario]:
-    for name in files:
-        for where, line in scenario_lines(name):
-            yield _read(line, where)
-
-
-def _read(line: bytes, where: str) -> Scenario:
-    try:
-        return scenario_from_json(orjson.loads(line))
-    except orjson.JSONDecodeError as error:
-        raise WireError(where, f"not JSON: {error}") from None
-    except WireError as error:
-        raise WireError(f"{where}: {error.field}", error.reason) from None
 
 
 def _replayed(scenario: Scenario) -> dict[str, object]:
@@ -101,22 +85,10 @@ def _check(files: tuple[str, ...]) -> int:
         task = progress.add_task("", total=None, differences=0)
         for file in files:
             name = Path(file).name.removesuffix(".xz").removesuffix(".jsonl")
-            for scenario in _scenarios((file,)):
+            for _, scenario in read_scenarios(file, scenario_from_json):
                 key = (name, parse_minor(scenario.config.kubelet_version))
                 differences += check(scenario, agreements.setdefault(key, Agreement()))
                 progress.update(task, advance=1, differences=len(differences))
-    return show_agreement(_table(agreements), differences)
-
-
-def _table(agreements: Mapping[tuple[str, int], Agreement]) -> Table:
-    """What was compared and how much of it differs: a row for each file and kubelet minor in it."""
-    table = Table(title="Agreement with the recorded kubelets")
-    for column in ("file", "kubelet", *AGREEMENT_COLUMNS):
-        table.add_column(column, justify="left" if column in {"file", "kubelet"} else "right", no_wrap=True)
-    for (file, minor), agreement in agreements.items():
-        table.add_row(file, f"1.{minor}", *map(str, agreement.row()))
-    if len(agreements) > 1:
-        table.add_section()
-        rows = (agreement.row() for agreement in agreements.values())
-        table.add_row("all", "", *(str(sum(column)) for column in zip(*rows, strict=True)))
-    return table
+    rows = [((file, f"1.{minor}"), agreement.row()) for (file, minor), agreement in agreements.items()]
+    title = "Agreement with the recorded kubelets"
+    return show_agreement(agreement_table(title, ("file", "kubelet"), AGREEMENT_COLUMNS, rows), differences)

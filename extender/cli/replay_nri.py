@@ -1,15 +1,13 @@
 """`numa-extender replay --policy nri-topology-aware`: what that policy would answer, and whether recordings agree."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import click
 import orjson
-from rich.table import Table
 
-from extender.cli.recordings import scenario_lines, show_agreement
+from extender.cli.recordings import agreement_table, read_scenarios, show_agreement
 from extender.conformance.agreement import Difference
 from extender.conformance.nri_scenario import NRIAgreement, check, run
 from extender.replay.nri.machine import Machine
@@ -30,8 +28,7 @@ def replay_nri(files: tuple[str, ...], machines: str, *, is_check: bool) -> int:
     if is_check:
         return _check(files, known)
     for name in files:
-        for where, line in scenario_lines(name):
-            scenario = _read(line, where)
+        for where, scenario in read_scenarios(name, scenario_from_json):
             sys.stdout.buffer.write(orjson.dumps(_replayed(scenario, known.of(scenario, where))) + b"\n")
     return 0
 
@@ -60,15 +57,6 @@ class _Machines:
         return self._machines[name]
 
 
-def _read(line: bytes, where: str) -> NRIScenario:
-    try:
-        return scenario_from_json(orjson.loads(line))
-    except orjson.JSONDecodeError as error:
-        raise WireError(where, f"not JSON: {error}") from None
-    except WireError as error:
-        raise WireError(f"{where}: {error.field}", error.reason) from None
-
-
 def _replayed(scenario: NRIScenario, machine: Machine) -> dict[str, object]:
     answers = run(scenario, machine)
     if isinstance(answers, str):
@@ -79,21 +67,9 @@ def _replayed(scenario: NRIScenario, machine: Machine) -> dict[str, object]:
 def _check(files: tuple[str, ...], machines: _Machines) -> int:
     agreements, differences = dict[str, NRIAgreement](), list[Difference]()
     for name in files:
-        for where, line in scenario_lines(name):
-            scenario = _read(line, where)
+        for where, scenario in read_scenarios(name, scenario_from_json):
             agreement = agreements.setdefault(scenario.id.rpartition("-")[0], NRIAgreement())
             differences += check(scenario, machines.of(scenario, where), agreement)
-    return show_agreement(_table(agreements), differences)
-
-
-def _table(agreements: Mapping[str, NRIAgreement]) -> Table:
-    """What was compared, a row for each theme; for the columns see `NRIAgreement`."""
-    table = Table(title="Agreement with the recorded NRI topology-aware policy")
-    for column in ("theme", *_COLUMNS):
-        table.add_column(column, justify="left" if column == "theme" else "right")
-    for theme, agreement in sorted(agreements.items()):
-        table.add_row(theme, *(str(agreement.counts[column]) for column in _COLUMNS))
-    if len(agreements) > 1:
-        table.add_section()
-        table.add_row("all", *(str(sum(a.counts[column] for a in agreements.values())) for column in _COLUMNS))
-    return table
+    rows = [((theme,), [found.counts[column] for column in _COLUMNS]) for theme, found in sorted(agreements.items())]
+    title = "Agreement with the recorded NRI topology-aware policy"
+    return show_agreement(agreement_table(title, ("theme",), _COLUMNS, rows), differences)

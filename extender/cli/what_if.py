@@ -6,7 +6,7 @@ from typing import Any
 import click
 from rich.console import Group
 
-from extender.cli.client import client_options, open_client
+from extender.cli.client import ExtenderClient, client_options
 from extender.cli.exits import end, exit_code_option, of_counts
 from extender.cli.output import output_option, show
 from extender.cli.questions import (
@@ -32,10 +32,7 @@ def what_if(
     explain: bool,
     exit_code: bool,
     output: str,
-    server: str,
-    token_file: Path | None,
-    ca_file: Path | None,
-    reports: tuple[Path, ...],
+    client: ExtenderClient,
     **nodes: Any,
 ) -> None:
     """What each node's kubelet would answer to a pod: where it would be placed, or why not.
@@ -45,11 +42,10 @@ def what_if(
     """
     about = nodes_of(**nodes)
     worst = 0
-    with open_client(server=server, token_file=token_file, ca_file=ca_file, reports=reports) as client:
-        for pod in read_manifests(files):
-            with naming_what_was_typed([pod], **nodes):
-                reply = client.post("/v1/what-if", {"pod": pod.document, "explain": explain, **about})
-            stories = [lambda r: Group(*(steps_text(answer) for answer in r["nodes"]))] if explain else []
-            show(output, reply, pod_line, what_if_table, *stories)
-            worst = max(worst, of_counts(reply["summary"]))
+    for pod in read_manifests(files):
+        with naming_what_was_typed([pod], **nodes):
+            reply = client.post("/v1/what-if", {"pod": pod.document, "explain": explain, **about})
+        stories = [lambda r: Group(*(steps_text(answer) for answer in r["nodes"]))] if explain else []
+        show(output, reply, pod_line, what_if_table, *stories)
+        worst = max(worst, of_counts(reply["summary"]))
     end(worst, wanted=exit_code)

@@ -117,7 +117,7 @@ def test_a_manifest_can_come_from_standard_input(run: Run, reports: list[str]) -
     assert "pods are admitted on 2 nodes" in output
 
 
-def test_explain_tells_the_last_calls_about_a_pod(run: Run, server: str) -> None:
+def test_explain_shows_the_last_calls_about_a_pod(run: Run, server: str, reports: list[str]) -> None:
     for name in ("solver-0", "solver-1"):
         httpx.post(
             f"{server}/scheduler/filter", json=args_of(pod_of(12, name=name), "node-a", "node-b")
@@ -130,11 +130,11 @@ def test_explain_tells_the_last_calls_about_a_pod(run: Run, server: str) -> None
     assert "node-a: NUMA alignment is not possible on the node now (TopologyAffinityError: " in output
     assert run("explain", "uid-solver-0", "--server", server).stdout.startswith("default/solver-0")
     assert (
-        "part of several: default/solver-0, default/solver-1"
+        "matches several pods: default/solver-0, default/solver-1"
         in run("explain", "solver", "--server", server, code=1).output
     )
-    assert "no call about 'x'" in run("explain", "x", "--server", server, code=1).output
-    assert "ask a server" in run("explain", "x", "--report", "r.json", code=2).output
+    assert "there is no recent call about 'x'" in run("explain", "x", "--server", server, code=1).output
+    assert "use a server" in run("explain", "x", *reports, code=2).output
 
 
 def test_the_map_shows_who_holds_what(run: Run, reports: list[str]) -> None:
