@@ -84,8 +84,8 @@ def _node_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--nri-config", type=FILE, envvar="NUMA_NRI_CONFIG",
-            help="JSON file with the TopologyAwarePolicy of this node, where the NRI topology-aware policy runs with a "
-            "file. [default: from the API server with --nri-namespace, else not known]",
+            help="The file that the NRI topology-aware policy runs with (--config-file of the plugin), YAML or JSON. "
+            "[default: from the API server with --nri-namespace, else not known]",
         ),
     )  # fmt: skip
     for option in reversed(options):

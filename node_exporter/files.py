@@ -23,6 +23,9 @@ MAX_JSON_DEPTH: Final = 32
 """The deepest document of the kubelet has 8 levels."""
 MAX_JSON_VALUES: Final = 100_000
 """Values of one JSON document. Each costs 30 to 100 bytes of memory. A device checkpoint has some for each device."""
+MAX_YAML_VALUES: Final = 10_000
+"""Values of one YAML document. Each costs about 1 kB of memory during parsing. A full KubeletConfiguration has 300."""
+MAX_YAML_DEPTH: Final = 32
 
 _KINDS: Final = (
     (stat.S_ISDIR, "a directory"),
@@ -96,6 +99,31 @@ def parse_json(content: bytes) -> object:
     except orjson.JSONDecodeError as error:
         raise ValueError(f"not JSON: {describe(error)}") from None
     check_depth(document, MAX_JSON_DEPTH)
+    return document
+
+
+def parse_yaml(content: bytes) -> object:
+    """Parse one YAML or JSON document of limited size and depth. Raises ValueError.
+
+    Values and levels are counted before anything is built from them. An alias is refused, because a few lines of
+    aliases can name millions of values.
+    """
+    import yaml  # noqa: PLC0415 - only few nodes need it
+
+    depth = 0
+    try:
+        for values, event in enumerate(yaml.parse(content, Loader=yaml.SafeLoader)):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError("has an alias (*name), which is not supported: repeat the value")  # noqa: TRY004
+            if values > MAX_YAML_VALUES:
+                raise ValueError(f"more than {MAX_YAML_VALUES} values")
+            if depth > MAX_YAML_DEPTH:
+                raise ValueError(f"nested deeper than {MAX_YAML_DEPTH} levels")
+        document: object = yaml.safe_load(content)  # not the C loader: 200,000 nested brackets crash it
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(describe(error)) from None
+    check_depth(document, MAX_YAML_DEPTH)
     return document
 
 

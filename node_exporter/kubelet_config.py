@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from node_exporter.cpu_lists import parse_cpu_list
-from node_exporter.files import check_depth, describe, is_directory, read_file, under
+from node_exporter.files import describe, is_directory, parse_yaml, read_file, under
 from node_exporter.kubelet_flags import Document, Flags, last_value, overlay_flags
 from node_exporter.quantity import format_milli, parse_milli, parse_units
 from node_exporter.report import Problem, ReportedKubeletConfig, ReportedReservedMemory
@@ -23,9 +23,6 @@ DEFAULT_CONFIG_FILE = "/var/lib/kubelet/config.yaml"
 DEFAULT_HARD_EVICTION = "100Mi"
 MAX_CONFIG_BYTES = 256 << 10
 """Limit for one file. A kubelet's configuration has 1 to 5 kB."""
-MAX_YAML_VALUES = 10_000
-"""Limit for one file. A value costs about 1 kB of memory during parsing. A full KubeletConfiguration has about 300."""
-MAX_YAML_DEPTH = 32
 MAX_DROP_INS = 100
 MAX_DROP_IN_ENTRIES = 1_000
 """Limit on files and directories below the drop-in directory, whatever their names."""
@@ -204,38 +201,15 @@ def _single(number: float) -> float:
 
 def _load(root: Path, path: str, problems: list[Problem]) -> Document | None:
     """Parse one YAML or JSON file. None, and a Problem, if it is missing, too large, malformed or not a map."""
-    import yaml  # noqa: PLC0415 - only nodes without /configz need it
-
     try:
-        content = read_file(under(root, path), MAX_CONFIG_BYTES)
-        _check_yaml(content)
-        document = yaml.safe_load(content)  # not the C loader: 200,000 nested brackets crash it
-        check_depth(document, MAX_YAML_DEPTH)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        document = parse_yaml(read_file(under(root, path), MAX_CONFIG_BYTES))
+    except (OSError, ValueError) as error:
         problems.append(Problem(source=SOURCE, path=path, reason=describe(error), severity="error"))
         return None
     if not isinstance(document, dict):
         problems.append(Problem(source=SOURCE, path=path, reason="not a map of settings", severity="error"))
         return None
     return {str(key): value for key, value in document.items()}
-
-
-def _check_yaml(content: bytes) -> None:
-    """Count values and levels before anything is built from them.
-
-    Raises ValueError if there are too many, or if an alias repeats a value: a few lines of aliases can name millions.
-    """
-    import yaml  # noqa: PLC0415
-
-    depth = 0
-    for values, event in enumerate(yaml.parse(content, Loader=yaml.SafeLoader)):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if isinstance(event, yaml.AliasEvent):
-            raise ValueError("has an alias (*name), which is not supported: repeat the value")  # noqa: TRY004
-        if values > MAX_YAML_VALUES:
-            raise ValueError(f"more than {MAX_YAML_VALUES} values")
-        if depth > MAX_YAML_DEPTH:
-            raise ValueError(f"nested deeper than {MAX_YAML_DEPTH} levels")
 
 
 def _drop_ins(root: Path, directory: str, problems: list[Problem]) -> list[str]:

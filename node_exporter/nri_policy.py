@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from node_exporter.files import check_depth, describe, parse_json, read_file
+import orjson
+
+from node_exporter.files import check_depth, describe, parse_json, parse_yaml, read_file
 from node_exporter.nri_grants import STATE_FILE, read_grants
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine
 from node_exporter.report import JsonObject, Problem, ReportedNriGrant, ReportedNriMachine, ReportedNriPolicy
@@ -31,16 +33,25 @@ MAX_CONFIG_DEPTH: Final = 16
 MAX_ANSWER_BYTES: Final = 1 << 20
 GROUP_LABELS: Final = ("config.nri/group", "group.config.nri", "resource-policy.nri.io/group")
 """Labels of a Node that name its group, the newest first (`pkg/agent/agent.go` groupConfigName)."""
+DEFAULT_ON: Final = ("pinCPU", "pinMemory", "preferIsolatedCPUs")
+"""Settings that an API server turns on where an object leaves them out."""
+ATTEMPTS: Final = 3
+PAUSE_SECONDS: Final = 0.02
+"""Between two reads of a state file that is not whole. The plugin replaces it; a copy made by others may be torn."""
 POLICIES: Final = "/apis/config.nri/v1alpha1/namespaces/{namespace}/topologyawarepolicies/{name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriConfig:
-    """The spec of a TopologyAwarePolicy, where it was found, and what the plugin said of it; see the report."""
+    """The spec of a TopologyAwarePolicy, where it was found, and what the plugin said of it; see the report.
+
+    `doubts`: reasons, for people, why the plugin may run with another configuration.
+    """
 
     spec: JsonObject
     source: str
     status: str = ""
+    doubts: tuple[str, ...] = ()
 
 
 ReadNriConfig = Callable[[], NriConfig | None]
@@ -48,10 +59,17 @@ ReadNriConfig = Callable[[], NriConfig | None]
 
 
 def config_from_file(path: Path) -> ReadNriConfig:
-    """Reads the configuration from a JSON file: a TopologyAwarePolicy or its spec alone."""
+    """Reads the plugin's own configuration file, YAML or JSON: a TopologyAwarePolicy, or its spec alone.
+
+    The plugin reads such a file without the defaults that an API server fills in (`pkg/agent/config-interface.go`
+    Unmarshal): what the file leaves out is off.
+    """
 
     def read() -> NriConfig | None:
-        return NriConfig(spec=_spec(parse_json(read_file(path, MAX_CONFIG_BYTES))), source=str(path))
+        spec = _spec(parse_yaml(read_file(path, MAX_CONFIG_BYTES)))
+        missing = [name for name in DEFAULT_ON if name not in spec]
+        doubt = f"{', '.join(missing)} not set: off in a file, on in an object of the API server"
+        return NriConfig(spec=spec, source=str(path), doubts=(doubt,) if missing else ())
 
     return read
 
@@ -93,7 +111,8 @@ def config_from_api(connection: "Connection", node_name: str, namespace: str) ->
             found = get(path) if name else None
             if found is not None:
                 told = _mapping(_mapping(_mapping(found.get("status")).get("nodes")).get(node_name)).get("status")
-                return NriConfig(spec=_spec(found), source=name, status=str(told or "")[:64])
+                doubts = () if told else (f"the plugin has not confirmed {name} for this node",)
+                return NriConfig(spec=_spec(found), source=name, status=str(told or "")[:64], doubts=doubts)
         return None
 
     return read
@@ -107,7 +126,14 @@ def _spec(document: object) -> JsonObject:
     if not isinstance(spec, Mapping) or document.get("kind", "TopologyAwarePolicy") != "TopologyAwarePolicy":
         raise ValueError("a TopologyAwarePolicy with a spec is expected")
     check_depth(dict(spec), MAX_CONFIG_DEPTH)
-    return dict(spec)
+    try:
+        return dict(_mapping(orjson.loads(orjson.dumps(spec))))  # a YAML file can have values that JSON cannot express
+    except TypeError as error:
+        raise ValueError(f"not JSON: {describe(error)}") from None
+
+
+def _doubtful(reason: str) -> Problem:
+    return Problem(source=SOURCE, path="config", reason=reason)
 
 
 def _mapping(value: object) -> Mapping[str, object]:
@@ -137,6 +163,7 @@ class NriObserver:
         if time.monotonic() - self._machine_at > MACHINE_SECONDS:
             self._renew_machine()
         config = self._config
+        problems = (*problems, *(_doubtful(doubt) for doubt in (config.doubts if config else ())))
         if config is None and not self._config_problems:
             reason = "no TopologyAwarePolicy is known: neither a file nor the API server was named or had one"
             problems = (*problems, Problem(source=SOURCE, path="config", reason=reason))
@@ -150,11 +177,17 @@ class NriObserver:
         return policy, (*problems, *self._machine_problems, *self._config_problems)
 
     def _grants(self) -> tuple[tuple[ReportedNriGrant, ...] | None, tuple[Problem, ...]]:
-        try:
-            return read_grants(self._root), ()
-        except (OSError, ValueError) as error:
-            problem = Problem(source=SOURCE, path=f"/{STATE_FILE}", reason=describe(error))
-            return None, (problem,)
+        for attempt in range(ATTEMPTS):
+            try:
+                return read_grants(self._root), ()
+            except OSError as error:
+                fault = describe(error)
+                break
+            except ValueError as error:
+                fault = describe(error)
+            if attempt < ATTEMPTS - 1:
+                time.sleep(PAUSE_SECONDS)
+        return None, (Problem(source=SOURCE, path=f"/{STATE_FILE}", reason=fault),)
 
     def _renew_machine(self) -> None:
         self._machine_at = time.monotonic()

@@ -99,7 +99,7 @@ def _work(settings: ServiceSettings, node: NodeReader, agent: Agent, sink: Sink,
     """Report until the agent is stopped. An exception ends the program; the main thread raises it."""
     try:
         watchers = (
-            StateWatcher(node.kubelet_dir, agent.notice_change),
+            StateWatcher(settings.node.root, node.kubelet_dir, agent.notice_change),
             KubeletWatcher(node.kubelet_dir / SOCKET, agent.notice_change),
         )
         for watcher in watchers:

@@ -1,4 +1,7 @@
-"""Detects changes of the kubelet's state files at once. Only a hint: the agent's interval covers what it misses."""
+"""Detects changes of the state files of the kubelet and of the NRI plugin at once.
+
+Only a hint: the agent's interval covers what it misses.
+"""
 
 import logging
 import threading
@@ -8,11 +11,14 @@ from pathlib import Path
 from watchfiles import Change, watch
 
 from node_exporter.files import describe
+from node_exporter.nri_grants import STATE_FILE
 
 LOG = logging.getLogger(__name__)
 
 DIRECTORIES = ("", "device-plugins", "pod-resources")
-NAMES = frozenset({"cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint", "kubelet.sock"})
+NAMES = frozenset({
+    "cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint", "kubelet.sock", Path(STATE_FILE).name,
+})  # fmt: skip
 DEBOUNCE_MILLISECONDS = 100
 """Longest delay of a report during continuous changes."""
 STEP_MILLISECONDS = 50
@@ -23,10 +29,13 @@ CHECK_MILLISECONDS = 5_000
 
 
 class StateWatcher:
-    """Calls `on_change`, from its own thread, when a state file or the kubelet's socket is written or replaced."""
+    """Calls `on_change`, from its own thread, when a state file or the kubelet's socket is written or replaced.
 
-    def __init__(self, kubelet_dir: Path, on_change: Callable[[], None]) -> None:
-        self._kubelet_dir = kubelet_dir
+    `root`: where the node's files are, for the NRI plugin's state file.
+    """
+
+    def __init__(self, root: Path, kubelet_dir: Path, on_change: Callable[[], None]) -> None:
+        self._watched = (*(kubelet_dir / name for name in DIRECTORIES), (root / STATE_FILE).parent)
         self._on_change = on_change
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="state-watcher", daemon=True)
@@ -76,8 +85,7 @@ class StateWatcher:
     def _directories(self) -> dict[Path, int]:
         """The directories that exist now, each with its inode, so that a replacement is detected."""
         found: dict[Path, int] = {}
-        for name in DIRECTORIES:
-            path = self._kubelet_dir / name
+        for path in self._watched:
             try:
                 found[path] = path.stat().st_ino
             except OSError:

@@ -27,6 +27,7 @@ from node_exporter.watch import StateWatcher
 from tests.node_exporter.fake_extender import Answer, FakeExtender, Message
 from tests.node_exporter.fake_kubelet import FakeKubelet, pod
 from tests.node_exporter.nodes import SCENARIO, cpu_state, memory_state
+from tests.node_exporter.nri_trees import GRANT, write_state_file
 from tests.node_exporter.trees import KUBELET_DIR, write_scenario, write_state
 
 QUICK = Cadence(interval=0.3, spacing=0.02, longest_backoff=0.2)
@@ -68,7 +69,7 @@ def running(root: Path, url: str, cadence: Cadence, *, timeout: float = 2.0, wat
     node = NodeReader(NodeSettings(root=root, node_name="n1", kubelet_version="v1.36.2"))
     sink = HttpSink(url, "n1", timeout_seconds=timeout, credentials=CredentialFiles())
     agent = Agent(node.look, sink, ExporterMetrics(), cadence)
-    watcher = StateWatcher(node.kubelet_dir, agent.notice_change)
+    watcher = StateWatcher(root, node.kubelet_dir, agent.notice_change)
     thread = threading.Thread(target=agent.run)
     if watch:
         watcher.start()
@@ -129,6 +130,19 @@ def test_change_of_a_state_file_is_published_long_before_the_interval(
     assert extender.reports[-1]["sequence"] > extender.reports[0]["sequence"]
     assert "changed='cpu +u1/c0:1,5" in caplog.text
     assert kubelet.asked
+
+
+def test_a_grant_of_the_nri_plugin_is_published_long_before_the_interval(root: Path, extender: FakeExtender) -> None:
+    write_state_file(root, {})
+    with running(root, extender.url, PATIENT):
+        extender.wait_for(lambda told: told.reports)
+        time.sleep(0.4)
+        started = time.monotonic()
+        write_state_file(root, {"c1": GRANT})
+        extender.wait_for(lambda told: told.reports[-1]["nri"]["grants"])
+
+    assert extender.messages[-1].at - started < 5.0
+    assert [grant["container_id"] for grant in extender.reports[-1]["nri"]["grants"]] == ["c1"]
 
 
 def test_storm_of_changes_ends_with_the_newest_truth_and_few_reports(root: Path, extender: FakeExtender) -> None:

@@ -17,7 +17,7 @@ from node_exporter.nri_grants import STATE_FILE, read_grants
 from node_exporter.nri_policy import NriObserver, config_from_api, config_from_file
 from node_exporter.sinks.connection import Connection, CredentialFiles
 from tests.node_exporter.nodes import SCENARIO, cpu_state, memory_state
-from tests.node_exporter.nri_trees import GRANT, write_nri_machine, write_state_file
+from tests.node_exporter.nri_trees import GRANT, state_file, write_nri_machine, write_state_file
 from tests.node_exporter.trees import write_scenario, write_text
 from tests.replay.nri.vectors import snapshot
 
@@ -167,6 +167,19 @@ def test_the_api_server_is_not_asked_at_every_look(api: FakeApi, tmp_path: Path)
     assert len(api.asked) == 3  # the node, node.n1 and default
 
 
+def test_a_configuration_that_the_plugin_has_not_confirmed_is_a_problem(api: FakeApi, tmp_path: Path) -> None:
+    """The plugin may look for its group in another label, or run in another namespace."""
+    path, document = policy("default", **SPEC)
+    api.objects[path] = document
+    found = []
+    for status in ({"nodes": {"n1": {"status": "Success"}}}, {"nodes": {"n2": {"status": "Success"}}}):
+        api.objects[path] = document | {"status": status}
+        observer = NriObserver(tmp_path, config_from_api(connection(api), "n1", "kube-system"))
+        found.append([p.reason for p in observer.look(is_tick=True)[1] if p.path == "config"])
+
+    assert found == [[], ["the plugin has not confirmed default for this node"]]
+
+
 @pytest.mark.parametrize("document", [SPEC, {"kind": "TopologyAwarePolicy", "spec": SPEC}])
 def test_a_file_holds_the_policy_or_its_spec(document: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "policy.json"
@@ -176,6 +189,55 @@ def test_a_file_holds_the_policy_or_its_spec(document: dict[str, Any], tmp_path:
 
     assert config is not None
     assert (config.spec, config.source) == (SPEC, str(path))
+
+
+def test_a_file_may_be_yaml_and_has_no_defaults_of_the_api_server(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("kind: TopologyAwarePolicy\nspec:\n  pinCPU: true\n  reservedResources:\n    cpu: 750m\n")
+
+    policy, problems = NriObserver(tmp_path, config_from_file(path)).look(is_tick=True)
+
+    assert policy is not None
+    assert policy.config == {"pinCPU": True, "reservedResources": {"cpu": "750m"}}
+    assert [p.reason for p in problems if p.path == "config"] == [
+        "pinMemory, preferIsolatedCPUs not set: off in a file, on in an object of the API server"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("spec: {pinCPU: !!binary aGk=}", "not JSON"),
+        ("spec: {1: true}", "not JSON"),
+        ("spec: &a {x: *a}", "alias"),
+        ("spec: [1, 2", "expected"),
+        ("spec: " + "[" * 5000, "nested deeper"),
+        ("- spec", "is expected"),
+    ],
+)
+def test_a_hostile_configuration_file_costs_its_own_part_only(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+    write_state_file(tmp_path, {"c1": GRANT})
+
+    policy, problems = NriObserver(tmp_path, config_from_file(path)).look(is_tick=True)
+
+    assert policy is not None
+    assert policy.config is None
+    assert policy.grants is not None
+    assert [words in p.reason for p in problems if p.path == "config"] == [True]
+
+
+def test_a_state_file_that_is_not_whole_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text(tmp_path / STATE_FILE, state_file({"c1": GRANT})[:300])
+    monkeypatch.setattr("node_exporter.nri_policy.time.sleep", lambda _: write_state_file(tmp_path, {"c1": GRANT}))
+
+    policy, problems = NriObserver(tmp_path, None).look(is_tick=True)
+
+    assert policy is not None
+    assert policy.grants is not None
+    assert [grant.container_id for grant in policy.grants] == ["c1"]
+    assert f"/{STATE_FILE}" not in {problem.path for problem in problems}
 
 
 def test_another_kind_of_object_is_refused(tmp_path: Path) -> None:
