@@ -9,6 +9,7 @@ import pytest
 from extender.config.settings import Settings
 from extender.identity import AccessScope
 from extender.kube.authority import GRANTS as SCOPES
+from node_exporter.nri_grants import STATE_FILE
 from tests.kube.test_rbac import GRANTS
 from tests.manifests.rendering import MANIFESTS, TARGETS, containers, documents, everything, named, pod_specs, rendered
 
@@ -169,6 +170,18 @@ def test_the_exporter_may_ask_its_kubelet_two_things() -> None:
         "nodes/metrics",
         "nodes/proxy",
     }
+
+
+def test_the_exporter_only_reads_what_the_nri_plugin_writes() -> None:
+    objects = rendered("base/exporter", "nri")
+    rules = [rule for rule in _rules(objects) if rule.get("apiGroups") == ["config.nri"]]
+    pod = named(objects, "DaemonSet", EXPORTER)["spec"]["template"]["spec"]
+    (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "nri-state"]
+
+    assert _resources(objects) == {"nodes/configz", "nodes/metrics", "nodes", "topologyawarepolicies"}
+    assert [rule["verbs"] for rule in rules] == [["get"]]
+    assert (mount["mountPath"], mount["readOnly"]) == (str(Path("/") / Path(STATE_FILE).parent), True)
+    assert {"name": "NUMA_NRI_NAMESPACE", "value": "kube-system"} in pod["containers"][0]["env"]
 
 
 def _resources(objects: tuple[Json, ...]) -> set[str]:
