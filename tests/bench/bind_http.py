@@ -23,16 +23,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.bench.filter_http import (
-    HARDWARE,
-    SERVER_START_SECONDS,
-    STATES,
-    call,
-    distinct_states,
-    load,
-    node_names,
-    server,
-)
+from tests.bench.filter_http import SERVER_START_SECONDS, call, load, node_names, server
+from tests.bench.states import HARDWARE, SHARED_STATES, shared_states
 from tests.contract.live import kubeconfig
 from tests.reports import args_of, pod_of, report_of, sample
 
@@ -44,11 +36,11 @@ CPUS = 2
 
 def run(console: Console) -> None:
     """Measure and print."""
-    states = distinct_states()
+    states = shared_states()
     with tempfile.TemporaryDirectory() as directory, _api_server() as api:
         kubernetes = http.client.HTTPConnection(urlsplit(api).netloc)
         nodes = [
-            sample(name, hardware=HARDWARE, workloads=states[i % STATES].description.workloads)
+            sample(name, hardware=HARDWARE, workloads=states[i % SHARED_STATES].description.workloads)
             for i, name in enumerate(track(node_names(NODES), "nodes start", console=console, transient=True))
         ]
         for node in track(nodes, "nodes and pods into the API server", console=console, transient=True):

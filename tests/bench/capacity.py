@@ -24,7 +24,7 @@ from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.totals import node_allocatable
 from extender.wire.workloads import workload_from_json
-from tests.bench.filter_http import distinct_states
+from tests.bench.states import shared_states
 from tests.reports import pod_of
 
 CLUSTERS = (1000, 5000)
@@ -40,7 +40,7 @@ PODS = {
 
 def run(console: Console) -> None:
     """Measure and print."""
-    states = distinct_states()
+    states = shared_states()
     table = Table(title="Capacity, one core")
     for column in ("pods", *(f"{nodes:,} nodes" for nodes in CLUSTERS), "replays", "copies"):
         table.add_column(column, justify="left" if column == "pods" else "right")

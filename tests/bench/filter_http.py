@@ -1,71 +1,80 @@
-"""Filter and prioritize over HTTP: clusters of 1,000 and 5,000 nodes in 300 distinct states.
+"""Filter and prioritize over HTTP, for clusters whose nodes share 300 states, or have a state of their own each.
+
+    python -m tests.bench.filter_http [--nodes 1000 --nodes 5000 …] [--states shared --states own] [--profile FILE]
 
 Client and server are two processes on one machine, one connection kept alive, as kube-scheduler does. `echo` is a route
 of the same server that parses the same body and sends all names back. `first` is the first request of a pod shape:
 every class is replayed. `repeated` is another pod of a shape that was asked for before. Names come in another order
-each time, as kube-scheduler's do. `changed`: one node has reported another state since the last call.
+each time, as kube-scheduler's do. `changed`: nodes have reported another state since the last call. `under reports`: a
+process of its own meanwhile sends 6,500 reports a minute, each with another state.
 """
 
 import http.client
 import itertools
+import os
 import random
+import signal
 import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
 
+import click
 import orjson
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from extender.samples.machines import Hardware
-from extender.samples.nodes import SampleNode, Workload
-from tests.reports import args_of, pod_of, report_of, sample
+from extender.samples.nodes import SampleNode
+from tests.bench.states import own_states, shared_states
+from tests.reports import args_of, pod_of, report_of
 
 CLUSTERS = (1000, 5000)
-STATES = 300
+KINDS = ("shared", "own")
 FIRST_CALLS = 30
 REPEATED_CALLS = 200
 WARM_UP_CALLS = 100
 """Of each kind: so many fill what is remembered of the last calls, and until then each one needs new pages."""
+MANY_NODES = 20_000
+"""From here on a tenth of the calls."""
 SMALL, LARGE = 8, 48
 """CPUs of the pods asked for repeatedly: the small one fits everywhere."""
+CHANGED_NODES = 8
+REPORTS_A_SECOND = 6500 / 60
 SERVER_START_SECONDS = 30
-HARDWARE = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=32, threads=2, memory_gib=256, distances=(10, 21))
-"""Usual dual-socket servers: 128 CPUs, 2 NUMA nodes."""
 
 
 def run(console: Console) -> None:
     """Measure and print."""
-    states = distinct_states()
-    for nodes in CLUSTERS:
-        with server() as port:
-            connection = http.client.HTTPConnection("127.0.0.1", port)
-            documents = [report_of(state) for state in states]
-            names = load(
-                connection, ((name, documents[i % STATES]) for i, name in enumerate(node_names(nodes))), console
-            )
-            console.print(_measure(connection, names, states))
+    for nodes, kind in itertools.product(CLUSTERS, KINDS):
+        measure(nodes, kind, console)
 
 
-def distinct_states() -> list[SampleNode]:
-    """Nodes of one shape, each with other pods: 300 states that answer differently."""
-    found: dict[object, SampleNode] = {}
-    for seed in itertools.count():
-        random_ = random.Random(seed)
-        workloads = [
-            Workload(name=f"w{i}", resources={"cpu": random_.randint(1, 10), "memory": f"{random_.randint(1, 16)}Gi"})
-            for i in range(random_.randint(1, 16))
-        ]
-        node = sample(hardware=HARDWARE, workloads=workloads)
-        found.setdefault(node.state.key, node)
-        if len(found) == STATES:
-            return list(found.values())
-    raise AssertionError
+def measure(count: int, kind: str, console: Console, profile: Path | None = None) -> None:
+    """Measure a cluster of *count* nodes and print; *kind*: one of `KINDS`."""
+    arguments = [] if profile is None else [str(profile)]
+    states: Iterator[SampleNode] = itertools.cycle(shared_states()) if kind == "shared" else own_states()
+    with served("tests.bench.server", *arguments) as (port, pid):
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        nodes = ((name, report_of(state)) for name, state in zip(node_names(count), states, strict=False))
+        names = load(connection, nodes, console)
+        if profile is not None:
+            os.kill(pid, signal.SIGUSR1)
+        later = list(itertools.islice(states, 1000))
+        console.print(_measure(port, connection, names, later, kind))
+        console.print(f"peak memory of the server: {_peak_mib(pid)} MiB")
+
+
+def _peak_mib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) >> 10
 
 
 @contextmanager
@@ -114,7 +123,10 @@ def load(
         call(connection, "PUT", f"/v1/nodes/{name}/report", body)
         seconds += time.perf_counter() - started
         names.append(name)
-    console.print(f"{len(names)} reports of {len(body)} bytes taken in: {seconds / len(names) * 1000:.2f} ms each")
+    console.print(
+        f"{len(names)} reports of {len(body)} bytes taken in: {seconds / len(names) * 1000:.2f} ms each, "
+        f"{seconds:.0f} s in all"
+    )
     random.Random(1).shuffle(names)
     return names
 
@@ -131,18 +143,23 @@ def call(connection: http.client.HTTPConnection, method: str, path: str, body: b
 Pods = Iterator[dict[str, object]]
 
 
-def _measure(connection: http.client.HTTPConnection, names: list[str], states: list[SampleNode]) -> Table:
+def _measure(
+    port: int, connection: http.client.HTTPConnection, names: list[str], states: list[SampleNode], kind: str
+) -> Table:
     shuffled = random.Random(1).shuffle
-    changing = names[0]
-    reports = _reports(changing, states)
+    few = sorted(names)[:CHANGED_NODES]
+    reports = _reports(few, states)
+    share = 10 if len(names) >= MANY_NODES else 1
 
-    def change() -> None:
-        call(connection, "PUT", f"/v1/nodes/{changing}/report", next(reports))
+    def change(nodes: int) -> None:
+        for name, body in itertools.islice(reports, nodes):
+            call(connection, "PUT", f"/v1/nodes/{name}/report", body)
 
     def timed(path: str, pods: Pods, calls: int, before: Callable[[], None] = lambda: None) -> list[float]:
         millis: list[float] = []
-        for i, pod in enumerate(itertools.islice(pods, WARM_UP_CALLS + calls)):
-            if i == WARM_UP_CALLS:
+        warm_up = WARM_UP_CALLS // share
+        for i, pod in enumerate(itertools.islice(pods, warm_up + calls // share)):
+            if i == warm_up:
                 millis.clear()
             before()
             shuffled(names)
@@ -152,9 +169,24 @@ def _measure(connection: http.client.HTTPConnection, names: list[str], states: l
             millis.append((time.perf_counter() - started) * 1000)
         return sorted(millis)
 
+    def as_scheduler(pods: Pods, calls: int) -> list[float]:
+        """Prioritize with the names of the filter reply before it."""
+        millis: list[float] = []
+        for pod in itertools.islice(pods, calls // share):
+            shuffled(names)
+            reply = call(connection, "POST", "/scheduler/filter", orjson.dumps(args_of(pod, *names)))
+            body = orjson.dumps(args_of(pod, *orjson.loads(reply)["NodeNames"]))
+            started = time.perf_counter()
+            call(connection, "POST", "/scheduler/prioritize", body)
+            millis.append((time.perf_counter() - started) * 1000)
+        return sorted(millis)
+
     def passing(cpus: int) -> int:
-        body = orjson.dumps(args_of(pod_of(cpus, "16Gi"), *names))
-        return len(orjson.loads(call(connection, "POST", "/scheduler/filter", body))["NodeNames"])
+        while True:
+            body = orjson.dumps(args_of(pod_of(cpus, "16Gi"), *names))
+            reply = orjson.loads(call(connection, "POST", "/scheduler/filter", body))
+            if not reply["Error"]:
+                return len(reply["NodeNames"])
 
     small, large = passing(SMALL), passing(LARGE)
     new = _new_shapes()
@@ -163,12 +195,21 @@ def _measure(connection: http.client.HTTPConnection, names: list[str], states: l
         "filter, first": timed("/scheduler/filter", new, FIRST_CALLS),
         f"filter, repeated, {small} pass": timed("/scheduler/filter", _equal_pods(SMALL), REPEATED_CALLS),
         f"filter, repeated, {large} pass": timed("/scheduler/filter", _equal_pods(LARGE), REPEATED_CALLS),
-        "filter, repeated, a node changed": timed("/scheduler/filter", _equal_pods(SMALL), REPEATED_CALLS, change),
+        "filter, repeated, a node changed": timed(
+            "/scheduler/filter", _equal_pods(SMALL), REPEATED_CALLS, lambda: change(1)
+        ),
+        f"filter, repeated, {CHANGED_NODES} nodes changed": timed(
+            "/scheduler/filter", _equal_pods(SMALL), REPEATED_CALLS, lambda: change(CHANGED_NODES)
+        ),
         "filter, nothing to align": timed("/scheduler/filter", _unaligned(), REPEATED_CALLS),
         "prioritize, first": timed("/scheduler/prioritize", new, FIRST_CALLS),
         "prioritize, repeated": timed("/scheduler/prioritize", _equal_pods(SMALL), REPEATED_CALLS),
+        "prioritize after filter": as_scheduler(_equal_pods(SMALL), REPEATED_CALLS),
     }
-    table = Table(title=f"{len(names)} nodes in {STATES} states")
+    with _reporting(port, names[: len(names) // 2], states):
+        rows["filter, repeated, under reports"] = timed("/scheduler/filter", _equal_pods(SMALL), REPEATED_CALLS)
+        rows["echo, under reports"] = timed("/echo", _equal_pods(SMALL), REPEATED_CALLS)
+    table = Table(title=f"{len(names)} nodes, {'300 shared states' if kind == 'shared' else 'each in its own state'}")
     for heading in ("request", "median ms", "p99 ms", "x echo"):
         table.add_column(heading, justify="left" if heading == "request" else "right")
     echo = statistics.median(rows["echo"])
@@ -178,16 +219,40 @@ def _measure(connection: http.client.HTTPConnection, names: list[str], states: l
     return table
 
 
+@contextmanager
+def _reporting(port: int, names: Sequence[str], states: Sequence[SampleNode]) -> Iterator[None]:
+    """Nodes *names* report in turn, at `REPORTS_A_SECOND`, from a process of its own."""
+    context = get_context("fork")
+    stop = context.Event()
+    process = context.Process(target=_send_reports, args=(port, names, states, stop))
+    process.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        process.join()
+
+
+def _send_reports(port: int, names: Sequence[str], states: Sequence[SampleNode], stop: Event) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    due = time.monotonic()
+    for name, body in _reports(names, states, first=1_000_000):
+        due = max(due + 1 / REPORTS_A_SECOND, time.monotonic() - 1)
+        if stop.wait(max(0.0, due - time.monotonic())):
+            return
+        call(connection, "PUT", f"/v1/nodes/{name}/report", body)
+
+
 def _equal_pods(cpus: int) -> Pods:
     """Pods of one shape that differ in name and UID only."""
     return (pod_of(cpus, "16Gi", name=f"equal-{i}") for i in itertools.count())
 
 
-def _reports(name: str, states: list[SampleNode]) -> Iterator[bytes]:
-    """Reports of one node, each of another state."""
-    for sequence in itertools.count(2):
-        document = report_of(states[sequence % len(states)], sequence=sequence)
-        yield orjson.dumps({**document, "node_name": name})
+def _reports(names: Sequence[str], states: Sequence[SampleNode], first: int = 2) -> Iterator[tuple[str, bytes]]:
+    """Reports of the nodes in turn, each of another state."""
+    for sequence, name in enumerate(itertools.cycle(names), first):
+        document: dict[str, Any] = report_of(states[sequence % len(states)], sequence=sequence)
+        yield name, orjson.dumps({**document, "node_name": name})
 
 
 def _new_shapes() -> Pods:
@@ -202,3 +267,18 @@ def _unaligned() -> Pods:
         del pod["spec"]["containers"][0]["resources"]["limits"]
         pod["status"]["qosClass"] = "Burstable"
         yield pod
+
+
+@click.command()
+@click.option("--nodes", multiple=True, type=click.IntRange(20), default=CLUSTERS, show_default=True)
+@click.option("--states", multiple=True, type=click.Choice(KINDS), default=KINDS, show_default=True)
+@click.option("--profile", type=click.Path(path_type=Path), help="Profile the event loop; pstats go to this file.")
+def main(nodes: Sequence[int], states: Sequence[str], profile: Path | None) -> None:
+    """Measure and print. Settings of the server come from the environment (`NUMA_EXTENDER_MAX_NODES`, …)."""
+    console = Console(width=110 if not sys.stdout.isatty() else None)
+    for count, kind in itertools.product(nodes, states):
+        measure(count, kind, console, profile)
+
+
+if __name__ == "__main__":
+    main()

@@ -41,7 +41,8 @@ from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.pods import pod_from_json
 from tests.bench.bind_http import _api_server, _running, _send, _wait_ready
-from tests.bench.filter_http import HARDWARE, call, node_names, served
+from tests.bench.filter_http import call, node_names, served
+from tests.bench.states import HARDWARE
 from tests.contract.live import kubeconfig
 from tests.reports import args_of, pod_of, report_of, sample
 
