@@ -8,7 +8,7 @@ Laws
 Mirrors: kube-scheduler plugins NodeResourcesFit, NodeName, NodeAffinity, TaintToleration, NodeUnschedulable.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -123,7 +123,7 @@ def _matches(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
             return _compares(requirement.operator, value, wanted)
 
 
-def _compares(operator: str, value: str | None, wanted: tuple[str, ...]) -> bool:
+def _compares(operator: str, value: str | None, wanted: Sequence[str]) -> bool:
     try:
         have, limit = int(value or ""), int(wanted[0])
     except (ValueError, IndexError):
@@ -141,7 +141,7 @@ def _taints(rules: PlacementRules, around: NodeContext) -> Check:
     return Check("taints", "ok")
 
 
-def _is_tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+def _is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
     return any(
         t.effect in ("", taint.effect)
         and t.key in ("", taint.key)

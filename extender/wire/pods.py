@@ -13,14 +13,12 @@ from typing import Final
 
 from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
 from extender.wire.errors import WireError, shown
+from extender.wire.fields import MAX_TEXT, Json, list_at, object_at, optional_object_at, text_at
 from extender.wire.quantity import parse_milli
 from extender.wire.times import unix_seconds
 
 MAX_CONTAINERS: Final = 1000
 MAX_RESOURCES: Final = 256
-MAX_NAME_LENGTH: Final = 512
-
-Json = Mapping[str, object]
 
 
 def pod_from_json(document: object, path: str = "Pod") -> Pod:
@@ -29,10 +27,10 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
     Raises:
         WireError: something that admission reads is missing or malformed.
     """
-    pod = _mapping(document, path)
-    metadata = _mapping(pod.get("metadata"), f"{path}.metadata")
-    spec = _mapping(pod.get("spec"), f"{path}.spec")
-    status = _optional_mapping(pod.get("status"), f"{path}.status") or {}
+    pod = object_at(document, path)
+    metadata = object_at(pod.get("metadata"), f"{path}.metadata")
+    spec = object_at(pod.get("spec"), f"{path}.spec")
+    status = optional_object_at(pod.get("status"), f"{path}.status")
     known = _Known(_statuses(status, f"{path}.status"), _claimed(status, f"{path}.status.extendedResourceClaimStatus"))
     containers = [
         *_containers(spec.get("initContainers"), f"{path}.spec.initContainers", known, init=True),
@@ -46,43 +44,15 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
         raise WireError(f"{path}.spec.containers", f"the name {shown(twice)} is used by two containers")
     requests, limits = _pod_level(spec, f"{path}.spec.resources", containers)
     return Pod(
-        uid=_text(metadata.get("uid", ""), f"{path}.metadata.uid"),
-        name=_text(metadata.get("name", ""), f"{path}.metadata.name"),
-        namespace=_text(metadata.get("namespace") or "default", f"{path}.metadata.namespace"),
+        uid=text_at(metadata.get("uid", ""), f"{path}.metadata.uid"),
+        name=text_at(metadata.get("name", ""), f"{path}.metadata.name"),
+        namespace=text_at(metadata.get("namespace") or "default", f"{path}.metadata.namespace"),
         containers=tuple(containers),
         pod_requests_milli=requests,
         pod_limits_milli=limits,
         status_qos=_qos(status.get("qosClass"), f"{path}.status.qosClass"),
         created_at=unix_seconds(metadata.get("creationTimestamp")),
     )
-
-
-def _mapping(value: object, path: str) -> Json:
-    if isinstance(value, dict):
-        return value
-    raise WireError(path, "missing" if value is None else f"{shown(value)} is not an object")
-
-
-def _optional_mapping(value: object, path: str) -> Json | None:
-    return None if value is None else _mapping(value, path)
-
-
-def _list(value: object, path: str, most: int) -> list[object]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise WireError(path, f"{shown(value)} is not a list")
-    if len(value) > most:
-        raise WireError(path, f"{len(value)} entries, more than {most}")
-    return value
-
-
-def _text(value: object, path: str) -> str:
-    if not isinstance(value, str):
-        raise WireError(path, f"{shown(value)} is not a text")
-    if len(value) > MAX_NAME_LENGTH:
-        raise WireError(path, f"{len(value)} characters, more than {MAX_NAME_LENGTH}")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +65,16 @@ class _Known:
 
 def _containers(value: object, path: str, known: _Known, *, init: bool) -> list[Container]:
     return [
-        _container(_mapping(item, f"{path}[{i}]"), f"{path}[{i}]", known, init=init)
-        for i, item in enumerate(_list(value, path, MAX_CONTAINERS))
+        _container(object_at(item, f"{path}[{i}]"), f"{path}[{i}]", known, init=init)
+        for i, item in enumerate(list_at(value, path, MAX_CONTAINERS))
     ]
 
 
 def _container(document: Json, path: str, known: _Known, *, init: bool) -> Container:
-    name = _text(document.get("name"), f"{path}.name")
+    name = text_at(document.get("name"), f"{path}.name")
     if not name:
         raise WireError(f"{path}.name", "empty")
-    resources = _optional_mapping(document.get("resources"), f"{path}.resources") or {}
+    resources = optional_object_at(document.get("resources"), f"{path}.resources")
     limits = _amounts(resources.get("limits"), f"{path}.resources.limits")
     requests = {**limits, **_amounts(resources.get("requests"), f"{path}.resources.requests")}
     kind = ContainerKind.APP
@@ -121,10 +91,10 @@ def _container(document: Json, path: str, known: _Known, *, init: bool) -> Conta
 
 
 def _amounts(value: object, path: str) -> dict[str, int]:
-    amounts = _optional_mapping(value, path) or {}
+    amounts = optional_object_at(value, path)
     if len(amounts) > MAX_RESOURCES:
         raise WireError(path, f"{len(amounts)} resources, more than {MAX_RESOURCES}")
-    return {name: parse_milli(amount, f"{path}.{name[:MAX_NAME_LENGTH]}") for name, amount in amounts.items()}
+    return {name: parse_milli(amount, f"{path}.{name[:MAX_TEXT]}") for name, amount in amounts.items()}
 
 
 def _pod_level(
@@ -134,9 +104,10 @@ def _pod_level(
 
     None if the spec has no `resources`, empty if it has one without amounts: older kubelets treat them differently.
     """
-    resources = _optional_mapping(spec.get("resources"), path)
+    resources = spec.get("resources")
     if resources is None:
         return None, None
+    resources = object_at(resources, path)
     limits = _amounts(resources.get("limits"), f"{path}.limits")
     requests = _amounts(resources.get("requests"), f"{path}.requests")
     for name, limit in limits.items():
@@ -164,22 +135,22 @@ def _statuses(status: Json, path: str) -> dict[str, dict[str, int]]:
     """`allocatedResources` by container name. An entry without them counts as empty."""
     result = {}
     for key in ("initContainerStatuses", "containerStatuses"):
-        for i, item in enumerate(_list(status.get(key), f"{path}.{key}", MAX_CONTAINERS)):
-            entry = _mapping(item, f"{path}.{key}[{i}]")
-            name = _text(entry.get("name", ""), f"{path}.{key}[{i}].name")
+        for i, item in enumerate(list_at(status.get(key), f"{path}.{key}", MAX_CONTAINERS)):
+            entry = object_at(item, f"{path}.{key}[{i}]")
+            name = text_at(entry.get("name", ""), f"{path}.{key}[{i}].name")
             result[name] = _amounts(entry.get("allocatedResources"), f"{path}.{key}[{i}].allocatedResources")
     return result
 
 
 def _claimed(status: Json, path: str) -> dict[str, frozenset[str]]:
     """Extended resources that a DRA claim provides, by container name."""
-    claim = _optional_mapping(status.get("extendedResourceClaimStatus"), path) or {}
+    claim = optional_object_at(status.get("extendedResourceClaimStatus"), path)
     result: dict[str, frozenset[str]] = {}
-    for i, item in enumerate(_list(claim.get("requestMappings"), f"{path}.requestMappings", MAX_CONTAINERS)):
+    for i, item in enumerate(list_at(claim.get("requestMappings"), f"{path}.requestMappings", MAX_CONTAINERS)):
         where = f"{path}.requestMappings[{i}]"
-        mapping = _mapping(item, where)
-        container = _text(mapping.get("containerName"), f"{where}.containerName")
-        resource = _text(mapping.get("resourceName"), f"{where}.resourceName")
+        mapping = object_at(item, where)
+        container = text_at(mapping.get("containerName"), f"{where}.containerName")
+        resource = text_at(mapping.get("resourceName"), f"{where}.resourceName")
         result[container] = result.get(container, frozenset()) | {resource}
     return result
 

@@ -10,7 +10,6 @@ Laws of this file
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Annotated, Final
 
 import orjson
@@ -18,11 +17,12 @@ from pydantic import Field
 
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError, shown
-from extender.wire.pods import MAX_NAME_LENGTH, pod_from_json
+from extender.wire.fields import MAX_TEXT, integer_at, object_at
+from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import GoModel, KubernetesObject, nominated_node_of, priority_of
+from extender.wire.times import unix_seconds
 from extender.wire.validation import load_json
 
-Json = Mapping[str, object]
 NEVER: Final = "Never"
 """The `preemptionPolicy` of a pod that never preempts."""
 
@@ -70,15 +70,15 @@ def parse_preemption(body: bytes) -> PreemptionArgs:
     Raises:
         WireError: not JSON, no pod, neither form, or a part of the wrong type.
     """
-    document = _object(load_json(body), "")
+    document = object_at(load_json(body), "")
     pod = pod_from_json(document.get("Pod"), "Pod")
-    manifest = _object(document.get("Pod"), "Pod")
-    spec = _object(manifest.get("spec"), "Pod.spec")
+    manifest = object_at(document.get("Pod"), "Pod")
+    spec = object_at(manifest.get("spec"), "Pod.spec")
     full, meta = document.get("NodeNameToVictims"), document.get("NodeNameToMetaVictims")
     if full is None and meta is None:
         raise WireError("NodeNameToMetaVictims", "neither NodeNameToVictims nor NodeNameToMetaVictims is given")
     name = "NodeNameToMetaVictims" if full is None else "NodeNameToVictims"
-    nodes = _object(meta if full is None else full, name)
+    nodes = object_at(meta if full is None else full, name)
     return PreemptionArgs(
         pod=pod,
         priority=priority_of(manifest, "Pod"),
@@ -89,18 +89,18 @@ def parse_preemption(body: bytes) -> PreemptionArgs:
 
 
 def _proposal(value: object, path: str, *, full: bool) -> Proposal:
-    document = _object(value, path)
+    document = object_at(value, path)
     entries = document.get("Pods")
     if entries is None:
         entries = []
     if not isinstance(entries, list):
         raise WireError(f"{path}.Pods", f"a list is expected, not {shown(entries)}")
-    violations = _integer(document.get("NumPDBViolations"), f"{path}.NumPDBViolations")
+    violations = integer_at(document.get("NumPDBViolations"), f"{path}.NumPDBViolations")
     if violations < 0:
         raise WireError(f"{path}.NumPDBViolations", f"{violations} is negative")
     if not full:
         uids = [
-            _uid(_object(e, f"{path}.Pods[{i}]").get("UID"), f"{path}.Pods[{i}].UID") for i, e in enumerate(entries)
+            _uid(object_at(e, f"{path}.Pods[{i}]").get("UID"), f"{path}.Pods[{i}].UID") for i, e in enumerate(entries)
         ]
         return Proposal(victims=tuple(dict.fromkeys(uids)), violations=violations)
     described = {pod.uid: pod for pod in (_described(e, f"{path}.Pods[{i}]") for i, e in enumerate(entries))}
@@ -108,46 +108,21 @@ def _proposal(value: object, path: str, *, full: bool) -> Proposal:
 
 
 def _described(value: object, path: str) -> DescribedPod:
-    pod = _object(value, path)
-    metadata, spec = _object(pod.get("metadata"), f"{path}.metadata"), _object(pod.get("spec"), f"{path}.spec")
+    pod = object_at(value, path)
+    metadata, spec = object_at(pod.get("metadata"), f"{path}.metadata"), object_at(pod.get("spec"), f"{path}.spec")
     status = pod.get("status")
     return DescribedPod(
         uid=_uid(metadata.get("uid"), f"{path}.metadata.uid"),
-        priority=_integer(spec.get("priority"), f"{path}.spec.priority"),
-        started_at=_seconds(status.get("startTime")) if isinstance(status, dict) else None,
+        priority=integer_at(spec.get("priority"), f"{path}.spec.priority"),
+        started_at=unix_seconds(status.get("startTime")) if isinstance(status, dict) else None,
         terminating=metadata.get("deletionTimestamp") is not None,
     )
 
 
-def _object(value: object, path: str) -> Json:
-    if not isinstance(value, dict):
-        raise WireError(path, "missing" if value is None else f"an object is expected, not {shown(value)}")
-    return value
-
-
 def _uid(value: object, path: str) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_LENGTH:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT:
         raise WireError(path, "missing" if value is None else f"a UID is expected, not {shown(value)}")
     return value
-
-
-def _integer(value: object, path: str) -> int:
-    """0 if Go omits the number."""
-    if value is None:
-        return 0
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise WireError(path, f"an integer is expected, not {shown(value)}")
-    return value
-
-
-def _seconds(value: object) -> float | None:
-    """An RFC 3339 time. None if it cannot be read, because it is only a tie-breaker."""
-    if not isinstance(value, str):
-        return None
-    try:
-        return datetime.fromisoformat(value).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 def preemption_reply(plans: Mapping[str, tuple[Sequence[str], int]]) -> bytes:

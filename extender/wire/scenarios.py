@@ -3,7 +3,7 @@
 The parts (`machine_from_json`, `kubelet_config_from_json`, `devices_from_json`) have the same shape in node reports.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -13,6 +13,7 @@ from extender.replay.pod import Pod
 from extender.replay.sets import parse_list
 from extender.replay.state import Device
 from extender.wire.errors import CapError, WireError, shown
+from extender.wire.fields import Json, list_at, object_at, optional_object_at
 from extender.wire.pods import pod_from_json
 from extender.wire.quantity import parse_milli, parse_whole
 
@@ -25,7 +26,6 @@ MAX_STEPS: Final = 100_000
 MAX_NUMA_ID_IN_DEVICE: Final = 4096
 _BINARY_UNITS: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
-Json = Mapping[str, object]
 Devices = dict[str, dict[str, Device]]
 
 
@@ -55,7 +55,7 @@ class Scenario:
 
 def scenario_from_json(document: object) -> Scenario:
     """Read one scenario. Raises WireError naming the path of the first error."""
-    scenario = _object(document, "")
+    scenario = object_at(document, "")
     version = _string(scenario.get("kubelet_version"), "kubelet_version")
     config = kubelet_config_from_json(version, scenario.get("kubelet"), "kubelet", rules=scenario.get("rules"))
     error = scenario.get("kubelet_error")
@@ -72,7 +72,7 @@ def scenario_from_json(document: object) -> Scenario:
 def _steps(value: object) -> Iterator[Step]:
     for i, item in enumerate(_array(value, "steps", MAX_STEPS)):
         path = f"steps[{i}]"
-        step = _object(item, path)
+        step = object_at(item, path)
         op = step.get("op")
         if op == "admit":
             pod = pod_from_json(step.get("pod"), f"{path}.pod")
@@ -82,9 +82,9 @@ def _steps(value: object) -> Iterator[Step]:
                 op="admit",
                 uid=pod.uid,
                 pod=pod,
-                expect=None if expect is None else _object(expect, f"{path}.expect"),
-                varies=tuple(str(v) for v in _array(step.get("varies") or [], f"{path}.varies", MAX_STEPS)),
-                state_before=None if before is None else _object(before, f"{path}.state_before"),
+                expect=None if expect is None else object_at(expect, f"{path}.expect"),
+                varies=tuple(str(v) for v in list_at(step.get("varies"), f"{path}.varies", MAX_STEPS)),
+                state_before=None if before is None else object_at(before, f"{path}.state_before"),
             )
         elif op in ("start", "remove"):
             yield Step(op="start" if op == "start" else "remove", uid=_string(step.get("uid"), f"{path}.uid"))
@@ -100,7 +100,7 @@ def machine_from_json(value: object, path: str = "machine") -> Machine:
     Raises:
         WireError: a wrong type, or CPUs and NUMA nodes that contradict each other.
     """
-    machine = _object(value, path)
+    machine = object_at(value, path)
     cpus = []
     for i, item in enumerate(_array(machine.get("cpus"), f"{path}.cpus", 8192)):
         row = _array(item, f"{path}.cpus[{i}]", 8192)
@@ -110,7 +110,7 @@ def machine_from_json(value: object, path: str = "machine") -> Machine:
         uncore = None if row[4] is None else _integer(row[4], f"{path}.cpus[{i}][4]", signed=True)
         cpus.append(CPUFacts(cpu, core, socket, numa, uncore))
     nodes = [
-        _numa_node(_object(item, f"{path}.numa[{i}]"), f"{path}.numa[{i}]")
+        _numa_node(object_at(item, f"{path}.numa[{i}]"), f"{path}.numa[{i}]")
         for i, item in enumerate(_array(machine.get("numa"), f"{path}.numa", 4096))
     ]
     sockets, num_cpus, num_cores = (
@@ -125,10 +125,10 @@ def machine_from_json(value: object, path: str = "machine") -> Machine:
 
 
 def _numa_node(node: Json, path: str) -> NUMANodeFacts:
-    hugepages = _object(node.get("hugepages") or {}, f"{path}.hugepages")
+    hugepages = optional_object_at(node.get("hugepages"), f"{path}.hugepages")
     if len(hugepages) > MAX_PAGE_SIZES:
         raise CapError(f"{path}.hugepages", f"{len(hugepages)} page sizes, more than {MAX_PAGE_SIZES}")
-    distances = _array(node.get("distances") or [], f"{path}.distances", 4096)
+    distances = list_at(node.get("distances"), f"{path}.distances", 4096)
     return NUMANodeFacts(
         id=_integer(node.get("id"), f"{path}.id", signed=True),
         memory_bytes=_integer(node.get("memory") or 0, f"{path}.memory"),
@@ -156,8 +156,8 @@ def kubelet_config_from_json(version: str, value: object, path: str = "kubelet",
         WireError: a wrong type or a quantity that does not parse. Values that a kubelet refuses are checked in
             `startup`.
     """
-    kubelet = _object(value, path)
-    reservation = _object(kubelet.get("reservation") or {}, f"{path}.reservation")
+    kubelet = object_at(value, path)
+    reservation = optional_object_at(kubelet.get("reservation"), f"{path}.reservation")
     reserved_cpus = _string(kubelet.get("reservedSystemCPUs") or "", f"{path}.reservedSystemCPUs")
     try:
         reserved_bits = parse_list(reserved_cpus)
@@ -189,9 +189,9 @@ def kubelet_config_from_json(version: str, value: object, path: str = "kubelet",
 
 
 def _reserved_memory(value: object, path: str) -> Iterator[ReservedMemory]:
-    for i, item in enumerate(_array(value or [], path, 4096)):
-        entry = _object(item, f"{path}[{i}]")
-        limits = _object(entry.get("limits"), f"{path}[{i}].limits")
+    for i, item in enumerate(list_at(value, path, 4096)):
+        entry = object_at(item, f"{path}[{i}]")
+        limits = object_at(entry.get("limits"), f"{path}[{i}].limits")
         yield ReservedMemory(
             numa=_integer(entry.get("numaNode"), f"{path}[{i}].numaNode"),
             limits_bytes={k: parse_whole(v, f"{path}[{i}].limits.{k}") for k, v in limits.items()},
@@ -202,11 +202,11 @@ def devices_from_json(value: object, path: str = "devices") -> Devices:
     """Devices by resource and id; `numa` null: the plugin reported no topology. Raises WireError."""
     result: Devices = {}
     total = 0
-    for resource, items in _object(value, path).items():
+    for resource, items in object_at(value, path).items():
         where = f"{path}.{resource}"
         devices: dict[str, Device] = {}
         for i, item in enumerate(_array(items, where, MAX_DEVICES)):
-            device = _object(item, f"{where}[{i}]")
+            device = object_at(item, f"{where}[{i}]")
             device_id = _string(device.get("id"), f"{where}[{i}].id")
             if device_id in devices:
                 raise WireError(f"{where}[{i}].id", f"device {shown(device_id)} is listed twice")
@@ -236,18 +236,10 @@ def _device_numa(value: object, path: str) -> int | None:
     return bits
 
 
-def _object(value: object, path: str) -> Json:
-    if isinstance(value, dict):
-        return value
-    raise WireError(path, "missing" if value is None else f"{shown(value)} is not an object")
-
-
 def _array(value: object, path: str, most: int) -> list[object]:
-    if not isinstance(value, list):
-        raise WireError(path, "missing" if value is None else f"{shown(value)} is not a list")
-    if len(value) > most:
-        raise CapError(path, f"{len(value)} entries, more than {most}")
-    return value
+    if value is None:
+        raise WireError(path, "missing")
+    return list_at(value, path, most)
 
 
 def _string(value: object, path: str) -> str:
@@ -263,13 +255,13 @@ def _integer(value: object, path: str, *, signed: bool = False) -> int:
 
 
 def _texts(kubelet: Json, key: str, path: str) -> dict[str, str]:
-    values = _object(kubelet.get(key) or {}, f"{path}.{key}")
+    values = optional_object_at(kubelet.get(key), f"{path}.{key}")
     return {k: _string(v, f"{path}.{key}.{k}") for k, v in values.items()}
 
 
 def _booleans(value: object, path: str) -> dict[str, bool]:
     result = {}
-    for k, v in _object(value or {}, path).items():
+    for k, v in optional_object_at(value, path).items():
         if not isinstance(v, bool):
             raise WireError(f"{path}.{k}", f"{shown(v)} is not true or false")
         result[k] = v

@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError, shown
+from extender.wire.fields import Json, integer_at, object_at
 from extender.wire.pods import pod_from_json
 from extender.wire.validation import load_json
 
-JsonObject = Mapping[str, object]
 _NAMES_FROM: Final = len('{"Nodes":null,"NodeNames":')
 _NAMES_TO: Final = -len(',"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}')
 """Where the names are in the reply to a filter request that all of them pass."""
@@ -60,10 +60,10 @@ def parse_args(body: bytes) -> SchedulerArgs:
     Raises:
         WireError: not JSON, no pod, neither names nor nodes, or a part of the wrong type.
     """
-    document = _object(load_json(body), "")
+    document = object_at(load_json(body), "")
     pod = pod_from_json(document.get("Pod"), "Pod")
     names, items = _candidates(document)
-    manifest = _object(document.get("Pod"), "Pod")
+    manifest = object_at(document.get("Pod"), "Pod")
     return SchedulerArgs(
         pod=pod,
         names=names,
@@ -73,22 +73,17 @@ def parse_args(body: bytes) -> SchedulerArgs:
     )
 
 
-def priority_of(manifest: JsonObject, path: str) -> int:
+def priority_of(manifest: Json, path: str) -> int:
     """`spec.priority` of a v1.Pod at *path* of a request. 0 if it is missing.
 
     Raises:
         WireError: it is not an integer.
     """
     spec = manifest.get("spec")
-    value = spec.get("priority") if isinstance(spec, dict) else None
-    if value is None:
-        return 0
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise WireError(f"{path}.spec.priority", f"an integer is expected, not {shown(value)}")
-    return value
+    return integer_at(spec.get("priority"), f"{path}.spec.priority") if isinstance(spec, dict) else 0
 
 
-def nominated_node_of(manifest: JsonObject, path: str) -> str:
+def nominated_node_of(manifest: Json, path: str) -> str:
     """`status.nominatedNodeName` of a v1.Pod at *path* of a request. "" if there is none.
 
     Raises:
@@ -103,25 +98,19 @@ def nominated_node_of(manifest: JsonObject, path: str) -> str:
     return value
 
 
-def _candidates(document: JsonObject) -> tuple[list[str], list[object] | None]:
+def _candidates(document: Json) -> tuple[list[str], list[object] | None]:
     """Names, and the Node objects if the scheduler sent them."""
     names, nodes = document.get("NodeNames"), document.get("Nodes")
     if names is not None:
         return _names(names), None
     if nodes is None:
         raise WireError("NodeNames", "neither NodeNames nor Nodes is given")
-    items = _object(nodes, "Nodes").get("items")
+    items = object_at(nodes, "Nodes").get("items")
     if items is None:
         return [], []
     if not isinstance(items, list):
         raise WireError("Nodes.items", f"a list is expected, not {shown(items)}")
     return [_node_name(item, i) for i, item in enumerate(items)], items
-
-
-def _object(value: object, field: str) -> JsonObject:
-    if not isinstance(value, dict):
-        raise WireError(field, "missing" if value is None else f"an object is expected, not {shown(value)}")
-    return value
 
 
 def _names(value: object) -> list[str]:
@@ -159,7 +148,7 @@ def filter_reply(
 
 
 def _filter_result(
-    nodes: JsonObject | None, names: Sequence[str] | None, failed: Mapping[str, str], unresolvable: Mapping[str, str]
+    nodes: Json | None, names: Sequence[str] | None, failed: Mapping[str, str], unresolvable: Mapping[str, str]
 ) -> bytes:
     return orjson.dumps(
         {

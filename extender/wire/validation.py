@@ -4,7 +4,7 @@ Validation is strict: a number in quotes is not a number, `true` is not 1. Unkno
 writer may send more.
 """
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from extender.wire.errors import NotJSONError, WireError, shown
 
 T = TypeVar("T")
+MAX_PART: Final = 128
+"""Characters of a key that the path of an error repeats."""
 
 
 class Document(BaseModel):
@@ -52,7 +54,7 @@ def _first_fault(error: ValidationError) -> WireError:
         if isinstance(part, int):
             path += f"[{part}]"
         elif "[" not in part:  # the name of a union's member, such as list[str]
-            path += f".{part}" if path else part
+            path += f".{part[:MAX_PART]}" if path else part[:MAX_PART]
     if fault["type"] == "missing":
         return WireError(path, "missing")
     if fault["type"] == "extra_forbidden":

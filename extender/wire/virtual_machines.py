@@ -8,13 +8,12 @@ The estimate is close to the rule of thumb in the documentation of OpenShift Vir
 vCPU, and 0.2 % of the guest's memory. It was not compared with the code of any KubeVirt version.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from extender.wire.errors import WireError, shown
+from extender.wire.fields import Json, object_at, optional_object_at
 from extender.wire.quantity import parse_milli
 
-Json = Mapping[str, object]
 KINDS: Final = ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet")
 NOTE: Final = (
     "this is the pod of a KubeVirt machine as far as its CPUs, memory and host devices go; what KubeVirt adds to the "
@@ -35,11 +34,11 @@ def pod_template_of(instance: Json, path: str) -> Json:
         WireError: an amount is missing or malformed.
     """
     where = f"{path}.spec" if path else "spec"
-    spec = _object(instance.get("spec"), where)
+    spec = object_at(instance.get("spec"), where)
     here = f"{where}.domain"
-    domain = _object(spec.get("domain"), here)
-    cpu = _object(domain.get("cpu") or {}, f"{here}.cpu")
-    resources = _object(domain.get("resources") or {}, f"{here}.resources")
+    domain = object_at(spec.get("domain"), here)
+    cpu = optional_object_at(domain.get("cpu"), f"{here}.cpu")
+    resources = optional_object_at(domain.get("resources"), f"{here}.resources")
     vcpus = 1
     for name in ("cores", "sockets", "threads"):
         vcpus *= _count(cpu.get(name), f"{here}.cpu.{name}")
@@ -47,7 +46,8 @@ def pod_template_of(instance: Json, path: str) -> Json:
     dedicated = bool(cpu.get("dedicatedCpuPlacement"))
     amounts: dict[str, object] = {}
     overhead = _FIXED_MIB * _MIB + vcpus * 8 * _MIB + guest // 512
-    pages = _object(_object(domain.get("memory") or {}, f"{here}.memory").get("hugepages") or {}, f"{here}.memory")
+    memory = optional_object_at(domain.get("memory"), f"{here}.memory")
+    pages = optional_object_at(memory.get("hugepages"), f"{here}.memory.hugepages")
     if pages:
         amounts[f"hugepages-{pages.get('pageSize', '2Mi')}"] = str(guest)
         amounts["memory"] = str(overhead)
@@ -63,11 +63,11 @@ def pod_template_of(instance: Json, path: str) -> Json:
 
 
 def _guest_bytes(domain: Json, resources: Json, path: str) -> int:
-    memory = _object(domain.get("memory") or {}, f"{path}.memory")
+    memory = optional_object_at(domain.get("memory"), f"{path}.memory")
     if memory.get("guest") is not None:
         return parse_milli(memory["guest"], f"{path}.memory.guest") // 1000
     for key in ("requests", "limits"):
-        amounts = _object(resources.get(key) or {}, f"{path}.resources.{key}")
+        amounts = optional_object_at(resources.get(key), f"{path}.resources.{key}")
         if amounts.get("memory") is not None:
             return parse_milli(amounts["memory"], f"{path}.resources.{key}.memory") // 1000
     raise WireError(f"{path}.memory.guest", "missing")
@@ -75,12 +75,12 @@ def _guest_bytes(domain: Json, resources: Json, path: str) -> int:
 
 def _devices(domain: Json, path: str) -> dict[str, str]:
     counts: dict[str, int] = {}
-    devices = _object(domain.get("devices") or {}, f"{path}.devices")
+    devices = optional_object_at(domain.get("devices"), f"{path}.devices")
     for key in ("gpus", "hostDevices"):
         items = devices.get(key)
         for i, item in enumerate(items if isinstance(items, list) else ()):
             where = f"{path}.devices.{key}[{i}]"
-            name = _object(item, where).get("deviceName")
+            name = object_at(item, where).get("deviceName")
             if isinstance(name, str):  # otherwise it is from a resource claim
                 counts[name] = counts.get(name, 0) + 1
     return {name: str(count) for name, count in counts.items()}
@@ -92,9 +92,3 @@ def _count(value: object, path: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MAX_VCPUS:
         raise WireError(path, f"{shown(value)} is not a count from 1 to {MAX_VCPUS}")
     return value
-
-
-def _object(value: object, path: str) -> Json:
-    if isinstance(value, dict):
-        return value
-    raise WireError(path, "missing" if value is None else f"{shown(value)} is not an object")

@@ -12,13 +12,13 @@ from typing import Any, Final
 from extender.replay.pod import Pod
 from extender.wire import virtual_machines
 from extender.wire.errors import WireError, shown
+from extender.wire.fields import Json, object_at, optional_object_at, text_at
 from extender.wire.nri_annotations import annotation_faults
 from extender.wire.placement_rules import PlacementRules, placement_rules_from_json
 from extender.wire.pods import pod_from_json
 from extender.wire.templates import find_templates
 from extender.wire.unknown_fields import unknown_fields
 
-Json = Mapping[str, object]
 MAX_REPLICAS: Final = 2**31 - 1
 _TEMPLATE: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": (),
@@ -77,24 +77,24 @@ def workload_from_json(document: object, path: str = "") -> PodWorkload:
     Raises:
         WireError: an unknown kind, or something that admission reads is missing or malformed.
     """
-    whole = _object(document, path)
+    whole = object_at(document, path)
     kind = whole.get("kind") or "Pod"
     if not isinstance(kind, str):
         raise WireError(_join(path, "kind"), f"{shown(kind)} is not a text")
     template, here, replicas, role = _template_of(whole, kind, path)
     pod, rules = _pod(template, here)
-    metadata = _object(_or_empty(whole.get("metadata")), _join(path, "metadata"))
+    metadata = optional_object_at(whole.get("metadata"), _join(path, "metadata"))
     name = metadata.get("name") or metadata.get("generateName") or pod.name or kind.lower()
     return PodWorkload(
         kind=kind,
-        namespace=_text(metadata.get("namespace") or "default", _join(path, "metadata.namespace")),
-        name="-".join(filter(None, (_text(name, _join(path, "metadata.name")).rstrip("-"), role))),
+        namespace=text_at(metadata.get("namespace") or "default", _join(path, "metadata.namespace")),
+        name="-".join(filter(None, (text_at(name, _join(path, "metadata.name")).rstrip("-"), role))),
         replicas=replicas,
         pod=pod if kind == "Pod" else replace(pod, uid=""),
         rules=rules,
         unknown=(virtual_machines.NOTE,)
         if kind in virtual_machines.KINDS
-        else (*unknown_fields(_object(template.get("spec"), _join(here, "spec"))), *_nri_faults(template, pod)),
+        else (*unknown_fields(object_at(template.get("spec"), _join(here, "spec"))), *_nri_faults(template, pod)),
     )
 
 
@@ -117,7 +117,7 @@ def _template_of(whole: Json, kind: str, path: str) -> tuple[Json, str, int, str
     if kind in virtual_machines.KINDS:
         keys = () if kind == "VirtualMachineInstance" else ("spec", "template")
         instance, here = _below(whole, keys, path)
-        parent = _object(_or_empty(whole.get("spec")), _join(path, "spec"))
+        parent = optional_object_at(whole.get("spec"), _join(path, "spec"))
         replicas = _count(parent.get("replicas"), _join(path, "spec.replicas"))
         return virtual_machines.pod_template_of(instance, here), here, replicas, ""
     try:
@@ -138,8 +138,8 @@ def _template_of(whole: Json, kind: str, path: str) -> tuple[Json, str, int, str
 
 def _pod(template: Json, path: str) -> tuple[Pod, PlacementRules]:
     try:
-        pod = pod_from_json({**template, "metadata": _or_empty(template.get("metadata"))}, "")
-        rules = placement_rules_from_json(_object(template.get("spec"), ".spec"), ".spec")
+        pod = pod_from_json({**template, "metadata": optional_object_at(template.get("metadata"), ".metadata")}, "")
+        rules = placement_rules_from_json(object_at(template.get("spec"), ".spec"), ".spec")
     except WireError as fault:
         raise WireError(_join(path, fault.field.removeprefix(".")), fault.reason) from None
     return pod, rules
@@ -149,7 +149,7 @@ def _below(whole: Json, keys: tuple[str, ...], path: str) -> tuple[Json, str]:
     here = whole
     for key in keys:
         path = _join(path, key)
-        here = _object(here.get(key), path)
+        here = object_at(here.get(key), path)
     return here, path
 
 
@@ -167,22 +167,6 @@ def _count(value: object, path: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_REPLICAS:
         raise WireError(path, f"{shown(value)} is not a count")
     return value
-
-
-def _object(value: object, path: str) -> Json:
-    if isinstance(value, dict):
-        return value
-    raise WireError(path, "missing" if value is None else f"{shown(value)} is not an object")
-
-
-def _or_empty(value: object) -> object:
-    return {} if value is None else value
-
-
-def _text(value: object, path: str) -> str:
-    if not isinstance(value, str):
-        raise WireError(path, f"{shown(value)} is not a text")
-    return value[:253]
 
 
 def _join(path: str, key: str) -> str:

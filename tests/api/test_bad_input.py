@@ -173,7 +173,7 @@ def test_a_report_of_one_node_too_many_is_a_507(client: TestClient) -> None:
 SCHEDULER_FAULTS: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "not JSON"),
     "no JSON": (b"{", "not JSON"),
-    "a list": (b"[]", "an object is expected"),
+    "a list": (b"[]", "[] is not an object"),
     "no pod": (orjson.dumps({"NodeNames": ["a"]}), "Pod: missing"),
     "no candidates": (orjson.dumps({"Pod": pod_of(), "Nodes": None, "NodeNames": None}), "neither NodeNames nor"),
     "names of the wrong type": (orjson.dumps({"Pod": pod_of(), "NodeNames": "a"}), "NodeNames: a list"),
