@@ -15,6 +15,7 @@ COMMANDS: Final = (
     "nodes",
     "plan",
     "replay",
+    "resize-check",
     "serve",
     "what-if",
 )

@@ -1,11 +1,13 @@
 """Answers any question: from the bytes of its body to the bytes of the reply. Pure, and may take long."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 import orjson
 
+from extender.answers.advice import ADVICE
 from extender.answers.capacity import capacity_document, capacity_lines, plan_lines, read_capacity, read_plan
 from extender.answers.question import Asked, PastCall, QuestionKind
 from extender.answers.snapshot import Snapshot
@@ -42,6 +44,9 @@ def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
     if asked.kind is QuestionKind.PLAN:
         plan, entries, all_or_nothing = read_plan(asked, snapshot, judge)
         return _batches(plan_lines(plan, entries, all_or_nothing=all_or_nothing))
+    if asked.kind in ADVICE:
+        documents = ADVICE[asked.kind](asked, snapshot, judge)
+        return _lines(documents) if asked.lines else _whole(deque(documents, maxlen=1)[0])
     assert asked.past is not None
     return _whole(_past_verdict(asked.past))
 
@@ -58,6 +63,10 @@ def _whole(document: Json) -> Iterator[bytes]:
     body = orjson.dumps(document)
     for start in range(0, len(body), MAX_PIECE_BYTES):
         yield body[start : start + MAX_PIECE_BYTES]
+
+
+def _lines(documents: Iterable[Json]) -> Iterator[bytes]:
+    return (orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE) for document in documents)
 
 
 def _batches(documents: Iterable[Json]) -> Iterator[bytes]:

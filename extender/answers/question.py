@@ -16,6 +16,7 @@ class QuestionKind(StrEnum):
     WHAT_IF = "what-if"
     CAPACITY = "capacity"
     PLAN = "plan"
+    RESIZE_CHECK = "resize-check"
     PAST = "past"
     """The verdict on a pod for a past state, to explain a decision."""
 

@@ -22,6 +22,8 @@ from extender.replay.state import CPUState, DeviceState, ManagerState, MemorySta
 
 MAX_UPDATE_NODES: Final = 16
 """Nodes in one update: about a millisecond if all of them have changed."""
+MAX_MANIFESTS: Final = 20_000
+"""Distinct manifests of watched pods that are shared. Then sharing starts anew."""
 _CPU, _MEMORY, _DEVICES = (tuple(f.name for f in fields(part)) for part in (CPUState, MemoryState, DeviceState))
 StateParts = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
 """The fields of a `ManagerState`. Plain tuples are pickled five times as fast as dataclasses."""
@@ -67,6 +69,7 @@ class _Sent:
             and self.around.unschedulable is around.unschedulable
             and self.around.allocatable_milli is around.allocatable_milli
             and self.around.requested_milli is around.requested_milli
+            and self.around.pods is around.pods
         )
 
 
@@ -121,6 +124,8 @@ class Snapshot:
         self._classes: dict[int, NodeClass] = {UNKNOWN.id: UNKNOWN, AWAITED.id: AWAITED}
         self._nodes: dict[str, Subject] = {}
         self._pods: dict[str, bytes] = {}
+        self._manifests: dict[bytes, bytes] = {}
+        """Equal manifests of watched pods are one object."""
 
     @classmethod
     def of(cls, records: Sequence[NodeRecord], look_up: LookUp) -> "Snapshot":
@@ -138,12 +143,21 @@ class Snapshot:
         for node in update.nodes:
             node_class = self._classes[node.class_id]
             state = node_class.state if node.state is None else _state(node.state)
-            self._nodes[node.name] = subject_of(node.name, node_class, state, node.around, {})
+            self._nodes[node.name] = subject_of(node.name, node_class, state, self._shared(node.around), {})
             self._pods[node.name] = node.pods
         for name in update.gone_nodes:
             del self._nodes[name], self._pods[name]
         for class_id in update.gone_classes:
             del self._classes[class_id]
+
+    def _shared(self, around: NodeContext) -> NodeContext:
+        if not around.pods:
+            return around
+        if len(self._manifests) >= MAX_MANIFESTS:
+            self._manifests.clear()
+        share = self._manifests.setdefault
+        pods = tuple(pod._replace(manifest=share(pod.manifest, pod.manifest)) for pod in around.pods)
+        return replace(around, pods=pods)
 
     def find(self, name: str) -> Subject | None:
         """One node with the pods in its report. None if it has no report."""

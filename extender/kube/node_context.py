@@ -6,13 +6,13 @@ Laws of this file
 - Requests are unknown until every pod is known. A pod whose spec cannot be read counts as nothing.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from extender.kube.changes import Batch, Changed, Gone
 from extender.kube.nodes import NodeObject
 from extender.kube.pods import PodRecord
-from extender.questions.node_context import NOTHING_KNOWN, NodeContext
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext, WatchedPod
 from extender.scheduling.totals import add, pod_requests
 from extender.wire.errors import WireError
 from extender.wire.placement_rules import placement_rules_from_json
@@ -32,6 +32,9 @@ class WatchedSurroundings:
         self._requested: dict[str, Mapping[str, int]] = {}
         self._finished: dict[str, dict[str, Mapping[str, int]]] = {}
         self._by_spec: dict[bytes, Mapping[str, int]] = {}
+        self._pods: dict[str, dict[str, WatchedPod]] = {}
+        self._lists: dict[str, Sequence[WatchedPod]] = {}
+        """The pods of `_pods` by node, as readers get them."""
         self._pods_complete = False
 
     def __call__(self, name: str) -> NodeContext:
@@ -45,7 +48,14 @@ class WatchedSurroundings:
             unschedulable=known.unschedulable,
             allocatable_milli=known.allocatable_milli,
             requested_milli=self._requested.get(name, _NOTHING),
+            pods=self._list(name),
         )
+
+    def _list(self, name: str) -> Sequence[WatchedPod]:
+        pods = self._lists.get(name)
+        if pods is None:
+            pods = self._lists[name] = tuple(self._pods.get(name, {}).values())
+        return pods
 
     def finished(self, name: str, uids: Collection[str]) -> Mapping[str, int]:
         """Requests of the pods in *uids* that have finished and still exist, in thousandths.
@@ -85,6 +95,7 @@ class WatchedSurroundings:
         if record.finished:
             self._note_finished(record, is_there=sign > 0)
             return
+        self._note_running(record, is_there=sign > 0)
         requests = {name: sign * amount for name, amount in self._requests(record).items()}
         total = add(self._requested.get(record.node_name, _NOTHING), requests)
         left = {name: amount for name, amount in total.items() if amount}
@@ -92,6 +103,16 @@ class WatchedSurroundings:
             self._requested[record.node_name] = left
         else:
             self._requested.pop(record.node_name, None)
+
+    def _note_running(self, record: PodRecord, *, is_there: bool) -> None:
+        self._lists.pop(record.node_name, None)
+        pods = self._pods.setdefault(record.node_name, {})
+        if is_there:
+            pods[record.uid] = _watched(record)
+        else:
+            pods.pop(record.uid, None)
+        if not pods:
+            del self._pods[record.node_name]
 
     def _note_finished(self, record: PodRecord, *, is_there: bool) -> None:
         there = self._finished.setdefault(record.node_name, {})
@@ -109,6 +130,20 @@ class WatchedSurroundings:
                 self._by_spec.clear()
             known = self._by_spec[record.reduced] = _requests(record)
         return known
+
+
+def _watched(record: PodRecord) -> WatchedPod:
+    return WatchedPod(
+        uid=record.kubelet_uid,
+        api_uid=record.uid,
+        namespace=record.namespace,
+        name=record.name,
+        priority=record.priority,
+        created_at=record.created_at,
+        started_at=record.started_at,
+        terminating=record.terminating,
+        manifest=record.reduced,
+    )
 
 
 def _requests(record: PodRecord) -> Mapping[str, int]:

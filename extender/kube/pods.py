@@ -24,6 +24,13 @@ from extender.wire.times import rfc_3339, unix_seconds
 
 SOURCE: Final = Source(path="/api/v1/pods", field_selector="spec.nodeName!=")
 _MIRROR: Final = "kubernetes.io/config.mirror"
+EVICTION_ANNOTATIONS: Final = (
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
+    "descheduler.alpha.kubernetes.io/prefer-no-eviction",
+)
+"""Annotations with which a pod forbids its eviction, or asks that others are evicted first."""
+_DEFAULT_TOLERATIONS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+"""Added to every pod by the API server; the taints appear only on nodes that are down."""
 _SHARED: Final = 20_000
 """Distinct reduced specs remembered for sharing; then the memory of them starts anew."""
 
@@ -130,11 +137,21 @@ def watch_pods(
 def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
     """The parts that admission reads; without what changes from pod to pod of one controller."""
     return {
-        "metadata": {"labels": strings(metadata, "labels")},
+        "metadata": {
+            "labels": strings(metadata, "labels"),
+            "annotations": _pick(strings(metadata, "annotations"), EVICTION_ANNOTATIONS),
+            "ownerReferences": [
+                {"kind": text(owner, "kind"), "controller": True}
+                for owner in items(metadata, "ownerReferences")
+                if owner.get("controller") is True
+            ],
+        },
         "spec": {
             "initContainers": [_pick(c, ("name", "resources", "restartPolicy")) for c in items(spec, "initContainers")],
             "containers": [_pick(c, ("name", "resources")) for c in items(spec, "containers")],
-            **_pick(spec, ("resources", "overhead", "resourceClaims")),
+            **_pick(spec, ("resources", "overhead", "resourceClaims", "nodeSelector")),
+            "tolerations": [t for t in items(spec, "tolerations") if t.get("key") not in _DEFAULT_TOLERATIONS],
+            "affinity": _pick(mapping(spec, "affinity"), ("nodeAffinity",)),
         },
         "status": {
             "initContainerStatuses": _statuses(items(status, "initContainerStatuses")),

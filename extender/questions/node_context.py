@@ -5,7 +5,25 @@ None always means "not known", and an unknown property is reported as not checke
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+
+
+class WatchedPod(NamedTuple):
+    """One pod on a node that has not finished, as the API server has it.
+
+    `uid` as the kubelet knows it, `api_uid` that of the API object: they differ for static pods, which nobody can
+    evict. Times are Unix seconds, None if unset. `manifest`: JSON of a v1.Pod with the parts that questions read.
+    """
+
+    uid: str
+    api_uid: str
+    namespace: str
+    name: str
+    priority: int
+    created_at: int | None
+    started_at: int | None
+    terminating: bool
+    manifest: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +37,17 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeContext:
-    """`allocatable_milli` as `totals`; `requested_milli`: what all pods of the node request together."""
+    """`allocatable_milli` as `totals`; `requested_milli`: what all pods of the node request together.
+
+    `pods`: all of them that have not finished. The same object as long as none of them changes.
+    """
 
     labels: Mapping[str, str] | None = None
     taints: Sequence[Taint] | None = None
     unschedulable: bool | None = None
     allocatable_milli: Mapping[str, int] | None = None
     requested_milli: Mapping[str, int] | None = None
+    pods: Sequence[WatchedPod] | None = None
 
 
 NOTHING_KNOWN: Final = NodeContext()

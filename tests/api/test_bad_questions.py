@@ -13,9 +13,12 @@ from starlette.testclient import TestClient
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.samples.machines import GPU
+from extender.samples.nodes import Workload
 from tests.reports import pod_of, report_of, sample
 
-NODE = sample("node-a", devices={GPU: [0, 1]})
+NODE = sample(
+    "node-a", devices={GPU: [0, 1]}, workloads=[Workload(name="w", resources={"cpu": 3, "memory": "2Gi", GPU: 1})]
+)
 POD = pod_of(2, devices={GPU: 1})
 POD["spec"] |= {
     "nodeSelector": {"a": "b"},
@@ -42,6 +45,7 @@ HYPOTHETICAL = [
 QUESTIONS: dict[str, dict[str, Any]] = {
     "/v1/what-if": {"pod": POD, "nodes": ["node-a"], "hypothetical": HYPOTHETICAL, "explain": False},
     "/v1/capacity": {"pods": [POD, DEPLOYMENT], "hypothetical": HYPOTHETICAL[:2], "max_copies": 3},
+    "/v1/advice/resize-check": {"pod": "demo/w-0", "container": "app", "cpu": "4", "memory": "2Gi"},
     "/v1/plan": {"pods": [{"pod": DEPLOYMENT, "copies": 2}, {"pod": POD}], "nodes": ["node-a"]},
 }
 JUNK = st.one_of(

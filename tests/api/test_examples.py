@@ -31,7 +31,9 @@ MODELS = (
     "PlanEnd",
     "DecisionIndex",
     "PodDecision",
+    "ResizeCheckReply",
 )
+REQUESTS = ("WhatIfRequest", "CapacityRequest", "PlanRequest", "ResizeCheckRequest")
 
 
 @pytest.fixture
@@ -59,6 +61,7 @@ def _answers(client: TestClient) -> dict[str, Any]:
         "PlannedPod": orjson.loads(line),
         "PlanEnd": orjson.loads(end),
         "DecisionIndex": client.get("/v1/decisions").json(),
+        "ResizeCheckReply": client.post("/v1/advice/resize-check", json={"pod": "demo/w-0", "cpu": "4"}).json(),
         "PodDecision": client.get("/v1/pods/uid-solver-0/decision?node=node-a").json(),
     }
 
@@ -74,7 +77,7 @@ def test_examples_are_real_answers(client: TestClient) -> None:
 def test_the_document_shows_them(client: TestClient) -> None:
     schemas = client.get("/openapi.json").json()["components"]["schemas"]
 
-    for name in (*MODELS, "WhatIfRequest", "CapacityRequest", "PlanRequest"):
+    for name in (*MODELS, *REQUESTS):
         assert schemas[name]["examples"], name
 
 
@@ -92,7 +95,7 @@ def test_every_example_of_a_request_is_accepted(client: TestClient) -> None:
                         answer = orjson.loads(line)
                         assert isinstance(answer, list) or not (answer.get("Error") or "problem" in answer), path
                     tried.add(name)
-    assert tried == {"ExtenderArgs", "ExtenderPreemptionArgs", "WhatIfRequest", "CapacityRequest", "PlanRequest"}
+    assert tried == {"ExtenderArgs", "ExtenderPreemptionArgs", *REQUESTS}
 
 
 def test_every_example_of_a_field_of_a_hypothetical_node_is_accepted(client: TestClient) -> None:
@@ -106,7 +109,16 @@ def test_every_example_of_a_field_of_a_hypothetical_node_is_accepted(client: Tes
         assert reply.status_code == 200, (name, reply.text)
 
 
-PEOPLE = ("/v1/what-if", "/v1/capacity", "/v1/plan", "/v1/machines", "/v1/nodes", "/v1/decisions", "/v1/pods")
+PEOPLE = (
+    "/v1/advice",
+    "/v1/what-if",
+    "/v1/capacity",
+    "/v1/plan",
+    "/v1/machines",
+    "/v1/nodes",
+    "/v1/decisions",
+    "/v1/pods",
+)
 
 
 def test_every_field_and_parameter_of_peoples_routes_is_described(client: TestClient) -> None:

@@ -27,7 +27,7 @@ from extender.samples.nodes import make_pod, sample_cluster
 from tests.reports import args_of, pod_of, report_of
 
 ROOT = Path(__file__).parents[2]
-FILES = ("README.md", "docs/asking.md")
+FILES = ("README.md", "docs/asking.md", "docs/advice.md")
 _BLOCK = re.compile(r"<!-- run by tests -->\n```console\n(.*?)```", re.DOTALL)
 ANY = "…"
 CELL_WIDTH = 17

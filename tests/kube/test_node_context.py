@@ -59,10 +59,14 @@ def test_requests_are_the_sum_of_the_pods_there_once_all_are_known() -> None:
 
     known.apply_pods(Batch((Seen(two),)))
     assert known("a").requested_milli == {"cpu": 6000, "memory": 2000 << 30, GPU: 2000}
+    pods = known("a").pods
+    assert pods is not None
+    assert [pod.name for pod in pods] == ["p", "q"]
+    assert known("a").pods is pods
     assert known("b").requested_milli == {}
 
     known.apply_pods(Batch((Changed(two, replace(two, phase="Succeeded")), Gone(one))))
-    assert known("a") == NodeContext(requested_milli={})
+    assert known("a") == NodeContext(requested_milli={}, pods=())
     known.apply_pods(Batch((Gone(replace(two, phase="Succeeded")),)))
     assert known("a").requested_milli == {}
 

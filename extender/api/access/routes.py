@@ -38,6 +38,7 @@ ROUTES: Final = (
     RouteAccess("POST", "/v1/capacity/*", AccessScope.READ),
     RouteAccess("POST", "/v1/plan", AccessScope.READ),
     RouteAccess("POST", "/v1/plan/*", AccessScope.READ),
+    RouteAccess("POST", "/v1/advice/*", AccessScope.READ),
     RouteAccess("GET", "/*", AccessScope.READ),
 )
 _COMPILED: Final = tuple(

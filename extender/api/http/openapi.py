@@ -7,6 +7,7 @@ import orjson
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
+from extender.answers.advice_requests import ResizeCheckRequest
 from extender.answers.requests import CapacityRequest, PlanRequest, WhatIfRequest
 from extender.api.http.problems import ProblemDetails, StreamProblem
 from extender.api.questions.capacity_models import PlanEnd, PlannedPod
@@ -23,6 +24,7 @@ Knows the topology of every node and the resources that its kubelet has allocate
 * **nodes**: the reports of exporters, and the state of each node.
 * **what-if**: what each node would do with a pod, and why; how many copies fit; where a list of pods would go. Bodies
   are questions or bare manifests, as JSON or YAML.
+* **advice**: what would happen before you restart, move, resize or reconfigure. Nothing is changed.
 * **decisions**: the answers given to kube-scheduler, and why.
 
 Errors of all routes except filter and bind are `application/problem+json` (RFC 9457) and name the faulty field.
@@ -31,6 +33,7 @@ TAGS: Final = [
     {"name": "scheduler", "description": "The extender protocol of kube-scheduler."},
     {"name": "nodes", "description": "Reports of exporters, and the state of each node."},
     {"name": "what-if", "description": "Questions about the cluster. They change nothing."},
+    {"name": "advice", "description": "Before you restart, move, resize or reconfigure. Nothing is changed."},
     {"name": "decisions", "description": "Why the last scheduling calls gave their answers."},
     {"name": "service", "description": "Liveness, readiness and metrics."},
 ]
@@ -43,6 +46,7 @@ BODIES: Final[dict[str, TypeAdapter[Any]]] = {
     "WhatIfRequest": TypeAdapter(WhatIfRequest),
     "CapacityRequest": TypeAdapter(CapacityRequest),
     "PlanRequest": TypeAdapter(PlanRequest),
+    "ResizeCheckRequest": TypeAdapter(ResizeCheckRequest),
     "PlannedPod": TypeAdapter(PlannedPod),
     "PlanEnd": TypeAdapter(PlanEnd),
     "ProblemDetails": TypeAdapter(ProblemDetails),
@@ -61,6 +65,7 @@ _EXAMPLES: Final[dict[str, object]] = {
     "WhatIfRequest": {"pod": EXAMPLE_POD, "nodes": None},
     "CapacityRequest": {"pods": [EXAMPLE_POD], "max_copies": 100},
     "PlanRequest": {"pods": [{"pod": EXAMPLE_POD, "copies": 3}]},
+    "ResizeCheckRequest": {"pod": "demo/w-0", "cpu": "4"},
 }
 
 

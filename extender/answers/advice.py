@@ -1,0 +1,18 @@
+"""Advice: from the body of a question to its answer. A long answer is preceded by documents with its progress."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from extender.answers.question import Asked, QuestionKind
+from extender.answers.resize_check import resize_check_documents
+from extender.answers.snapshot import Snapshot
+from extender.scheduling.judge import Judge
+
+Json = dict[str, object]
+ADVICE: Final[Mapping[QuestionKind, Callable[[Asked, Snapshot, Judge], Iterator[Json]]]] = {
+    QuestionKind.RESIZE_CHECK: resize_check_documents,
+}
+"""The last document is the answer. Those before it have only `progress`.
+
+Raises, at any document: WireError, UnknownNodeError.
+"""

@@ -1,0 +1,70 @@
+"""Advice: one route for each question, all of the same form."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from extender.answers.question import Asked, QuestionKind, Questions
+from extender.api.http.bodies import read_body
+from extender.api.questions.advice_models import ResizeCheckReply
+from extender.api.questions.models import Answer
+from extender.api.questions.routes import PROBLEMS, answered, question_body, wants_lines
+from extender.api.service import Service
+
+
+class _AdviceRoute(NamedTuple):
+    """`body`: a schema of `openapi.BODIES`."""
+
+    kind: QuestionKind
+    body: str
+    reply: type[Answer]
+    summary: str
+    description: str
+
+
+_PROGRESS: Final = """
+With `Accept: application/x-ndjson` lines of progress, `{"progress": {"done": 3, "of": 9}}`, precede the answer.
+A `StreamProblem` is the last line if it breaks off.
+"""
+_ROUTES: Final = (
+    _AdviceRoute(
+        QuestionKind.RESIZE_CHECK,
+        "ResizeCheckRequest",
+        ResizeCheckReply,
+        "What a kubelet would make of an in-place resize",
+        "Whether the kubelet of the pod's node accepts other amounts for a running container, and where the pod would "
+        "be placed if it were recreated with them.",
+    ),
+)
+
+
+def advice_router(service: Service, questions: Questions) -> APIRouter:
+    """POST /v1/advice/NAME."""
+    router = APIRouter(prefix="/v1/advice", tags=["advice"])
+    for route in _ROUTES:
+        router.add_api_route(
+            f"/{route.kind.value}",
+            _endpoint(service, questions, route.kind),
+            methods=["POST"],
+            name=f"post_{route.kind.value.replace('-', '_')}",
+            response_class=Response,
+            summary=route.summary,
+            description=route.description + _PROGRESS,
+            responses={200: {"model": route.reply}, **PROBLEMS},
+            openapi_extra=question_body(route.body),
+        )
+    return router
+
+
+def _endpoint(service: Service, questions: Questions, kind: QuestionKind) -> Callable[[Request], Awaitable[Response]]:
+    async def post(request: Request) -> Response:
+        asked = Asked(
+            kind=kind,
+            body=await read_body(request, service.settings.max_body_bytes),
+            media_type=request.headers.get("content-type", ""),
+            lines=wants_lines(request),
+        )
+        return await answered(request, questions, asked)
+
+    return post

@@ -1,0 +1,50 @@
+"""What the commands for advice share: sending the question, progress, and tables."""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from extender.cli.client import ExtenderClient
+from extender.cli.output import show
+from extender.cli.render import placement_line
+
+_MARKS: Final = {"aligned": "✓ aligned", "split": "◐ split", "not-managed": "· not managed"}
+
+
+def advise(
+    client: ExtenderClient, name: str, question: object, table: Callable[[Any], RenderableType], output: str
+) -> Any:  # noqa: ANN401 - JSON
+    """Send a question, show progress on a terminal, print the answer, and return it."""
+    answer = _last(client.lines(f"/v1/advice/{name}", question))
+    show(output, answer, table)
+    return answer
+
+
+def _last(lines: Iterator[Any]) -> Any:  # noqa: ANN401 - JSON
+    """The last line; the progress of those before it is shown on a terminal."""
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    line = None
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=None)
+        for line in lines:
+            if "progress" in line:
+                progress.update(task, completed=line["progress"]["done"], total=line["progress"]["of"])
+    return line
+
+
+def placement_text(placement: Any) -> str:  # noqa: ANN401 - JSON
+    """A `PodPlacement` in a line."""
+    if placement["outcome"] != "fits":
+        return f"✗ {placement['reason'] or 'nothing is known of the node'}"
+    where = "; ".join(f"{name}: {placement_line(each)}" for name, each in placement["containers"].items())
+    return f"{_MARKS[placement['alignment']]}: {where}"
+
+
+def notes_text(answer: Any) -> Text:  # noqa: ANN401 - JSON
+    """The notes of an answer, one a line."""
+    return Text("\n".join(f"note: {note}" for note in answer["notes"]), "yellow")

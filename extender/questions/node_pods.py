@@ -1,0 +1,176 @@
+"""The pods on a node, for advice: as the API server has them, or rebuilt from what they hold on the node.
+
+Rules of this file
+- Where pods are watched, a pod is what its API object says. Where they are not, or the object cannot be read, a pod
+  that holds something is rebuilt: it requests what it holds, its priority is 0, and its owner is not known.
+- A pod that is rebuilt has no ordinary init containers, because nothing shows which containers are that.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
+
+import orjson
+
+from extender.questions.node_context import WatchedPod
+from extender.questions.subjects import Subject
+from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
+from extender.replay.state import ManagerState
+from extender.scheduling.totals import add, pod_requests
+from extender.wire.errors import WireError
+from extender.wire.placement_rules import PlacementRules
+from extender.wire.workloads import PodWorkload, workload_from_json
+
+NEVER_EVICT: Final = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePod:
+    """One pod of a node. `workload.pod.uid` is the kubelet's UID of the pod.
+
+    `owner`: the kind of its controller, empty if it has none or it is not known. `is_static`: the kubelet made it, and
+    nobody can evict it. `forbids_eviction`: an annotation says so. `is_rebuilt`: see the rules of the file.
+    """
+
+    workload: PodWorkload
+    priority: int = 0
+    created_at: int | None = None
+    started_at: int | None = None
+    terminating: bool = False
+    owner: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    is_static: bool = False
+    forbids_eviction: bool = False
+    prefers_no_eviction: bool = False
+    is_rebuilt: bool = False
+
+    @property
+    def uid(self) -> str:
+        """The UID under which the kubelet knows the pod."""
+        return self.workload.pod.uid
+
+    @property
+    def name(self) -> str:
+        """`namespace/name`."""
+        return f"{self.workload.namespace}/{self.workload.name}"
+
+    @property
+    def requests_milli(self) -> Mapping[str, int]:
+        """As kube-scheduler counts them."""
+        return pod_requests(self.workload.pod, self.workload.rules.overhead_milli)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadManifest:
+    workload: PodWorkload
+    owner: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+def pods_of(subject: Subject) -> list[NodePod]:
+    """The pods of a node in the order in which a kubelet that starts admits them: static pods, then older ones first.
+
+    *subject* with `facts`, for the names of pods that are not watched.
+    """
+    state = subject.states[0] if subject.states else None
+    watched = subject.around.pods
+    names = {pod.uid: (pod.namespace, pod.name) for pod in watched or ()} or dict(_reported(subject.facts))
+    found = [pod for each in watched or () if (pod := _read(each)) is not None]
+    if state is not None:
+        read = {pod.uid for pod in found}
+        unread = state.pod_uids - read if watched is None else state.pod_uids & names.keys() - read
+        found += [_rebuilt(state, uid, names.get(uid, ("", uid))) for uid in unread]
+    return sorted(found, key=_start_order)
+
+
+def _start_order(pod: NodePod) -> tuple[bool, int, str]:
+    return not pod.is_static, pod.created_at or 0, pod.name
+
+
+def without(subject: Subject, gone: Sequence[NodePod], number: int) -> Subject:
+    """The node without these pods, as a hypothetical one. *number*, from 1, is another one for each in a question."""
+    possible = subject.node_class.possible
+    possible = replace(possible, states=subject.states).release([pod.uid for pod in gone])
+    requested = subject.around.requested_milli
+    for pod in gone:
+        requested = None if requested is None else add(requested, {k: -v for k, v in pod.requests_milli.items()})
+    return replace(
+        subject,
+        node_class=replace(subject.node_class, id=-1 - number, possible=possible),
+        states=possible.states,
+        around=replace(subject.around, requested_milli=requested),
+    )
+
+
+def _reported(facts: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, str]]]:
+    pods = facts.get("pods")
+    for pod in pods if isinstance(pods, list) else ():
+        if pod["uid"]:
+            yield pod["uid"], (pod["namespace"], pod["name"])
+
+
+def _read(pod: WatchedPod) -> NodePod | None:
+    manifest = _manifest(pod.manifest)
+    if manifest is None:
+        return None
+    workload = manifest.workload
+    return NodePod(
+        workload=replace(
+            workload,
+            namespace=pod.namespace,
+            name=pod.name,
+            pod=replace(workload.pod, uid=pod.uid, name=pod.name, namespace=pod.namespace, created_at=pod.created_at),
+        ),
+        priority=pod.priority,
+        created_at=pod.created_at,
+        started_at=pod.started_at,
+        terminating=pod.terminating,
+        owner=manifest.owner,
+        labels=manifest.labels,
+        is_static=pod.uid != pod.api_uid,
+        forbids_eviction=manifest.annotations.get(NEVER_EVICT[0]) == NEVER_EVICT[1],
+        prefers_no_eviction="descheduler.alpha.kubernetes.io/prefer-no-eviction" in manifest.annotations,
+    )
+
+
+@lru_cache(maxsize=20_000)
+def _manifest(reduced: bytes) -> _ReadManifest | None:
+    """A reduced v1.Pod; None if it cannot be read."""
+    document = orjson.loads(reduced)
+    metadata = document["metadata"]
+    try:
+        workload = workload_from_json(document)
+    except WireError:
+        return None
+    owners = [owner["kind"] for owner in metadata.get("ownerReferences", ())]
+    return _ReadManifest(workload, owners[0] if owners else "", metadata["labels"], metadata.get("annotations", {}))
+
+
+def _rebuilt(state: ManagerState, uid: str, name: tuple[str, str]) -> NodePod:
+    cpus = state.cpu.entries.get(uid, {})
+    blocks = state.memory.entries.get(uid, {})
+    devices = state.devices.entries.get(uid, {})
+    is_pinned = bool(cpus or blocks)
+    containers = []
+    for container in sorted({*cpus, *blocks, *devices}):
+        amounts = {"cpu": cpus[container].bit_count() * 1000} if container in cpus else {}
+        for block in blocks.get(container, ()):
+            amounts[block.type] = amounts.get(block.type, 0) + block.size * 1000
+        amounts |= {resource: len(ids) * 1000 for resource, ids in devices.get(container, {}).items()}
+        if is_pinned:  # a Guaranteed pod has both; these amounts are too small to be counted anywhere
+            amounts = {"cpu": 1, "memory": 1000} | amounts
+        containers.append(
+            Container(name=container, kind=ContainerKind.APP, requests_milli=amounts, limits_milli=amounts)
+        )
+    namespace, own = name
+    pod = Pod(
+        uid=uid,
+        name=own,
+        namespace=namespace,
+        containers=tuple(containers),
+        status_qos=QOSClass.GUARANTEED if is_pinned else QOSClass.BURSTABLE,
+    )
+    workload = PodWorkload(kind="Pod", namespace=namespace, name=own, replicas=1, pod=pod, rules=PlacementRules())
+    return NodePod(workload=workload, is_rebuilt=True)
