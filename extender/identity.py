@@ -1,6 +1,6 @@
 """Identities and scopes, shared by the transport, the API and the Kubernetes client.
 
-Laws of this file
+Rules of this file
 - A leaf: it imports nothing of the service.
 - A right is an `AccessScope`. There are no roles, no hierarchy and no implied scopes.
 - Anything that is not granted is refused, with an exception that says why: not authenticated (`UnauthenticatedError`),

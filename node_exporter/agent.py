@@ -1,6 +1,6 @@
 """The loop that keeps an extender up to date: observe, compare, send, wait.
 
-Laws of this file
+Rules of this file
 - One thread observes and sends. Changes only set a flag, so nothing can queue up: every message is based on an
   observation made after the last change, and after a failure the node is observed again.
 - Unchanged content is sent as a heartbeat, and only when one is due. The extender has a report once it has accepted it.

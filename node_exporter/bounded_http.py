@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection with limits on the time and bytes that the other side can use up.
 
-Laws of this file
+Rules of this file
 - A whole exchange has one deadline, from connecting to the last byte. It ends slow headers, endless interim responses
   (1xx) and slow bodies. A timeout for each read would be renewed by every byte.
 - The bytes received for one response are limited, headers and interim responses included.

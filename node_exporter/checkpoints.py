@@ -1,6 +1,6 @@
 """Reads the kubelet's state files, and detects changes that the kubelet has not finished.
 
-Laws of this file
+Rules of this file
 - Documents are passed on as a kubelet restores them: those of 1.37 as the content of their `data` (`state_document`),
   older ones unchanged. The device manager's document is passed on without `AllocResp` (environment and mounts of
   containers), which admission does not need and which should not leave the node.

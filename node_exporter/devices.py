@@ -1,6 +1,6 @@
 """Devices of a node, joined from podresources (current, healthy devices only) and the device manager's checkpoint.
 
-Laws of this file
+Rules of this file
 - podresources decides about health. A device that only the checkpoint contains is published as not healthy, with a
   problem that names both sources, because a device without a socket or plugin must not be promised to a pod.
 - Without podresources the checkpoint's RegisteredDevices count as healthy, and NUMA ids are known only for devices that

@@ -1,6 +1,6 @@
 """Reads files of a node that may be missing, huge, malformed, endless or not regular files, below a given root.
 
-Laws of this file
+Rules of this file
 - No other file of the exporter opens files or lists directories.
 - Only regular files are read (the kernel's own in /proc and /sys are regular), without blocking on open, in chunks, up
   to a limit that the caller passes. A FIFO, a device or a directory in place of a file is an error at once.

@@ -1,6 +1,6 @@
 """Reads the running kubelet's configuration from /configz and its version from /metrics, over https.
 
-Laws of this file
+Rules of this file
 - The token is sent only to a kubelet that has authenticated: with a certificate of a given CA for its address, or with
   exactly the certificate in a given file (kubelets that sign their own). Neither check can be switched off.
 - Token, CA and pinned certificate are read for each request, so that rotation needs no restart.

@@ -1,6 +1,6 @@
 """The kubelet's effective configuration: configuration file, drop-in directory and command line, with its defaults.
 
-Laws of this file
+Rules of this file
 - Precedence is the kubelet's: command line over drop-ins (in name order) over the file over the defaults
   (cmd/kubelet/app/server.go, mergeKubeletConfigurations; pkg/kubelet/apis/config/v1beta1/defaults.go).
 - A malformed value is named in a Problem and left out. A default never silently replaces a value that was set.

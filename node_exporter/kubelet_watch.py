@@ -1,6 +1,6 @@
 """Detects at once that the kubelet stops or starts. Only a hint: the agent's interval covers what it misses.
 
-Laws of this file
+Rules of this file
 - A connection to the kubelet's podresources socket is kept open, and nothing is sent on it. It breaks when the
   kubelet's process ends, even if the process is killed and its socket file remains.
 - A gRPC server closes a connection on which nothing was sent (after 120 s). The watcher then connects again. Only a

@@ -1,6 +1,6 @@
 """The machine as the NRI topology-aware policy discovers it, from the same files.
 
-Laws of this file
+Rules of this file
 - It mirrors the plugin, not the hardware: `pkg/sysfs/system.go` of containers/nri-plugins (discoverCPUs, discoverNodes,
   discoverCache). Where the plugin stops, `DiscoveryError` says so: such a plugin manages no container.
 - Facts only. What the policy concludes (types of memory, core kinds, symmetric distances) is left to the reader.

@@ -1,6 +1,6 @@
 """The NRI topology-aware policy of a node: whether it runs, its configuration, its machine and its grants.
 
-Laws of this file
+Rules of this file
 - The policy runs where its state file is, or where a configuration for this node is found.
 - Each part is optional; one that cannot be read costs its own field and a Problem.
 - Machine and configuration change rarely: the machine is read again every `MACHINE_SECONDS`, a configuration of the API

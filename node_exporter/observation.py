@@ -1,6 +1,6 @@
 """The values that the sources pass to `build`. Data only.
 
-Law of this file: a source that could not be read is None, never an empty value. The reason is among the problems.
+Rule of this file: a source that could not be read is None, never an empty value. The reason is among the problems.
 """
 
 from collections.abc import Mapping

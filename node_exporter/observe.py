@@ -1,6 +1,6 @@
 """Takes one consistent snapshot of a node: reads every source, and reads again if something changed meanwhile.
 
-Laws of this file
+Rules of this file
 - Every source is optional. One that fails costs its own part of the report and a Problem, nothing else.
 - The state files are read before and after podresources is called. Only if both readings are equal does the reply
   belong to them. The number of attempts is limited; if the files still change, the snapshot is published with a

@@ -1,6 +1,6 @@
 """The client of the kubelet's podresources v1 service on its unix socket. Only this file uses gRPC.
 
-Laws of this file
+Rules of this file
 - Whatever the service does (absent, restarting, slow, refusing, malformed) becomes None and a Problem. Nothing raises.
 - Each call has a deadline. A channel that failed is discarded, so that a restarted kubelet is reached at once.
 - gRPC is imported on first use, so that an exporter on a node without the socket does not load it.
@@ -55,7 +55,7 @@ class PodResourcesClient:
             self.is_listening = None if is_hidden(self._socket) else False
             return None, (_problem(self._socket, "no socket, or no permission to see it"),)
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the Problem has the reason, in one line
-        import grpc  # noqa: PLC0415 - see the laws of this file
+        import grpc  # noqa: PLC0415 - see the rules of this file
 
         try:
             from node_exporter._podresources import podresources_pb2 as pb  # noqa: PLC0415

@@ -1,6 +1,6 @@
 """Pods of a node: those that podresources lists, with their UIDs, and whether the kubelet still counts them.
 
-Laws of this file
+Rules of this file
 - podresources has no UIDs, and the state files have only UIDs. They are joined by the name of a pod's log directory
   (NAMESPACE_NAME_UID, created by the kubelet), checked against the CPUs and devices that each pod holds.
 - `counted` is set only if it is certain (pkg/kubelet/kubelet_pods.go filterOutInactivePods). A pod that is not listed

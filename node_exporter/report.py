@@ -1,6 +1,6 @@
 """NodeReport v1: the published contract between the exporter on a node and whoever replays that node.
 
-Laws of this file
+Rules of this file
 - Facts, not interpretation: what the kernel, the kubelet and its files say. Nothing here is rounded, merged or guessed.
 - Standard library only, so that the agent stays small; a reader validates with its own means.
 - Values are frozen. The JSON of a report is its fields in the order written here; JSON names are the field names.

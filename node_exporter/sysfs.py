@@ -1,6 +1,6 @@
 """The machine as the kubelet discovers it, from the same files.
 
-Laws of this file
+Rules of this file
 - It mirrors cadvisor, not the hardware: utils/sysinfo/sysinfo.go (GetNodesInfo, getCoresInfo, addCacheInfo),
   utils/sysfs/sysfs.go and machine/machine.go (GetTopology, GetSockets). Where cadvisor stops, skips or falls back, so
   does this, because the kubelet allocates by what cadvisor found.

@@ -1,6 +1,6 @@
 """Converts a NodeReport to a NodeResourceTopology v1alpha2. Pure.
 
-Laws of this file
+Rules of this file
 - Programs that read such objects of NFD or RTE can read ours: zones "node-N" sorted by id with capacity, allocatable
   and available of each resource, distances, policies and scope of the Topology Manager, the fingerprint of the pods.
 - Attribute names are the kubelet's own option names in lowerCamelCase, sorted, none twice.

@@ -1,6 +1,6 @@
 """Amounts per NUMA node for people and for NodeResourceTopology. The replay does not read them.
 
-Laws of this file
+Rules of this file
 - Everything counts once: a memory block by the amounts that the kubelet charged to each node (machine state), not by
   its size; a device with several NUMA nodes in the zone of that group; a device without topology in no zone.
 - CPUs of init containers are in use (the state file has them, podresources does not). Shared CPUs are free.

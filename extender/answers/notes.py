@@ -1,6 +1,6 @@
 """Notes: the assumptions of a reply and the checks that were not made, in sentences. All replies get theirs here.
 
-Laws of this file
+Rules of this file
 - Nothing that the reply depends on is omitted silently: a check that was not made is named.
 - `pod_notes` apply to every node, `node_notes` to one. There are few different sentences for one pod, so that equal
   ones can be counted over many nodes.

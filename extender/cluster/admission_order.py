@@ -1,6 +1,6 @@
 """In which orders a kubelet can have admitted the pods that no report shows yet.
 
-Laws of this file
+Rules of this file
 - A kubelet that watches hears of one binding after the other. One that starts, or whose watch begins anew, hears of
   many at once, and admits the older pods first: by creation time, which has whole seconds; equal ones in any order.
 - So the pod that was bound first comes first, unless another one is no younger than it. Nothing overtakes a pod that

@@ -1,6 +1,6 @@
 """What has happened on one node that its last report does not show yet: events in the order of the kubelet.
 
-Laws of this file
+Rules of this file
 - A ledger is a value: every function returns a new one (or the same, if there is nothing to note).
 - Events stand in the order in which the kubelet meets them: first those that the pod watch has shown (it tells them in
   the API server's order, which is the kubelet's), then the pods that we bound and that the watch has not shown yet.

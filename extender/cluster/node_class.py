@@ -1,6 +1,6 @@
 """Classes of nodes that answer every new pod alike.
 
-Laws of this file
+Rules of this file
 - Two nodes are of one class if their kubelets (hardware, configuration, version) and their states are equal, and
   as much is known of one as of the other. Whatever is computed of a class holds for all of its nodes.
 - Nodes with the same set of possible states share a class.

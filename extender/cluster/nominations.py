@@ -3,7 +3,7 @@
 kube-scheduler writes the node to `status.nominatedNodeName`, deletes the victims, and tries that node first once they
 are gone. After any bind error it clears the field, although the room is still meant for the pod.
 
-Laws of this file
+Rules of this file
 - Bounded in number: the oldest goes first. The time of each call is an argument, in seconds of one clock.
 - A nomination ends when the pod is on a node or gone, when the scheduler names another node, and `KEEP_SECONDS` after
   the last word of it where only scheduler calls tell of it.

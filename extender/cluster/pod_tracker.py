@@ -1,6 +1,6 @@
 """One node's pods: the ledger, what the watch and the report say of them, and the projection.
 
-Laws of this file
+Rules of this file
 - Events and reports change the tracker at once. The projection is computed when it is first read after a change, and is
   the same as if it had been computed at once.
 - Each pod in flight of which something was predicted is settled once. The methods that can settle pods return them.

@@ -1,6 +1,6 @@
 """Pods by UID: what the scheduler said of those it asked about, and where those are that are bound.
 
-Laws of this file
+Rules of this file
 - Bounded: of the pods asked about the ones asked for longest ago are forgotten first, of our bindings and of the pods
   that we held back the oldest.
 - Where a pod is bound is never unlearned while the pod exists: a binding is for life.
@@ -22,7 +22,7 @@ class _HeldBack:
 
 
 class KnownPods:
-    """See the file's laws. *max_pods* bounds each of the memories of our own; watched pods are as many as exist."""
+    """*max_pods* limits each table except that of watched pods, which has as many as exist."""
 
     def __init__(self, max_pods: int) -> None:
         self._max: Final = max_pods

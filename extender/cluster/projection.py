@@ -1,6 +1,6 @@
 """From a report and a ledger to the states that the next pod can meet.
 
-Laws of this file
+Rules of this file
 - Pure: the same input always leads to the same projection, whatever the order in which its parts became known.
 - A pod that the report shows in part is in the middle of its admission. What it holds is taken out, and its admission
   is replayed whole, as the kubelet completes it.

@@ -1,6 +1,6 @@
 """Nodes whose kubelets are stopped or have just started: what ended pods held there is not free yet.
 
-Laws of this file
+Rules of this file
 - A kubelet that starts admits the pods of its first list before its pod sources are ready, and until then its managers
   release nothing that ended pods hold: a pod that meets this can be refused though there seems to be room.
 - The end of the first list is not visible, so a kubelet counts as starting for some time after its start, and longer

@@ -1,6 +1,6 @@
 """The class of each node: an index that changes, immutable snapshots of it, and what changed since a snapshot.
 
-Laws of this file
+Rules of this file
 - A snapshot never changes. All readers share one snapshot until a node changes its class; the next one is a copy.
 - The generation counts the changes of the index. Only the last `MAX_CHANGES` changes are kept by name.
 """

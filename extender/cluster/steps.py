@@ -1,6 +1,6 @@
 """Single steps of the replay, each done once: what one node's walks have in common.
 
-Laws of this file
+Rules of this file
 - A step is a pure function of a state and of what happens in it. Its result is kept under the ids of its arguments, and
   they are kept with it, so that no other object can take their ids.
 - Steps that are done again give the very same objects. A walk that begins like an earlier one therefore finds all that

@@ -1,6 +1,6 @@
 """All nodes in memory: the last report of each, the events since then, and the class that follows.
 
-Laws of this file
+Rules of this file
 - Synchronous and without locks: only the event loop's thread calls it, so every snapshot is consistent.
 - No clock: the time of each call is an argument, in seconds of one monotonic clock. Only `expire` applies timeouts; a
   read returns what follows as of the last `expire` or change.

@@ -5,7 +5,7 @@ container then lands elsewhere and leaves another place to the next one, memory 
 only where it was allocated, and groups of NUMA nodes hide memory that a single one would offer. Without this check 14
 of 99,905 bound pods were refused (`make drill`).
 
-Laws of this file
+Rules of this file
 - `can_only_gain` finds most pods that survive any exit without a replay: one container, on a node without groups. Each
   manager then offers at least the hints that it offered before, of the same widths. If their merge was preferred and on
   one NUMA node, it still is, and what the managers take under it is a question of counts, which have grown.

@@ -1,6 +1,6 @@
 """Compares a replay with the recorded answers of a real kubelet.
 
-Laws:
+Rules of this file
 - Everything in the recording counts, except what varied between its repetitions (`varies`).
 - Among devices of one kind the kubelet picks at random. Where the replay says so, another device of the same kind
   counts as equal; the history then continues with the recorded device.

@@ -1,6 +1,6 @@
 """The only code that uses the Kubernetes client: watches, bindings, leases, reviews, node annotations.
 
-Laws of this package:
+Rules of this package
 - The official client provides configuration, credentials, TLS and the connection pool. JSON goes in and out as raw
   bytes and dicts. Its model objects are never created: at 100,000 pods they would cost more than everything else.
 - The client is synchronous. Watches run in daemon threads and pass batches to the event loop (`handoff`). Calls are

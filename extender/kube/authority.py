@@ -1,6 +1,6 @@
 """Checks tokens of callers with the API server: implements `extender.identity.Authority`.
 
-Laws of this file
+Rules of this file
 - Rights are RBAC's: each scope is one verb on one non-resource URL (`GRANTS`) in a ClusterRole. A virtual *resource*
   would be granted unnoticed to everybody with a rule for all resources, and such rules are common.
 - A reporter may report one node: the one that the token names (Kubernetes 1.30 and later), else the node of the pod

@@ -1,6 +1,6 @@
 """Applies the watches of pods and nodes to the state of the cluster.
 
-Laws of this file
+Rules of this file
 - Runs on the event loop, one batch after the other. A batch changes each node's state once.
 - The kubelet's own UID counts: a static pod has another UID in the kubelet than in the API. The API object of a static
   pod may be deleted and recreated while the pod stays; the node's reports show when it is gone.

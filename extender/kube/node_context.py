@@ -1,6 +1,6 @@
 """Labels, taints and totals of nodes, from the watches of nodes and pods, for people's questions.
 
-Laws of this file
+Rules of this file
 - Updated on the event loop, read from other threads: a value passed to a reader is never changed afterwards.
 - Sums are kept by adding and subtracting, so that a question costs one lookup per node.
 - Requests are unknown until every pod is known. A pod whose spec cannot be read counts as nothing.

@@ -1,6 +1,6 @@
 """The running pods of every node with their disruption budgets: implements `RunningPods` for the preempt verb.
 
-Laws of this file
+Rules of this file
 - Updated by the watches of pods and budgets, on the event loop. It keeps the watches' own records, by node.
 - Returns nothing for any node until both watches have synced: an unknown budget could be violated.
 - Finished pods are left out, because they hold nothing. The budgets of a pod are looked up for each question, because

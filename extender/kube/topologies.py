@@ -1,6 +1,6 @@
 """NodeResourceTopology objects as a source of node reports, so that any number of replicas share one state.
 
-Laws of this file
+Rules of this file
 - An object that contains our report counts as that report, in the same order as if it had been pushed. Any other object
   is counts, and counts never replace a fresh report.
 - A changed object keeps its node fresh until its writer has missed `MISSED` of its announced confirmations. Clocks of

@@ -1,6 +1,6 @@
 """Finds pitfalls in configurations of kube-scheduler, kubelets and our own components before they are deployed.
 
-Laws
+Rules of this package
 - Pure: documents in, findings out. Everything else that a rule needs to know about us comes in a `Context`.
 - Every finding names a rule of the catalogue, a place, the consequence, and what to do.
 - A rule reports nothing where it cannot know: a linter with false alarms is switched off.

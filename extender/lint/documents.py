@@ -1,6 +1,6 @@
 """Reads YAML and JSON files with the line of every value, for messages with a place.
 
-Laws
+Rules of this file
 - A file is untrusted: its size, depth and number of values are limited, aliases are followed once, and a file that
   cannot be read is a `WireError` naming the line.
 - Values are what Kubernetes reads: plain maps, lists, strings, numbers, booleans, null.

@@ -1,6 +1,6 @@
 """Log lines: `key=value` for people, or one JSON object a line for log collectors. Each has the id of its request.
 
-Laws of this file
+Rules of this file
 - The event and its values are one message, such as `refused scope=read reason='…'`, so that both formats read alike.
 - A request id from the caller is used only if it is short and plain, because log lines are parsed by other programs.
 """

@@ -1,6 +1,6 @@
 """All metric families of the service, in a registry of their own. Nothing is registered on import.
 
-Laws of this file
+Rules of this file
 - Label values come from fixed sets, never from input, so that callers cannot create series.
 - A family answers a question of an operator, and its help explains the label values. `docs/metrics.md` is this file as
   a table: `python -m extender.observability.metrics` writes it, and a test compares the two.

@@ -1,6 +1,6 @@
 """Capacity: how many pods fit one after another, and what runs out first.
 
-Laws
+Rules of this file
 - Copies are replayed one after another, each on the state after the one before. None is extrapolated.
 - A copy counts only if it is admitted whatever the kubelet picks at random.
 - Work is shared: what follows from a state is computed once, for all nodes and all ways that lead to it.

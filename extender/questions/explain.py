@@ -1,6 +1,6 @@
 """Explains one verdict: the hints of each provider, the result of the merge, the first failure, and what would fit.
 
-Laws
+Rules of this file
 - The explanation is the replay's own trace. The sentence about the first failure uses only trace and verdict.
 - Limited to `MAX_STEPS` steps and `MAX_HINTS` hints per provider, with a count of what is left out.
 """

@@ -1,6 +1,6 @@
 """Builds hypothetical nodes from their description in a question.
 
-Laws
+Rules of this file
 - They are built from values. Copying a live node does not change it.
 - Pods keep their resources as long as the state is valid under the changed kubelet, checked as a kubelet checks its own
   state files on startup. Otherwise the question must empty the node.

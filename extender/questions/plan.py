@@ -1,6 +1,6 @@
 """Plan: where each of a list of pods would go, in order, by the service's own scores.
 
-Laws
+Rules of this file
 - Each pod is placed as filter and prioritize would, on the states after the pods before it.
 - Among nodes with equal scores the first one wins. kube-scheduler, which uses other scores as well, may differ.
 - Judgements are shared between nodes in equal states, and a pod that did not fit is not tried again before something

@@ -1,6 +1,6 @@
 """The results of kube-scheduler's own filters for a pod and a node, separate from topology.
 
-Laws
+Rules of this file
 - No scheduler has filtered the nodes of a what-if, so the most frequent filters are evaluated here: totals, node name,
   selector, required affinity, taints, cordon.
 - "ok" is reported only if everything needed is known. What is unknown, or not checked, is "not-checked".

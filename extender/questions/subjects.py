@@ -1,6 +1,6 @@
 """The nodes of a question: live ones, and hypothetical ones.
 
-Laws
+Rules of this file
 - A subject is a value: no question can change the cluster.
 - `states` are the node's own, with the ids of its own devices. The states of its class differ only in such ids.
 """

@@ -1,6 +1,6 @@
 """Finds the nearest requests that a node would admit instead of one that it refuses, by replaying candidates.
 
-Laws
+Rules of this file
 - Every suggestion was replayed on the same state and admitted with certainty. None is inferred. Admission is not
   monotone:
   nothing is concluded from a larger or a smaller request.

@@ -1,6 +1,6 @@
 """What-if: the full verdict of nodes on a pod, with placements and reasons. Never changes anything.
 
-Laws
+Rules of this file
 - What-if and filter use the same code, so that both give the same answer. The pod counts as new, even if a node has a
   pod with the same UID, because people paste what they copied from a cluster.
 - The results of kube-scheduler's own filters are reported beside the verdict, never inside it.

@@ -1,6 +1,6 @@
 """The replay of the kubelet's managers, as pure functions over values.
 
-Laws of this package:
+Rules of this package
 - Standard library only. No clock, no environment, no log, no I/O, no randomness.
 - Arguments are never mutated. State is a value; an allocation returns a new one.
 - A refused pod is a value (`verdict.Rejected`). A configuration with which no kubelet starts is a

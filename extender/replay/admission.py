@@ -1,6 +1,6 @@
 """Admission: whether a kubelet in a given state admits a pod, and where its containers are placed.
 
-Laws:
+Rules of this file
 - `admit` is a pure function of kubelet, state and pod. A refused pod leaves the state as after the kubelet's garbage
   collection: partial allocations are returned, never ignored.
 - A verdict that depends on a random choice of the kubelet says so (`Certainty.POSSIBLE`). The number of outcomes tried

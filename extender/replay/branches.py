@@ -3,7 +3,7 @@
 If the kubelet chose among devices at random, or if the order of events is unknown, a node can be in one of several
 states. All of them are followed, at most `MAX_STATES`.
 
-Laws:
+Rules of this file
 - A verdict is certain only if all states give it. Otherwise every outcome is `possible`.
 - Outcomes that no later pod can distinguish count once.
 - All states share one budget. If it is used up in the first state, or its time is over, that is the only outcome. If

@@ -3,7 +3,7 @@
 A node's report decides how large the sets are that a replay iterates over, so every loop over them counts its steps. A
 replay that has used up its steps, or has reached its deadline, ends with a verdict that says so.
 
-Laws:
+Rules of this file
 - No clock here: the caller passes a function that says whether the time is over. It is called once in `LOOK_EVERY`
   steps.
 - Steps are counted in the same way on every machine: the same replay always ends at the same step. Only a verdict that

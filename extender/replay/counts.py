@@ -1,6 +1,6 @@
 """A node of which only counts per NUMA node are known, from NodeResourceTopology objects of other publishers.
 
-Laws:
+Rules of this file
 - Counts never admit a pod. They can only prove that an admission must fail; see `extender.scheduling.counts_only`.
 - An unknown value is None or missing, never 0.
 """

@@ -1,6 +1,6 @@
 """Which CPUs a request gets: the kubelet's takeByTopology.
 
-Laws:
+Rules of this file
 - Sets are raw CPU bits. Nothing is mutated but the accumulator of one call.
 - An element (core, socket, NUMA node) is taken with *all* CPUs that the topology lists for it, and its size is compared
   with integer divisions of machine totals, as the kubelet does. On hybrid machines that hands out CPUs that are not
@@ -46,7 +46,7 @@ class Assignment:
     spread_by_topology: bool = False
 
     def take(self, available: int, count: int, budget: Budget = UNLIMITED, *, hint_nodes: int = 0) -> int:
-        """*count* CPUs out of *available*, raw bits; may hold others and more on hybrid machines (see the laws).
+        """*count* CPUs out of *available*, raw bits. On hybrid machines it may contain others, and more: see the rules.
 
         *hint_nodes*: the number of NUMA nodes in the hint whose CPUs *available* are; 0: there is no hint.
 

@@ -1,6 +1,6 @@
 """How distribute-cpus-across-numa splits a request over NUMA nodes: a search over counts, without CPU ids.
 
-Laws:
+Rules of this file
 - The result is the kubelet's, including an effect of its slices: the winning combination is in a buffer that later
   steps of the enumeration overwrite (`_combinations`), which is visible from four NUMA nodes on.
 - A search is skipped only if it cannot change the result: equal counts in equal order have equal scores, and only a

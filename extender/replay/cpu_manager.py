@@ -1,6 +1,6 @@
 """The CPU manager's static policy: hints, allocation, reuse inside a pod, release.
 
-Laws:
+Rules of this file
 - CPU sets are raw bits. `available` is the shared pool without reserved CPUs.
 - Reuse only enlarges the pool that a later container of the pod draws from; reused CPUs are not preferred.
 - Under CPU policy none every function here says "no preference" and allocates nothing.

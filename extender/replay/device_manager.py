@@ -1,6 +1,6 @@
 """The device manager: hints from device counts, allocation in tiers, reuse inside a pod, release.
 
-Laws:
+Rules of this file
 - Hints count devices; which of several equal devices is taken decides nothing later. Where a tier holds devices of
   different kinds and not all are taken, the kubelet picks at random: the replay asks `Choices` which split to follow.
 - Within a kind the smallest ids are taken, so that a replay is repeatable.

@@ -4,7 +4,7 @@ A `Universe` numbers the subsets of its NUMA ids: subset p has the ids at the se
 bit p says that subset p belongs to it. So unions, intersections and "the narrowest" take a few operations on ints,
 whatever the number of masks: 65,536 of them for 16 NUMA nodes.
 
-Laws:
+Rules of this file
 - Subset numbers grow with masks: the lowest bit of a family is its numerically smallest mask.
 - Bit 0, the empty set, is in no hint. `fold` may produce it.
 - Work is limited by the universe, and a universe by MAX_NUMA_NODES. `fold` and `embed` count their steps.

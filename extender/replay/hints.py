@@ -1,6 +1,6 @@
 """Hints and their merge in the Topology Manager.
 
-Laws:
+Rules of this file
 - The merge never iterates over the cross product of hints. Preferred results are intersections of preferred families.
   Only if these have nothing in common are the families folded.
 - The result does not depend on the order of providers, resources or hints.

@@ -1,6 +1,6 @@
 """The hardware of one node, as the kubelet's managers see it.
 
-Laws:
+Rules of this file
 - Built once from facts (`Machine.build`), checked there, never changed.
 - Conversions between CPUs, cores, sockets, uncore caches and NUMA nodes are named methods, never `&` across kinds.
 - NUMA ids may be sparse; nodes may lack CPUs or memory.

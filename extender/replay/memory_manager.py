@@ -1,6 +1,6 @@
 """The memory manager's Static policy: hints, allocation, groups, reuse inside a pod, release.
 
-Laws:
+Rules of this file
 - Amounts are bytes. A node in a multi-node group (`cells`) serves that group only. A node with single-node assignments
   joins no group.
 - No feasible mask means "no preference", not "impossible": a lack of memory is found in `allocate`, as

@@ -1,6 +1,6 @@
 """Proofs that a node can never admit a pod, whatever is free on it.
 
-Laws:
+Rules of this file
 - Only facts that do not depend on use count: hardware, configuration, the devices that exist. Admission is not monotone
   in free resources, so "refused on an empty node" proves nothing.
 - In doubt the result is False: "not now" is always safe.

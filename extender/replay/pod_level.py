@@ -2,7 +2,7 @@
 
 The pod gets one "bubble" of CPUs, which is divided among its containers.
 
-Laws:
+Rules of this file
 - The bubble is taken from the node once. Exclusive containers get a part of it, shared ones share the rest.
 - Devices of such pods are not allocated at admission at all.
 

@@ -1,6 +1,6 @@
 """One of several states: what a node can be in where the kubelet chose at random, or the order of events is not known.
 
-Laws of this file
+Rules of this file
 - A value: every method returns a new one.
 - Equal states count once, and the first one is the likeliest.
 - `complete` False means that there are more states; no method makes it True again.

@@ -1,6 +1,6 @@
 """The scopes of the Topology Manager: when hints are collected, and which affinity containers are allocated under.
 
-Laws:
+Rules of this file
 - Providers give hints and allocate in the order device, CPU, memory. Containers come in the order init (with sidecars),
   app.
 - Nothing is rolled back here: a refusal is raised, and `admission` releases what was taken.

@@ -1,6 +1,6 @@
 """Sets of CPUs and sets of NUMA nodes.
 
-Laws:
+Rules of this file
 - `CPUSet` and `NUMAMask` are different types: a CPU id is never a NUMA id, and mixing them is a type error.
 - Both are immutable and compare, hash and sort by value. `.bits` is the raw int (bit i = id i) for inner loops.
 - A NUMAMask holds ids 0..63, as the kubelet's own bit mask does.

@@ -1,6 +1,6 @@
 """The state of the kubelet's managers, as values.
 
-Laws:
+Rules of this file
 - Nothing here is ever mutated. The managers return new states.
 - `key` of each state is equal for states that give *new* pods the same verdicts, whoever holds the resources. With the
   machine and the configuration it makes a node's class: one replay serves all nodes of a class.
@@ -31,7 +31,7 @@ class CPUState:
 
     @property
     def key(self) -> object:
-        """See the module's laws."""
+        """See the rules of this file."""
         return self.default
 
     def reusable_by(self, uid: str) -> int:
@@ -91,7 +91,7 @@ class MemoryState:
 
     @property
     def key(self) -> object:
-        """See the module's laws."""
+        """See the rules of this file."""
         return self.nodes
 
     def reusable_by(self, uid: str) -> Mapping[tuple[int, str], int]:
@@ -122,7 +122,7 @@ class DeviceState:
 
     @property
     def key(self) -> object:
-        """See the module's laws.
+        """See the rules of this file.
 
         Counts devices by kind, because it does not matter which of several equal ones is held.
         """

@@ -3,7 +3,7 @@
 kube-scheduler keeps its connections open: through a Service it may stay with one extender for hours, whoever leads.
 The leader's URL is in an annotation of the Lease, where every standby reads it.
 
-Laws of this file
+Rules of this file
 - A call is forwarded once: the receiver of a forwarded call answers it itself, leader or not.
 - If the leader does not reply, the standby answers itself: filter, prioritize and preempt from its own state, which is
   the leader's except for the pods of its last calls; bind with an error, after which the scheduler tries again.

@@ -2,7 +2,7 @@
 
 kube-scheduler retries unschedulable pods when a node changes. A changed annotation is enough.
 
-Laws of this file
+Rules of this file
 - Only the leader touches nodes. A standby scans them as well, so that a takeover does not start with a scan of every
   node.
 - A scan covers nodes whose class has changed since the last scan, and replays only what is not cached. The results are

@@ -1,6 +1,6 @@
 """Accepts connections: limited backlog, a few at a time, and a pause when no file descriptor is left.
 
-Laws of this file
+Rules of this file
 - The event loop stays responsive: one round accepts as many connections as take a few milliseconds.
 - A failed `accept` (no file descriptor, no memory) is counted, logged once a minute and retried after a pause. Each
   failure also closes one idle or unfinished connection, so that the server recovers by itself.

@@ -1,6 +1,6 @@
 """The TLS context of the service. It follows its files: new handshakes use their current content.
 
-Laws of this file
+Rules of this file
 - The files are checked when a client connects, at most once a second. There is no watcher and no thread.
 - New files are used only after a trial handshake with them. Files that do not work (half written, or a key of another
   certificate) are counted, logged and tried again later. The last working ones stay in use.

@@ -1,6 +1,6 @@
 """TLS handshakes of accepted connections, at a limited cost.
 
-Laws of this file
+Rules of this file
 - Until the whole ClientHello has arrived, a connection costs a socket and no TLS state: the kernel keeps the bytes
   (`MSG_PEEK`) and wakes us when the rest has arrived (`SO_RCVLOWAT`).
 - The number of concurrent handshakes is limited. Waiting ones are taken in turn over their source addresses, newest

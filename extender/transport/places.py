@@ -1,6 +1,6 @@
 """Counts open connections from `accept` on, and chooses which one to close when there are too many.
 
-Laws of this file
+Rules of this file
 - A connection has a place from `accept` until it is closed. It is unfinished until the head of its first request is
   complete, then busy during a request and idle between requests.
 - A new connection is always accepted. At the limit another one is closed: an unfinished one; if there is none, an idle

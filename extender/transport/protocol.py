@@ -1,6 +1,6 @@
 """uvicorn's HTTP protocol with limits on time, on the size of heads and on the number of connections.
 
-Laws of this file
+Rules of this file
 - A connection always has a deadline: for the head, the body and the reply. Between requests uvicorn's keep-alive
   timeout applies. One sweep a second closes late connections, so that requests need no timers of their own.
 - A connection that has sent nothing yet may wait as long as one between requests: Go clients keep spare connections.

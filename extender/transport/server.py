@@ -1,6 +1,6 @@
 """The server: plain HTTP on loopback and TLS on the network, for one application.
 
-Laws of this file
+Rules of this file
 - On SIGTERM readiness fails first (`Lifecycle.draining`) while requests are still served for `drain_seconds`. Then no
   connection is accepted, and requests in progress end. A second signal, or Ctrl-C, skips the wait.
 - Both listeners accept connections themselves (`Listener`), so that every connection is counted from `accept`.

@@ -1,6 +1,6 @@
 """Several objects at once: files with several documents, lists, the output of `helm template`.
 
-Laws of this file
+Rules of this file
 - Objects without a pod template, such as Services, are skipped and counted by kind.
 - An object with several pod templates becomes one part for each.
 - Limits: `MAX_PARTS` parts, `MAX_OBJECTS` objects, lists within lists `MAX_NESTED` deep.

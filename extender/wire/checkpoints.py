@@ -1,6 +1,6 @@
 """Reads the kubelet's three state files as replay state, in all forms that kubelets 1.27 to 1.37 write.
 
-Laws of this file
+Rules of this file
 - Only the documents are read here. `replay.startup.check_observed` checks whether they fit the machine.
 - A document of policy none, or one that the kubelet never initialised, has no state: None.
 - A document of 1.37 is read as its kubelet restores it: from `data` (`node_exporter.state_document`).

@@ -1,6 +1,6 @@
 """Reads documents that people send: JSON, or YAML as Kubernetes reads it.
 
-Laws of this file
+Rules of this file
 - Values are those of JSON: maps with string keys, lists, strings, numbers, booleans, null. Dates stay strings.
 - YAML is read from its events, without recursion. Depth and number of values are limited while reading, and the values
   behind an alias count each time it is used. A duplicate key in a map is an error.

@@ -3,7 +3,7 @@
 A parser creates an object for every value, and holds the interpreter's lock meanwhile: two seconds for 16 MiB of `[]`.
 Here unknown fields are skipped and known ones are copied as bytes: 50 milliseconds at most.
 
-Laws of this file
+Rules of this file
 - A report of up to `SMALL` bytes is not changed.
 - A part larger than that of any real node is left out, and a problem says so. The rest of the report is used.
 """

@@ -1,6 +1,6 @@
 """The section `nri` of a report: a node that runs the NRI topology-aware policy, as the replay sees it.
 
-Laws of this file
+Rules of this file
 - A section of an unknown version is left out, and `problems` says so. The rest of the report counts.
 - A section that contradicts itself is refused with the report (`WireError`), as any other part.
 - What the plugin concludes from sysfs is concluded here (`pkg/sysfs/system.go` discoverNodes, checkCoreKinds). Where it

@@ -1,6 +1,6 @@
 """NodeResourceTopology v1alpha2 objects: ours carry a whole report, others have counts per NUMA node.
 
-Laws of this file
+Rules of this file
 - The carried report is decompressed within a limit. The annotation is untrusted input like any other.
 - Zones of type Node are NUMA nodes if their name is node-N. Zones of type NodeGroup are ours (devices of several
   nodes). All other zones belong to other models and are skipped.

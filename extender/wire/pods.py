@@ -1,6 +1,6 @@
 """Converts v1.Pod documents to `replay.pod.Pod`.
 
-Laws:
+Rules of this file
 - Only what admission reads is read, and validated while reading. An error names its path (`Pod.spec.containers[0]…`).
 - The API server's defaulting that matters here is applied. It changes nothing if it was applied before: missing
   requests are copied from limits, and pod-level requests default to what the containers request together.

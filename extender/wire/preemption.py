@@ -1,6 +1,6 @@
 """The preempt verb of the scheduler extender protocol, as Go writes and reads it.
 
-Laws of this file
+Rules of this file
 - A request names victims in one of two forms: full pods (`NodeNameToVictims`), or UIDs (`NodeNameToMetaVictims`, if the
   extender is `nodeCacheCapable`). The reply always has the second form.
 - Of a victim's object only what is needed to choose victims is read. An empty or null list of victims is valid: newer

@@ -1,6 +1,6 @@
 """Parts of questions that become replay values: manifests, and hypothetical nodes.
 
-Laws
+Rules of this file
 - A question with unknown keys is refused, so that a typo is an error that names it.
 - Types are checked here. Whether the parts fit together is checked when a node is built (`questions.hypothetical`).
 """

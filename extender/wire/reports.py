@@ -1,6 +1,6 @@
 """Reads and checks NodeReports, and converts them to replay values.
 
-Laws of this file
+Rules of this file
 - A report that contradicts itself is refused as a whole (`WireError`), so that the last good one stays.
 - A report with missing parts is accepted, and nothing is guessed. Without a machine, a kubelet configuration or a known
   kubelet version no verdict is possible (`kubelet` None). A manager whose state file is missing, or was written under a
@@ -97,7 +97,7 @@ class ReadReport:
     unknown; None if the report has the version. `podresources`: whether the kubelet listened, and since when by the
     node's clock (see the contract); None: unknown. `is_starting`: the list of pods is incomplete, because the kubelet
     started less than `FIRST_LIST_SECONDS` before. `kubelet_digest`: as in `KnownKubelet`, "" without a kubelet. `nri`:
-    None if the node does not run the NRI topology-aware policy. For the rest see the laws of this file.
+    None if the node does not run the NRI topology-aware policy. For the rest see the rules of this file.
     """
 
     node_name: str

@@ -1,6 +1,6 @@
 """The scheduler extender protocol (k8s.io/kube-scheduler/extender/v1), as Go writes and reads it.
 
-Laws of this file
+Rules of this file
 - Keys are Go field names, capitalised. Unset lists and maps are null. Pods and nodes inside have their usual keys.
 - The pod of a request stays a plain mapping until `wire.pods` reads it: no model objects on the hot path.
 - The models describe the protocol in the OpenAPI document. Requests are not validated with them.

@@ -4,7 +4,7 @@ A pod template is an object with a `spec` that has a list of `containers`. Its p
 from it, differ by kind, and new kinds appear all the time. These are read without a list of kinds: JobSet,
 LeaderWorkerSet, the training operator's jobs, MPIJob, RayCluster, Argo Rollout, and others with the same structure.
 
-Laws of this file
+Rules of this file
 - The number of pods is the product of all counts on the path to the template: `replicas`, `parallelism`, `numOfHosts`.
   A LeaderWorkerSet has one leader and `size` - 1 workers in each of its groups.
 - No recursion, and limits: `MAX_VISITED` values, `MAX_TEMPLATES` templates.

@@ -1,6 +1,6 @@
 """Verdicts as JSON, for `replay`, explanations and what-if.
 
-Laws of this file
+Rules of this file
 - One form everywhere: `admit`, `reason`, `message` and, for an admitted pod, `containers`.
 - Sets have their usual form: CPUs as a Linux list ("0-3,8"), NUMA nodes as ascending lists of ids.
 - `affinity` null is "any NUMA node"; `cpus` "" is "the shared pool".

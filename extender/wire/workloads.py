@@ -1,6 +1,6 @@
 """Workloads: a Pod, or an object with a pod template, as the API server would store it.
 
-Laws
+Rules of this file
 - `wire.pods` applies the API server's defaulting that admission depends on. Here the template becomes a pod.
 - An error names its path in the document as it was sent, including the path of the template.
 """

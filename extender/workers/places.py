@@ -1,6 +1,6 @@
 """Assigns workers to questions: places for questions in progress, and a queue that is fair between callers.
 
-Laws of this file
+Rules of this file
 - One caller never holds the last place, unless there is only one place, so that another caller's question starts at
   once.
 - A free place goes to the caller with the fewest questions in progress, and among those to the one served longest ago.

@@ -3,7 +3,7 @@
 The template is a small process with one thread. It holds the snapshot of the nodes and forks a worker for each
 question. The worker shares the snapshot's memory, answers, and ends. Nothing of a question remains after it.
 
-Laws of this file
+Rules of this file
 - The template is a new program, not a fork of the service: it has none of its threads, locks, TLS keys or sockets.
 - Template and workers end when the service ends, however it ends: the template when its control socket closes, the
   workers by a signal of the kernel when the template ends, and by a timer of their own.

@@ -1,6 +1,6 @@
 """An authenticated connection to a server, kept open between messages.
 
-Laws of this file
+Rules of this file
 - Token and certificate files are read again when they change, so that rotation needs no restart.
 - Every file is read once, with a size limit, and OpenSSL gets the content: other code opens no file.
 """

@@ -1,6 +1,6 @@
 """Push to an extender: PUT /v1/nodes/{name}/report, POST /v1/nodes/{name}/heartbeat.
 
-Laws of this file
+Rules of this file
 - A reply is a value: whatever the extender or the network does ends in a `Reply`, never in an exception.
 - Nothing is retried and nothing is kept here: the agent decides what to send next, from a new observation.
 - Reports are compressed with gzip, to a sixth of their size or less.

@@ -1,6 +1,6 @@
 """Publishes one NodeResourceTopology object through the API server, by server-side apply.
 
-Laws of this file
+Rules of this file
 - The object is written when the report has changed, and otherwise every `refresh_seconds`, so that readers can tell a
   silent node from an unchanged one. It is read only once, at startup.
 - The object is ours alone. If another field manager has written zones or attributes, nothing is written, and the reply

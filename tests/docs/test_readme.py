@@ -81,7 +81,7 @@ def test_the_documents_show_what_commands_print(example: Example, server: str, m
 
 
 def _matches(expected: list[str], printed: list[str]) -> bool:
-    """Whether *printed* is *expected*, as the file's laws say."""
+    """Whether *printed* is *expected*, as the rules of this file say."""
     lines = (r"(?:[^\n]*\n)*" if line == ANY else _escaped(line) for line in expected)
     return re.fullmatch("".join(lines), "".join(f"{line}\n" for line in printed)) is not None
 

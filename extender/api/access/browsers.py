@@ -4,7 +4,7 @@ A browser that has a port-forward to this service, or runs on its machine, sends
 open in it. The page cannot read the replies, but a form or `fetch` with a plain Content-Type gets through. Browsers
 mark such requests with headers. kube-scheduler, exporters, curl and other programs send none of these headers.
 
-Laws of this file
+Rules of this file
 - The check runs only where the connection alone is the credential (loopback, a client certificate, `insecure`): a page
   of another site cannot send an Authorization header of its own.
 - `Origin` must equal the address that the request itself names. `null` does not.

@@ -1,6 +1,6 @@
 """Limits on requests: for each caller, and for all callers together. At most `MAX_CALLERS` callers are tracked.
 
-Laws of this file
+Rules of this file
 - The scheduler has no rate limit. Its concurrent calls are limited, because each of them holds memory. A call over that
   limit is answered in the scheduler's own format.
 - Callers on loopback have no rate limit: they cannot be told apart, and one of them is the scheduler.

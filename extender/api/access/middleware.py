@@ -1,6 +1,6 @@
 """Authentication, authorization and limits for every route. ASGI, outside FastAPI's routing.
 
-Laws of this file
+Rules of this file
 - Credentials that are presented are always evaluated: a rejected token is rejected, even on loopback. Only a caller
   without credentials is identified by its connection.
 - Where the connection alone is the credential, requests made by a page of another web site are refused.

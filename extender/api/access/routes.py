@@ -1,6 +1,6 @@
 """The table of routes and the scope that each of them needs.
 
-Laws of this file
+Rules of this file
 - The first row that matches applies. A GET that matches no row needs `read`; other methods are refused. A new route
   that changes something must be added here before it works.
 - Patterns are matched against the decoded path, as the router does.

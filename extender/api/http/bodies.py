@@ -1,6 +1,6 @@
 """Reading of request bodies, limited in size both as sent and decompressed.
 
-Laws of this file
+Rules of this file
 - No more than the limit is ever held in memory, whatever the size after decompression.
 - A compressed body is one gzip stream with nothing after it. Anything else declared as gzip is refused.
 """

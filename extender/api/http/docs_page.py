@@ -1,6 +1,6 @@
 """GET /docs: Swagger UI with the scripts of the package `fastapi_offline`, so that it works without internet access.
 
-Laws of this file
+Rules of this file
 - The page may load from and connect to this service only, and no other site may frame it. Its inline script is allowed
   by its hash.
 - Inline styles are allowed, because Swagger UI sets them at run time.

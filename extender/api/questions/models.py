@@ -1,6 +1,6 @@
 """What the models of people's questions and answers have in common.
 
-Laws of the `*_models` files
+Rules of the `*_models` files
 - Every field says its unit, what empty or null means, and what bounds it.
 - Questions (`wire.questions.Question`) refuse unknown keys, so that a typo is an error that names it. Answers may grow.
 """

@@ -1,6 +1,6 @@
 """What the routes for people's questions share: taking a question in, and sending its answer.
 
-Laws of this file
+Rules of this file
 - A question is read, checked and answered in a worker process, on a copy of the nodes: the event loop only moves bytes,
   and nothing that is asked can change what is known of the cluster.
 - The work ends when the client leaves.

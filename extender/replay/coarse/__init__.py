@@ -4,7 +4,7 @@ Most admissions depend on how much is free on each NUMA node, and not on which C
 these from a few integers, in a small part of the time of the full replay. It serves filter and prioritize, which look
 at every node for each new pod shape.
 
-Laws of this package:
+Rules of this package
 - An answer of the coarse replay is the answer of `admission.admit`. The tests compare both on random nodes and on every
   recorded admission.
 - Where ids decide, the answer is None, and the caller runs the full replay. None is always safe.

@@ -1,6 +1,6 @@
 """What one state of a node leaves free, as integers by NUMA node: all that the coarse replay reads of a state.
 
-Laws of this file
+Rules of this file
 - Computed once for each state, when the state changes. Nothing here is mutated.
 - No CPU id and no device id: states with equal amounts get equal answers from the coarse replay.
 """

@@ -1,6 +1,6 @@
 """How many CPUs a request takes from each NUMA node, from counts alone.
 
-Laws of this file
+Rules of this file
 - Only where `Layout.packs` holds. There the kubelet takes whole sockets and NUMA nodes, then whole cores, then single
   CPUs, and visits NUMA nodes in an order that depends on counts of free CPUs.
 - Single CPUs come from the cores with the fewest free ones, so whole cores are broken last and one at a time.

@@ -1,6 +1,6 @@
 """Device hints and allocation on counts by kind.
 
-Laws of this file
+Rules of this file
 - Devices of one kind (the same set of NUMA nodes) are interchangeable. Where the kubelet picks at random among kinds,
   the coarse replay has no answer.
 - Devices that an ordinary init container leaves to a later container have ids: no answer either.
@@ -78,7 +78,7 @@ class DeviceWalk:
 
         Raises:
             CoarseRefusalError: too few devices.
-            IdsDecideError: see the laws of this file.
+            IdsDecideError: see the rules of this file.
         """
         served = [(r, count) for r, count in requests.items() if r in self._amounts and r not in skipped]
         for resource, count in served:

@@ -1,6 +1,6 @@
 """What the coarse replay needs to know of a machine and a configuration; computed once for each kubelet.
 
-Laws of this file
+Rules of this file
 - A position is an index into `Machine.cpu_numa_ids`, in ascending order of NUMA ids.
 - On a regular machine an exclusive request for n CPUs gets exactly n free CPUs. Hybrid machines are not regular: there
   the kubelet gives out CPUs that are not free (see `cpu_assignment`).

@@ -1,6 +1,6 @@
 """Memory hints and allocation by NUMA node.
 
-Laws of this file
+Rules of this file
 - Memory has no ids, so there is always an answer. The usual case, one NUMA node with room and outside any group, is
   decided from integers here; every other case by `memory_manager` itself.
 - Containers that were allocated in the usual way are allocated again by `memory_manager` when it is needed.

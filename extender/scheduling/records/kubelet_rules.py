@@ -1,6 +1,6 @@
 """Which rule of the replay explains a disagreement: the prediction is made again with each one turned over.
 
-Laws of this file
+Rules of this file
 - A rule is tried only where it can matter: by the node's policies and options, its kubelet's minor, and the rules that
   somebody has set.
 - Only single rules are tried. A kubelet that differs in two of them at once is not recognised.

@@ -1,6 +1,6 @@
 """The audit: what was predicted of each pod, against what its kubelet then did.
 
-Laws of this file
+Rules of this file
 - Bounded: counters by closed sets of labels, the last results of each node, the last disagreements of all.
 - A pod that could go several ways agrees if it went one of them.
 - Placements are compared only where all ways that the pod could go were followed; otherwise the kubelet may have gone
