@@ -25,7 +25,7 @@ _UNREAD: Final = {
 }
 
 
-class _Part(Document):
+class _SpecPart(Document):
     """A part of a pod's spec. Null counts as missing, as in the API server."""
 
     @model_validator(mode="before")
@@ -34,7 +34,7 @@ class _Part(Document):
         return {key: each for key, each in value.items() if each is not None} if isinstance(value, dict) else value
 
 
-class NodeRequirement(_Part):
+class NodeRequirement(_SpecPart):
     """One condition on a label (for `match_fields`, on the node's name)."""
 
     key: str = ""
@@ -42,14 +42,14 @@ class NodeRequirement(_Part):
     values: list[str] = Field(default=[], max_length=_MOST)
 
 
-class NodeTerm(_Part):
+class NodeTerm(_SpecPart):
     """Conditions that must all hold. A term without any matches nothing, as in Kubernetes."""
 
     match_labels: list[NodeRequirement] = Field(alias="matchExpressions", default=[], max_length=_MOST)
     match_fields: list[NodeRequirement] = Field(alias="matchFields", default=[], max_length=_MOST)
 
 
-class Toleration(_Part):
+class Toleration(_SpecPart):
     """An empty `key` with `Exists` tolerates everything. An empty `operator` means `Equal`, an empty `effect` any."""
 
     key: str = ""
@@ -58,21 +58,21 @@ class Toleration(_Part):
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
 
-class _NodeSelector(_Part):
+class _NodeSelector(_SpecPart):
     terms: list[NodeTerm] = Field(alias="nodeSelectorTerms", default=[], max_length=_MOST)
 
 
-class _NodeAffinity(_Part):
+class _NodeAffinity(_SpecPart):
     required: _NodeSelector | None = Field(alias="requiredDuringSchedulingIgnoredDuringExecution", default=None)
 
 
-class _Affinity(_Part):
+class _Affinity(_SpecPart):
     node: _NodeAffinity = Field(alias="nodeAffinity", default=_NodeAffinity())
     to_pods: object = Field(alias="podAffinity", default=None)
     against_pods: object = Field(alias="podAntiAffinity", default=None)
 
 
-class _Spec(_Part):
+class _Spec(_SpecPart):
     node_name: str = Field(alias="nodeName", default="")
     node_selector: dict[str, str] = Field(alias="nodeSelector", default={}, max_length=_MOST)
     affinity: _Affinity = _Affinity()
