@@ -8,6 +8,7 @@ Rules of this file
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from extender.replay.nri.counts import NriCounts
 from extender.replay.rules import Rules
 
 
@@ -29,7 +30,8 @@ class Counts:
 
     `rules`: of its kubelet; of the newest version if the version is unknown. `policy` and `scope`: the kubelet's names,
     empty if unknown. `cpu_static`: exclusive CPUs are known to be allocated. `devices_current`: the publisher is known
-    to notice device plugins that register late, so that missing devices prove something.
+    to notice device plugins that register late, so that missing devices prove something. `nri`: the pools of the NRI
+    topology-aware policy, None if the node is not known to run it.
     """
 
     rules: Rules
@@ -39,6 +41,7 @@ class Counts:
     devices_current: bool
     zones: tuple[ZoneCounts, ...]
     publisher: str = ""
+    nri: NriCounts | None = None
 
     def cpus_by_node(self) -> list[int] | None:
         """Exclusive CPUs available on each NUMA node.

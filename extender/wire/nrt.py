@@ -4,6 +4,7 @@ Rules of this file
 - The carried report is decompressed within a limit. The annotation is untrusted input like any other.
 - Zones of type Node are NUMA nodes if their name is node-N. Zones of type NodeGroup are ours (devices of several
   nodes). All other zones belong to other models and are skipped.
+- An object of the NRI topology-aware policy has a zone for each pool (`nri_zones`), and no zone that is a NUMA node.
 - A quantity that is not whole, or a duplicate zone, is an error: half an object would be misleading.
 """
 
@@ -19,9 +20,11 @@ from typing import Annotated, Final
 from pydantic import Field, TypeAdapter
 
 from extender.replay.counts import Counted, Counts, ZoneCounts
+from extender.replay.nri.counts import NriCounts, PoolCounts
 from extender.replay.rules import NEWEST_MINOR, Rules, UnknownVersionError
-from extender.replay.sets import MAX_NUMA_ID
+from extender.replay.sets import MAX_NUMA_ID, iter_bits
 from extender.wire.errors import WireError, shown
+from extender.wire.nri_zones import POLICY, POLICY_ATTRIBUTE, pool_counts, tree_of
 from extender.wire.quantity import parse_whole
 from extender.wire.validation import Document, parse_object
 
@@ -54,7 +57,9 @@ class _Resource(Document):
 class _Zone(Document):
     name: str
     type: str
+    parent: str = ""
     resources: list[_Resource] | None = None
+    attributes: list[_Pair] | None = None
 
 
 class _Object(Document):
@@ -70,9 +75,9 @@ class Published:
     """The parts of one object that are kept.
 
     `owner_uid`: of the Node that owns it; `carried`: the compressed report; each is empty if there is none.
-    `confirmed_at` is
-    the writer's time, for comparing only; the next confirmation is due within `refresh_seconds`. `zones` and
-    `attributes`: of the object, if it carries no report.
+    `confirmed_at` is the writer's time, for comparing only; the next confirmation is due within `refresh_seconds`.
+    `zones`, `attributes` and `pools` (of the NRI topology-aware policy, the root last): of the object, if it carries no
+    report.
     """
 
     node_name: str
@@ -84,6 +89,7 @@ class Published:
     zones: tuple[ZoneCounts, ...]
     allocatable_cpus: int
     attributes: tuple[tuple[str, str], ...]
+    pools: tuple[PoolCounts, ...] = ()
 
 
 def published_from_json(value: Mapping[str, object]) -> Published:
@@ -95,6 +101,7 @@ def published_from_json(value: Mapping[str, object]) -> Published:
     parsed = parse_object(_OBJECT, value, "")
     carried = texts.get(REPORT, "")
     zones = () if carried else tuple(sorted(_zones(parsed.zones), key=lambda zone: zone.numa))
+    attributes = () if carried else tuple((each.name, each.value) for each in parsed.attributes or ())
     return Published(
         node_name=str(metadata.get("name") or ""),
         publisher=_publisher(metadata.get("managedFields")),
@@ -104,7 +111,8 @@ def published_from_json(value: Mapping[str, object]) -> Published:
         refresh_seconds=_seconds(texts.get(REFRESH_SECONDS, "")),
         zones=zones,
         allocatable_cpus=0 if carried else _allocatable_cpus(parsed.zones),
-        attributes=() if carried else tuple((each.name, each.value) for each in parsed.attributes or ()),
+        attributes=attributes,
+        pools=tree_of(_pools(parsed.zones)) if (POLICY_ATTRIBUTE, POLICY) in attributes else (),
     )
 
 
@@ -129,9 +137,9 @@ def counted(published: Published, version_of: Callable[[str], str]) -> Counted:
     """The counts in an object without a report. *version_of*: the kubelet version of a node, "" if unknown.
 
     Raises:
-        WireError: no zone is a NUMA node, so that there are no counts.
+        WireError: no zone is a NUMA node or a pool, so that there are no counts.
     """
-    if not any(len(zone.numa) == 1 for zone in published.zones):
+    if not published.pools and not any(len(zone.numa) == 1 for zone in published.zones):
         raise WireError("zones", "none is a NUMA node (type Node, called node-N)")
     told: dict[str, str] = {}
     for name, value in published.attributes:
@@ -146,6 +154,7 @@ def counted(published: Published, version_of: Callable[[str], str]) -> Counted:
         devices_current=published.publisher == OURS,
         zones=published.zones,
         publisher=published.publisher,
+        nri=NriCounts(published.pools) if published.pools else None,
     )
     return Counted(node_name=published.node_name, counts=counts, facts=_facts(published, told, version))
 
@@ -160,7 +169,17 @@ def _facts(published: Published, told: Mapping[str, str], version: str) -> dict[
         }
         for zone in published.zones
     ]
-    reason = f"only counts per NUMA node are known, published by {published.publisher or 'an unnamed program'}"
+    zones += [
+        {
+            "name": pool.name,
+            "parent": pool.parent,
+            "numa": list(iter_bits(pool.memory_nodes)),
+            "available": {"cpu": pool.available_millicpu / 1000, "memory": pool.available_memory_bytes},
+        }
+        for pool in published.pools
+    ]
+    what = "pool of the NRI topology-aware policy" if published.pools else "NUMA node"
+    reason = f"only counts per {what} are known, published by {published.publisher or 'an unnamed program'}"
     problem = {"source": "extender", "path": "NodeResourceTopology", "reason": reason, "severity": "warning"}
     return {
         "kubelet_version": version or None,
@@ -221,6 +240,13 @@ def _zones(zones: list[_Zone]) -> Iterator[ZoneCounts]:
             cpus=amounts.get("cpu"),
             devices=tuple(sorted((name, amount) for name, amount in amounts.items() if "/" in name)),
         )
+
+
+def _pools(zones: list[_Zone]) -> Iterator[PoolCounts]:
+    for i, zone in enumerate(zones):
+        amounts = {each.name: (each.allocatable, each.available) for each in zone.resources or ()}
+        texts = {each.name: each.value for each in zone.attributes or ()}
+        yield pool_counts(zone.name, zone.type, zone.parent, amounts, texts, f"zones[{i}]")
 
 
 def _numa(zone: _Zone) -> tuple[int, ...] | None:

@@ -5,7 +5,7 @@ import sys
 
 from rich.console import Console
 
-ALL = ("replay", "distinct_states", "filter_http", "bind_http", "pods", "preempt", "capacity", "nri")
+ALL = ("replay", "distinct_states", "filter_http", "bind_http", "pods", "preempt", "capacity", "nri", "nri_counts")
 
 
 def main() -> None:
