@@ -1,7 +1,7 @@
 """kube-scheduler's calls: bytes to arguments, results to bytes. Nothing is decided here.
 
 kube-scheduler discards the body of every status but 200, so filter and bind always answer 200, with the reason in
-`Error`. The replies of prioritize and preempt have no place for an error: a failed call has a status of its own, which
+`Error`. The replies of prioritize and preempt have no field for an error: a failed call gets another status, which
 kube-scheduler logs. It then scores the pod without this extender, or fails the attempt to preempt (`extender.go`: send,
 Prioritize, ProcessPreemption).
 """
@@ -38,7 +38,7 @@ PREEMPT: Final = "/scheduler/preempt"
 
 
 class SchedulerEndpoints:
-    """One method a verb. *max_bytes*: of a body; *max_binding_bytes*: of one of bind."""
+    """One method for each verb. *max_bytes*: limit of a body; *max_binding_bytes*: limit of a body of bind."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class SchedulerEndpoints:
         return await self._filter_call.run(request, self._filter)
 
     async def prioritize(self, request: Request) -> Response:
-        """The extender's `prioritizeVerb`. A failed call is a problem with a status of its own."""
+        """The extender's `prioritizeVerb`. A failed call gets a status other than 200."""
         return await self._prioritize_call.run(request, self._prioritize)
 
     async def bind(self, request: Request) -> Response:
@@ -74,7 +74,7 @@ class SchedulerEndpoints:
 
     @property
     def frequent(self) -> Mapping[str, Endpoint]:
-        """Those that kube-scheduler calls for every pod, by path."""
+        """The endpoints that kube-scheduler calls for every pod, by path."""
         return {FILTER: self.filter_, PRIORITIZE: self.prioritize}
 
     async def _filter(self, body: bytes, lap: Lap) -> bytes:
@@ -134,7 +134,7 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
             ),
         },
         openapi_extra=json_body("ExtenderArgs"),
-        summary="How good each candidate is, 0 to 10",
+        summary="Score each candidate, 0 to 10",
     )(endpoints.prioritize)
     router.post(
         BIND,
@@ -149,6 +149,6 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
             **documented(HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY),
         },
         openapi_extra=json_body("ExtenderPreemptionArgs"),
-        summary="On which nodes evicting these pods, and which more, makes room for the pod",
+        summary="Find the nodes on which evicting these pods, or more, makes the pod fit",
     )(endpoints.preempt)
     return router

@@ -23,7 +23,7 @@ Lap = Callable[[str], None]
 
 
 class CallOutcome(StrEnum):
-    """What became of a call. The values are labels of `numa_extender_verb_seconds`."""
+    """The result of a call. The values are labels of `numa_extender_verb_seconds`."""
 
     ANSWERED = "answered"
     INVALID = "invalid"
@@ -34,7 +34,7 @@ class CallOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """Why a call was not answered."""
+    """Why a call got no answer."""
 
     outcome: CallOutcome
     status: HTTPStatus

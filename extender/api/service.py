@@ -1,6 +1,6 @@
-"""The parts of one extender, as the composition root makes them.
+"""The parts of one extender, which the composition root creates.
 
-The verbs of kube-scheduler take none of this: `scheduling` is complete in itself.
+The verbs of kube-scheduler use none of this: `scheduling` is complete in itself.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -30,7 +30,7 @@ from extender.scheduling.scheduling import Scheduling
 
 
 class ContextSource(Protocol):
-    """Knows nodes and finished pods from watches."""
+    """Labels and totals of nodes, and finished pods, from watches."""
 
     def __call__(self, name: str, /) -> NodeContext:
         """What is known of a node."""
@@ -40,7 +40,7 @@ class ContextSource(Protocol):
 
 
 class LateNodeContext:
-    """A `ContextSource` that knows nothing until it gets one to `use`."""
+    """A `ContextSource` without content until `use` provides a source."""
 
     def __init__(self) -> None:
         self._source: ContextSource | None = None
@@ -62,8 +62,8 @@ class LateNodeContext:
 class Service:
     """One extender. `clock`: seconds of a monotonic clock.
 
-    `judge` replays, `judging` uses its results from `judgements`. `surroundings`: what is known of nodes beside their
-    kubelets' managers. `waiting`: refused pods to requeue. `troubles`: classes of nodes that could not be judged.
+    `judge` replays, `judging` uses its results from `judgements`. `surroundings`: labels, taints and totals of
+    nodes. `waiting`: refused pods to requeue. `troubles`: classes of nodes that could not be judged.
     """
 
     settings: Settings
@@ -89,7 +89,7 @@ class Service:
     slices: Slices = field(default_factory=Slices)
 
     def behaviours(self) -> Iterator[Behaviour]:
-        """What the audit knows of the kubelets that nodes have now."""
+        """The behaviours that the audit has found for the current kubelets of nodes."""
         return self.audit.behaviours.all(
             lambda name: None if (node := self.cluster.get(name)) is None else node.kubelet
         )

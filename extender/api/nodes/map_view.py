@@ -1,4 +1,4 @@
-"""How records of nodes become a page of the `ClusterMap`."""
+"""Converts records of nodes to a page of the `ClusterMap`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -44,7 +44,7 @@ class MapPage:
         self._numa: dict[int, list[Json]] = {}
 
     def add(self, record: NodeRecord, labels: Mapping[str, str] | None, note: Note | None) -> None:
-        """Append *record*. *labels* None: not known. *note*: why some pod could not be judged on the node's class."""
+        """Append *record*. *labels* None: unknown. *note*: why some pod could not be judged on the node's class."""
         observation = record.observation
         row = (
             record.name,
@@ -64,7 +64,7 @@ class MapPage:
         pool = next((labels[key] for key in POOL_LABELS if labels.get(key)), None)
         instance_type = labels.get(INSTANCE_TYPE_LABEL) or None
         version = record.observation.facts.get("kubelet_version")
-        # Equal kubelets are one object, so its id stands for machine and configuration while the page is made.
+        # Equal kubelets are one object, so its id identifies machine and configuration while the page is built.
         key = (id(kubelet), state is None, tuple(devices.items()), pool, instance_type, version)
         found = self._shape_ids.get(key)
         if found is None:

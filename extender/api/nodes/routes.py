@@ -1,4 +1,4 @@
-"""Nodes as people ask for them."""
+"""Routes for nodes."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def nodes_router(service: Service) -> APIRouter:
     router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
     cluster = service.cluster
     large = ThreadPoolExecutor(1, "large-node")
-    """Apart from the threads of the scheduler's verbs."""
+    """Separate from the threads of the scheduler's verbs."""
 
     @router.get(
         "",
@@ -48,13 +48,15 @@ def nodes_router(service: Service) -> APIRouter:
     )
     async def list_nodes(
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Nodes a page.")] = PAGE,
-        after: Annotated[str, Query(max_length=253, description="Name after which to go on: `next` of a page.")] = "",
+        after: Annotated[
+            str, Query(max_length=253, description="Nodes after this name: `next` of the page before.")
+        ] = "",
         name: Annotated[str, Query(max_length=253, description="Only names that contain this text.")] = "",
-        certainty: Annotated[Certainty | None, Query(description="Only nodes with verdicts this sure.")] = None,
+        certainty: Annotated[Certainty | None, Query(description="Only nodes with this certainty.")] = None,
         policy: Annotated[TopologyPolicy | None, Query(description="Only nodes with this topology policy.")] = None,
         min_free_cpus: Annotated[int, Query(ge=0, le=1 << 16, description="Only nodes with that many free CPUs.")] = 0,
     ) -> Response:
-        """Every node that ever reported, by name; filters narrow it down."""
+        """Every node with a report, by name. Filters select some of them."""
         now = service.clock()
         cluster.expire(now)
 
@@ -75,7 +77,7 @@ def nodes_router(service: Service) -> APIRouter:
         },
     )
     async def get_node(name: NodeName) -> Response:
-        """Topology, what is free, who holds what, and what is wrong."""
+        """Topology, free resources, the containers that have resources, and problems."""
         now = service.clock()
         cluster.expire(now)
         record = cluster.get(name)

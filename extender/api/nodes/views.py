@@ -1,7 +1,4 @@
-"""How the record of a node becomes the models of `node_models`.
-
-Rendered as plain mappings: 500 nodes a page are made for every look at the cluster.
-"""
+"""Converts records of nodes to the models of `nodes.models`, as plain mappings: a page has 500 nodes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -33,7 +30,7 @@ _NO_POD: Final[tuple[None, None]] = (None, None)
 
 
 def certainty_of(record: NodeRecord) -> Certainty:
-    """How sure verdicts on this node are, pods with random device choices aside."""
+    """Certainty of verdicts on this node, except for pods with random device choices."""
     if record.node_class.kubelet is None:
         if record.node_class.counts is not None:
             return Certainty.STALE if record.node_class.stale else Certainty.DEGRADED
@@ -136,7 +133,7 @@ def is_large(record: NodeRecord) -> bool:
 
 
 def describe(record: NodeRecord, now: float, note: Note | None = None, behaviours: Sequence[Behaviour] = ()) -> Json:
-    """The record in full: a `NodeDetail`. *note* as of `summarize`, *behaviours* as the audit knows them."""
+    """The record in full: a `NodeDetail`. *note* as of `summarize`, *behaviours*: from the audit."""
     state, kubelet = record.state, record.kubelet
     facts = record.observation.facts
     problems = facts.get("problems")
@@ -222,7 +219,7 @@ def _topology(kubelet: Kubelet, state: ManagerState) -> list[Json]:
 
 
 def _l3_caches(kubelet: Kubelet) -> dict[int, dict[int, int]]:
-    """CPUs, as raw bits, by NUMA node and L3 cache; CPUs whose cache is not known are left out."""
+    """CPUs, as raw bits, by NUMA node and L3 cache. CPUs with an unknown cache are left out."""
     caches: dict[int, dict[int, int]] = {}
     for cpu in kubelet.machine.cpus:
         if cpu.uncore_cache is not None:
@@ -254,7 +251,7 @@ def _device_list(state: ManagerState) -> dict[str, list[Json]]:
 
 
 def _holders(state: ManagerState, names: Mapping[str, tuple[str, str]]) -> list[Json]:
-    """Every container that holds anything; a pod's own share (pod-level resources) stands under no container."""
+    """Every container with exclusive resources. Those of a pod as a whole (pod-level resources) have no container."""
     holders = []
     for uid in sorted(state.pod_uids | state.cpu.pod_entries.keys() | state.memory.pod_entries.keys()):
         cpus, memory = state.cpu.entries.get(uid, {}), state.memory.entries.get(uid, {})

@@ -1,4 +1,4 @@
-"""How many more fit, and where a list of pods would go."""
+"""Routes for capacity and plan."""
 
 from typing import Annotated, Final
 
@@ -43,7 +43,7 @@ def capacity_router(service: Service, questions: Questions) -> APIRouter:
         """Copies of a pod, or of a mix in turn, replayed one after another on each node until one is refused.
 
         The body is a question, or a bare manifest. With `Accept: application/x-ndjson` each node is a line, sent as
-        soon as it is counted, and the summary is the last line; a `StreamProblem` if it breaks off.
+        soon as it is counted. The last line is the summary, or a `StreamProblem` if the reply fails.
         """
         asked = await asked_of(request, QuestionKind.CAPACITY, node, lines=wants_lines(request), copies=max_copies)
         return await answered(request, questions, asked)
@@ -54,7 +54,7 @@ def capacity_router(service: Service, questions: Questions) -> APIRouter:
         summary="Where each pod of a list would go",
         responses={
             200: {
-                "description": "One `PlannedPod` a line, then one `PlanEnd`; a `StreamProblem` if it breaks off.",
+                "description": "One `PlannedPod` a line, then one `PlanEnd`, or a `StreamProblem` if the reply fails.",
                 "content": {NDJSON: {"schema": {"type": "string"}, "example": _PLAN_EXAMPLE}},
             },
             **PROBLEMS,
@@ -62,9 +62,9 @@ def capacity_router(service: Service, questions: Questions) -> APIRouter:
         openapi_extra=question_body("PlanRequest"),
     )
     async def post_plan(request: Request, node: NodeQuery = None) -> Response:
-        """Place pods one after another by the service's own ranking; one line of JSON a pod, as soon as it is placed.
+        """Place pods one after another by the service's own ranking. Each pod is a line, sent as soon as it is placed.
 
-        The body is a question, or a bare manifest, of which as many pods are placed as it has replicas.
+        The body is a question, or a bare manifest. As many pods of a manifest are placed as it has replicas.
         """
         return await answered(request, questions, await asked_of(request, QuestionKind.PLAN, node, lines=True))
 

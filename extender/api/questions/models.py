@@ -1,8 +1,9 @@
-"""What the models of people's questions and answers have in common.
+"""Parts that the models of questions and answers share.
 
 Rules of the `*_models` files
-- Every field says its unit, what empty or null means, and what bounds it.
-- Questions (`wire.questions.Question`) refuse unknown keys, so that a typo is an error that names it. Answers may grow.
+- Every field states its unit, its limits, and what empty or null means.
+- Questions (`wire.questions.Question`) refuse unknown keys, so that a typo is an error that names it. Answers may get
+  new fields.
 """
 
 from typing import Annotated, Literal
@@ -27,14 +28,14 @@ AlignmentName = Annotated[
     Field(
         description="Where the exclusive CPUs, the pinned memory and the devices are. `aligned`: on one NUMA node, for "
         "each container or, under scope `pod`, for the pod as a whole. `split`: admitted, but over several NUMA nodes. "
-        "`not-managed`: admitted, and no manager of the kubelet places anything of it on NUMA nodes."
+        "`not-managed`: admitted, and no manager of the kubelet assigns NUMA nodes to any part of it."
     ),
 ]
 AlignmentCertain = Annotated[
     bool,
     Field(
         description="False: another outcome is possible, because the kubelet picks devices at random or because pods "
-        "come and go. `alignment` is then `split` if any outcome is."
+        "start and end. `alignment` is then `split` if it is so in any outcome."
     ),
 ]
 AlignedNUMA = Annotated[
@@ -46,62 +47,62 @@ AlignedNUMA = Annotated[
 
 
 class MemoryBlock(Answer):
-    """Memory pinned for one container."""
+    """Memory that is pinned for one container."""
 
     numa: NUMAIds
     type: Annotated[str, Field(description="`memory` or `hugepages-SIZE`.", examples=["memory"])]
-    size: Annotated[int, Field(description="Bytes in all.", examples=[1 << 30])]
+    size: Annotated[int, Field(description="Total, in bytes.", examples=[1 << 30])]
 
 
 class ContainerPlacement(Answer):
-    """Where one container lands."""
+    """The placement of one container."""
 
-    cpus: Annotated[str, Field(description="Exclusive CPUs as a Linux list; empty: it runs in the shared pool.")]
+    cpus: Annotated[str, Field(description="Exclusive CPUs as a Linux list. Empty: it runs in the shared pool.")]
     affinity: Annotated[
         list[int] | None,
         Field(
-            description="The hint that the Topology Manager stored; null: any. Where the container lands is `numa`.",
+            description="The hint that the Topology Manager stored. Null: any NUMA node. See `numa` for the placement.",
             examples=[[1]],
         ),
     ]
-    preferred: Annotated[bool, Field(description="Whether it got as few NUMA nodes as the hardware makes possible.")]
-    memory: Annotated[list[MemoryBlock], Field(description="Pinned to NUMA nodes; empty: not.")]
+    preferred: Annotated[bool, Field(description="Whether it has as few NUMA nodes as the hardware allows.")]
+    memory: Annotated[list[MemoryBlock], Field(description="Memory pinned to NUMA nodes. Empty: none.")]
     devices: Annotated[dict[str, list[str]], Field(description="Device ids by resource.")]
     alignment: AlignmentName
     numa: AlignedNUMA
     random: Annotated[
         list[str],
-        Field(description="Resources of which the kubelet picks at random: the ids are one of several possible picks."),
+        Field(
+            description="Resources of which the kubelet picks devices at random: `devices` has one of several picks."
+        ),
     ]
 
 
 class RefusedBy(Answer):
-    """Who refused, and what was missing."""
+    """The manager that refused, and what was missing."""
 
-    provider: Annotated[
-        Provider, Field(description="The manager that refused; `topology`: the merge of what all offered.")
-    ]
+    provider: Annotated[Provider, Field(description="The manager that refused. `topology`: the merge of hints.")]
     container: Annotated[str | None, Field(description="Null: the pod as a whole.")]
-    resource: Annotated[str | None, Field(description="Null: not about one resource.")]
-    wanted: Annotated[int | None, Field(description="CPUs, bytes or devices; null: not about an amount.")]
-    had: Annotated[int | None, Field(description="CPUs, bytes or devices; null: not about an amount.")]
+    resource: Annotated[str | None, Field(description="Null: not one resource.")]
+    wanted: Annotated[int | None, Field(description="CPUs, bytes or devices. Null: it is not about an amount.")]
+    had: Annotated[int | None, Field(description="CPUs, bytes or devices. Null: it is not about an amount.")]
     when: Annotated[
         Literal["now", "never"],
-        Field(description="`never`: hardware and configuration rule it out, whatever is free."),
+        Field(description="`never`: the hardware and the configuration exclude it, whatever is free."),
     ]
 
 
 class Verdict(Answer):
-    """What the node's kubelet would answer."""
+    """The answer of the node's kubelet."""
 
-    admit: Annotated[bool, Field(description="Whether the managers take the pod.")]
+    admit: Annotated[bool, Field(description="Whether the managers admit the pod.")]
     reason: Annotated[str, Field(description="The pod status reason; empty if admitted.")]
-    message: Annotated[str, Field(description="The kubelet's own words; empty if admitted.")]
+    message: Annotated[str, Field(description="The kubelet's message; empty if admitted.")]
     containers: Annotated[dict[str, ContainerPlacement], Field(description="By name; empty if refused.")]
     certainty: Annotated[
         str,
         Field(
-            description="`exact`; `possible`: the kubelet's random choice among devices decides; `assumed`: the "
+            description="`exact`; `possible`: it depends on the kubelet's random choice of devices; `assumed`: the "
             "kubelet is newer than the newest known."
         ),
     ]
@@ -111,9 +112,9 @@ class Verdict(Answer):
     pod_cpus: Annotated[
         str,
         Field(
-            description="Exclusive CPUs of a pod with pod-level resources as a whole, as a Linux list; its containers "
-            "share them. Empty: it has none."
+            description="For a pod with pod-level resources: the exclusive CPUs that its containers share, as a Linux "
+            "list. Empty: it has none."
         ),
     ]
-    caveats: Annotated[list[str], Field(description="What the verdict takes for granted.")]
-    refused_by: Annotated[RefusedBy | None, Field(description="Only of a refusal.")] = None
+    caveats: Annotated[list[str], Field(description="Assumptions of the verdict.")]
+    refused_by: Annotated[RefusedBy | None, Field(description="Null if the pod is admitted.")] = None

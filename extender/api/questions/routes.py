@@ -1,10 +1,10 @@
-"""What the routes for people's questions share: taking a question in, and sending its answer.
+"""Common parts of the routes for questions: reading a question, and sending its answer.
 
 Rules of this file
-- A question is read, checked and answered in a worker process, on a copy of the nodes: the event loop only moves bytes,
-  and nothing that is asked can change what is known of the cluster.
-- The work ends when the client leaves.
-- An answer that breaks off after its first bytes were sent ends with a line that says so (`StreamProblem`).
+- A question is parsed and answered in a worker process, on a copy of the nodes. The event loop only passes bytes on,
+  and no question can change the state of the cluster.
+- The work ends when the client disconnects.
+- An answer that fails after its first bytes were sent ends with a line that says so (`StreamProblem`).
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from extender.api.http.problems import documented, question_problem
 from extender.identity import Means, Principal
 
 NodeQuery = Annotated[
-    list[str] | None, Query(max_length=1000, description="With a bare manifest as body: these live nodes.")
+    list[str] | None, Query(max_length=1000, description="If the body is a bare manifest: only these live nodes.")
 ]
-"""The nodes that a question without a body of its own is about."""
+"""The nodes of a question whose body is a bare manifest."""
 
 T = TypeVar("T")
 NDJSON: Final = "application/x-ndjson"
@@ -39,18 +39,18 @@ PROBLEMS: Final = documented(
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-"""What every question can be answered with instead."""
+"""Errors that every question can get."""
 
 
 def question_body(schema: str) -> dict[str, Any]:
-    """The `openapi_extra` of a route that takes a question as JSON or YAML; *schema* is one of `openapi.BODIES`."""
+    """The `openapi_extra` of a route that reads a question as JSON or YAML. *schema* is one of `openapi.BODIES`."""
     described = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
     content = {"application/json": described, "application/yaml": described}
     return {"requestBody": {"required": True, "content": content}}
 
 
 def wants_lines(request: Request) -> bool:
-    """Whether the caller asks for one JSON document a line."""
+    """Whether the caller accepts one JSON document a line."""
     return NDJSON in request.headers.get("accept", "")
 
 
@@ -58,8 +58,8 @@ async def whole_answer(request: Request, questions: Questions, asked: Asked) -> 
     """The whole answer to a question.
 
     Raises:
-        ClientDisconnect: the client left first.
-        QuestionError: and the other errors of `Questions.ask`.
+        ClientDisconnect: the client disconnected first.
+        QuestionError: or another error of `Questions.ask`.
     """
 
     async def joined() -> bytes:
@@ -70,11 +70,11 @@ async def whole_answer(request: Request, questions: Questions, asked: Asked) -> 
 
 
 async def answered(request: Request, questions: Questions, asked: Asked) -> Response:
-    """The answer to a question, in one piece or, if it wants lines, as they become known.
+    """The answer to a question: in one piece, or line by line if the question wants lines.
 
     Raises:
-        ClientDisconnect: the client left before the first line.
-        QuestionError: and the other errors of `Questions.ask`, before the first line.
+        ClientDisconnect: the client disconnected before the first line.
+        QuestionError: or another error of `Questions.ask`, before the first line.
     """
     if not asked.lines:
         return Response(await whole_answer(request, questions, asked), media_type=JSON)
@@ -84,7 +84,7 @@ async def answered(request: Request, questions: Questions, asked: Asked) -> Resp
 
 
 async def _lines(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The lines; closed by the response when the client leaves."""
+    """The lines. The response closes them when the client disconnects."""
     try:
         async with aclosing(rest):
             yield first
@@ -96,10 +96,10 @@ async def _lines(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenera
 
 
 async def _while_client_waits(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of *work*, which is cancelled when the client leaves.
+    """The result of *work*, which is cancelled when the client disconnects.
 
     Raises:
-        ClientDisconnect: the client left first.
+        ClientDisconnect: the client disconnected first.
     """
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
     try:
@@ -119,7 +119,7 @@ async def _left(request: Request) -> None:
 
 
 def _caller_of(request: Request) -> str:
-    """Whom limits count; empty: cannot be told apart."""
+    """The caller for limits. Empty: callers that cannot be distinguished."""
     principal = request.scope.get("state", {}).get("principal")
     if not isinstance(principal, Principal) or principal.means in (Means.LOOPBACK, Means.INSECURE):
         return ""

@@ -1,4 +1,4 @@
-"""What would become of a pod, node by node, with placements and reasons."""
+"""Routes for what-if and for the catalogue of machines."""
 
 from typing import Annotated
 
@@ -31,7 +31,7 @@ def what_if_router(service: Service, questions: Questions) -> APIRouter:
         *,
         explain: Annotated[bool, Query(description="As `explain` in the body.")] = False,
     ) -> Response:
-        """Replay the pod's admission on live or hypothetical nodes. Nothing changes by asking.
+        """Replay the pod's admission on live or hypothetical nodes. Nothing in the cluster changes.
 
         The body is a question, or a bare manifest (`kubectl get -o yaml`), as JSON or YAML.
         """
@@ -44,7 +44,7 @@ def what_if_router(service: Service, questions: Questions) -> APIRouter:
         )
         return await answered(request, questions, asked)
 
-    @router.get("/machines", summary="Machines to ask about by name")
+    @router.get("/machines", summary="Machine shapes for hypothetical nodes")
     async def list_machines() -> MachineIndex:
         """The catalogue of machine shapes that `hypothetical[].machine` can name."""
         return MachineIndex.model_validate({"machines": [_machine(name) for name in CATALOGUE]})

@@ -9,215 +9,230 @@ from extender.replay.verdict import Certainty
 
 
 class PodContainer(Answer):
-    """What one container asks for, as the newest kubelet reads it."""
+    """The requests of one container, as the newest known kubelet reads them."""
 
     name: Annotated[str, Field(description="Its name.")]
     kind: Annotated[
         Literal["init", "sidecar", "app"],
-        Field(description="How the pod lists it; `sidecar`: an init container that goes on running."),
+        Field(description="The kind of container. `sidecar`: an init container that keeps running."),
     ]
-    exclusive_cpus: Annotated[int, Field(description="CPUs for itself; 0: the shared pool.")]
-    memory_bytes: Annotated[dict[str, int], Field(description="Pinned to NUMA nodes, by type, bytes; empty: not.")]
+    exclusive_cpus: Annotated[int, Field(description="Exclusive CPUs; 0: it runs in the shared pool.")]
+    memory_bytes: Annotated[
+        dict[str, int], Field(description="Memory pinned to NUMA nodes, in bytes by type; empty: none.")
+    ]
     devices: Annotated[dict[str, int], Field(description="Devices by resource.")]
 
 
 class PodSummary(Answer):
-    """The pod that was asked about, after defaulting."""
+    """The pod of the question, after defaulting."""
 
-    kind: Annotated[str, Field(description="Of the document: `Pod`, `Deployment`…")]
-    namespace: Annotated[str, Field(description="`default` where the document names none.")]
-    name: Annotated[str, Field(description="Of the document.")]
-    replicas: Annotated[int, Field(description="How many the document asks for; 1 where it does not say.")]
+    kind: Annotated[str, Field(description="Kind of the document: `Pod`, `Deployment`…")]
+    namespace: Annotated[str, Field(description="`default` if the document has none.")]
+    name: Annotated[str, Field(description="Name of the document.")]
+    replicas: Annotated[int, Field(description="Number of replicas in the document; 1 if it has none.")]
     qos: Annotated[Literal["Guaranteed", "Burstable", "BestEffort"], Field(description="QoS class.")]
     requests: Annotated[
         dict[str, str],
-        Field(description="What the scheduler counts, as quantities.", examples=[{"cpu": "8", "memory": "16Gi"}]),
+        Field(
+            description="Requests as the scheduler counts them, as quantities.",
+            examples=[{"cpu": "8", "memory": "16Gi"}],
+        ),
     ]
     containers: Annotated[list[PodContainer], Field(description="In the kubelet's order: init, sidecars, app.")]
     notes: Annotated[
         list[str],
-        Field(description="What is odd about it, such as why it gets no CPUs of its own, and what is not looked at."),
+        Field(description="Remarks, such as why it gets no exclusive CPUs, and what is not checked."),
     ]
 
 
 class SchedulerCheck(Answer):
-    """One question that kube-scheduler settles before it asks an extender."""
+    """One check that kube-scheduler makes before it calls an extender."""
 
     check: Annotated[
         Literal["resources", "node-name", "node-selector", "node-affinity", "taints", "unschedulable", "other"],
-        Field(description="`other`: what is not looked at here at all."),
+        Field(description="`other`: rules that are never checked here."),
     ]
     outcome: Annotated[
         Literal["ok", "fails", "not-checked"],
-        Field(description="`not-checked`: too little is known, or it is not looked at here."),
+        Field(description="`not-checked`: too little is known, or it is never checked here."),
     ]
-    detail: Annotated[str, Field(description="One sentence; empty where there is nothing to say.")]
+    detail: Annotated[str, Field(description="One sentence; may be empty.")]
 
 
 class Scheduler(Answer):
-    """What kube-scheduler itself would say of pod and node, as far as it is known here."""
+    """The results of kube-scheduler's own checks for the pod and the node, as far as they are known here."""
 
     outcome: Annotated[
         Literal["ok", "fails", "not-checked"],
-        Field(description="`fails` if any check does; `ok` if all were made and none fails."),
+        Field(description="`fails` if any check fails; `ok` if all were made and none fails."),
     ]
-    checks: Annotated[list[SchedulerCheck], Field(description="Those that were made or could not be.")]
+    checks: Annotated[list[SchedulerCheck], Field(description="All checks, also those that could not be made.")]
 
 
 class Hint(Answer):
     """NUMA nodes that could serve a request together."""
 
     numa: NUMAIds
-    preferred: Annotated[bool, Field(description="Whether it is as narrow as the hardware makes possible.")]
+    preferred: Annotated[bool, Field(description="Whether it has as few NUMA nodes as the hardware allows.")]
 
 
 class HintsStep(Answer):
-    """What one provider offered for one resource."""
+    """The hints of one manager for one resource."""
 
     step: Annotated[Literal["hints"], Field(description="What kind of step it is.")]
     container: Annotated[str | None, Field(description="Null: for the pod as a whole (pod scope).")]
-    provider: Annotated[Literal["cpu", "memory", "device"], Field(description="The manager that offered.")]
-    resource: Annotated[str, Field(description="Of which resource.")]
+    provider: Annotated[Literal["cpu", "memory", "device"], Field(description="The manager.")]
+    resource: Annotated[str, Field(description="The resource.")]
     wanted: Annotated[int, Field(description="CPUs, bytes or devices.")]
     opinion: Annotated[
         Literal["none", "impossible", "hints"],
-        Field(description="`none`: any node will do. `impossible`: no set of nodes has enough."),
+        Field(description="`none`: any NUMA node is possible. `impossible`: no set of NUMA nodes has enough."),
     ]
     minimum_width: Annotated[
-        int | None, Field(description="NUMA nodes that the hardware needs; hints this wide are preferred.")
+        int | None,
+        Field(
+            description="Smallest number of NUMA nodes that can have this amount. Hints of this width are preferred."
+        ),
     ]
     hints: Annotated[list[Hint], Field(description="Narrowest first; at most 32.")]
-    hints_left_out: Annotated[int, Field(description="Hints beyond those told.")]
-    preferred_count: Annotated[int, Field(description="Of all hints, those left out included.")]
+    hints_left_out: Annotated[int, Field(description="Number of hints that are not listed.")]
+    preferred_count: Annotated[
+        int, Field(description="Number of preferred hints, including those that are not listed.")
+    ]
 
 
 class MergeStep(Answer):
-    """What the Topology Manager made of the offers."""
+    """The Topology Manager's merge of the hints."""
 
     step: Annotated[Literal["merge"], Field(description="What kind of step it is.")]
     container: Annotated[str | None, Field(description="Null: for the pod as a whole (pod scope).")]
     policy: Annotated[str, Field(description="The topology policy.")]
-    affinity: Annotated[list[int] | None, Field(description="The NUMA nodes chosen; null: any.")]
-    preferred: Annotated[bool, Field(description="Whether the result is preferred by every provider.")]
+    affinity: Annotated[list[int] | None, Field(description="The chosen NUMA nodes; null: any.")]
+    preferred: Annotated[bool, Field(description="Whether every manager prefers the result.")]
     admitted: Annotated[bool, Field(description="Whether the policy admits it.")]
-    why: Annotated[str, Field(description="The rule that chose.")]
+    why: Annotated[str, Field(description="The rule that decided.")]
 
 
 class AllocationStep(Answer):
-    """What one provider took for one container."""
+    """What one manager allocated to one container."""
 
     step: Annotated[Literal["allocation"], Field(description="What kind of step it is.")]
-    container: Annotated[str, Field(description="For which container.")]
-    provider: Annotated[Literal["cpu", "memory", "device"], Field(description="The manager that took it.")]
-    taken: Annotated[str, Field(description="In words.", examples=["CPUs 8-9,24-25"])]
+    container: Annotated[str, Field(description="The container.")]
+    provider: Annotated[Literal["cpu", "memory", "device"], Field(description="The manager.")]
+    taken: Annotated[str, Field(description="The allocated resources.", examples=["CPUs 8-9,24-25"])]
 
 
 class NearestRequest(Answer):
-    """A request close to the one refused that this node would admit now."""
+    """A request similar to the refused one that this node would admit now."""
 
     kind: Annotated[
         Literal[
             "fewer-cpus", "whole-cores", "fewer-devices", "less-memory", "smaller", "topology-policy", "topology-scope"
         ],
-        Field(description="What is changed."),
+        Field(description="Kind of change."),
     ]
-    change: Annotated[str, Field(description="In words.", examples=["12 CPUs instead of 16 in container app"])]
+    change: Annotated[
+        str, Field(description="The change as a sentence.", examples=["12 CPUs instead of 16 in container app"])
+    ]
     container: Annotated[str | None, Field(description="Null: a change of the node, not of the pod.")]
     resource: Annotated[str | None, Field(description="Null: a change of the node, or of several resources.")]
-    wanted: Annotated[str, Field(description="What it is in the question: a quantity, or a setting.")]
-    instead: Annotated[str, Field(description="With what it would be admitted.")]
-    verdict: Annotated[Verdict, Field(description="What the node answers to the changed request.")]
+    wanted: Annotated[str, Field(description="The value in the question: a quantity or a setting.")]
+    instead: Annotated[str, Field(description="The value with which it would be admitted.")]
+    verdict: Annotated[Verdict, Field(description="The verdict for the changed request.")]
 
 
 class Explanation(Answer):
-    """The story behind one verdict."""
+    """The explanation of one verdict."""
 
-    first_fault: Annotated[str | None, Field(description="What broke it first, in one sentence; null: admitted.")]
+    first_fault: Annotated[
+        str | None, Field(description="The first reason for the refusal, in one sentence; null: admitted.")
+    ]
     steps: Annotated[
         list[Annotated[HintsStep | MergeStep | AllocationStep, Field(discriminator="step")]],
-        Field(description="In the order of the kubelet; at most 256."),
+        Field(description="In the kubelet's order; at most 256."),
     ]
-    steps_left_out: Annotated[int, Field(description="Steps beyond those told.")]
-    nearest: Annotated[list[NearestRequest], Field(description="Empty for an admitted pod, or if none was found.")]
-    replays: Annotated[int, Field(description="How many admissions were replayed in the search; it is bounded.")]
+    steps_left_out: Annotated[int, Field(description="Number of steps that are not listed.")]
+    nearest: Annotated[list[NearestRequest], Field(description="Empty if the pod is admitted, or if none was found.")]
+    replays: Annotated[int, Field(description="Number of admissions replayed in the search, which is limited.")]
 
 
 class NodeAnswer(Answer):
-    """What one node's kubelet would answer, what filter makes of it, and what the scheduler would say before."""
+    """The answer of one node's kubelet, of filter, and of the scheduler's own checks."""
 
     node: Annotated[str, Field(description="Its name.")]
-    hypothetical: Annotated[bool, Field(description="Whether it was made up for the question.")] = False
+    hypothetical: Annotated[bool, Field(description="Whether the node is hypothetical.")] = False
     outcome: Annotated[
         Literal["fits", "topology", "scheduler", "unknown"],
         Field(
-            description="`fits`: admitted, and `alignment` says how. "
-            "`topology`: the kubelet's managers refuse, or may. `scheduler`: they admit, but "
-            "kube-scheduler would not offer the node. `unknown`: too little is known of the node."
+            description="`fits`: admitted, with `alignment`. "
+            "`topology`: the kubelet's managers refuse the pod, or may refuse it. `scheduler`: they admit it, but "
+            "kube-scheduler would not choose the node. `unknown`: too little is known of the node."
         ),
     ]
     passes: Annotated[bool, Field(description="Whether filter offers the node to the scheduler.")]
     why: Annotated[str, Field(description="The reason that the scheduler shows; empty if the node passes.")]
     reason: Annotated[
         str,
-        Field(description="Why not, in one sentence with amounts. Empty unless the pod is refused, or not offered."),
+        Field(description="Why the pod does not fit, in one sentence with amounts. Empty if it fits."),
     ]
     never: Annotated[
-        bool, Field(description="Hardware and configuration of the node rule the pod out, whatever is free on it.")
+        bool, Field(description="The node's hardware and configuration exclude the pod, whatever is free.")
     ]
     notes: Annotated[
         list[str],
-        Field(
-            description="What this answer takes for granted, and what was not checked; see `notes` of `pod` as well."
-        ),
+        Field(description="Assumptions of this answer, and what was not checked; see `notes` of `pod` as well."),
     ]
-    certainty: Annotated[Certainty, Field(description="How sure the answer is.")]
+    certainty: Annotated[Certainty, Field(description="Certainty of the answer.")]
     score: Annotated[
         int | None,
         Field(
-            description="What prioritize gives, 0 to 10, relative to the other nodes of the question: it does not say "
-            "how good a node is. Null: does not pass."
+            description="The score of prioritize, 0 to 10, relative to the other nodes of the question. It does not "
+            "measure how good a node is. Null: the node does not pass."
         ),
     ]
-    alignment: Annotated[AlignmentName | None, Field(description="What the pod gets; null unless `outcome` is `fits`.")]
+    alignment: Annotated[
+        AlignmentName | None, Field(description="Alignment of the pod; null unless `outcome` is `fits`.")
+    ]
     alignment_certain: AlignmentCertain
     numa: AlignedNUMA
-    verdict: Annotated[Verdict | None, Field(description="Null: the node is not known.")]
-    scheduler: Annotated[Scheduler, Field(description="What kube-scheduler would say before it asks an extender.")]
-    explanation: Annotated[Explanation | None, Field(description="If `explain`; see `explanations_left_out`.")] = None
+    verdict: Annotated[Verdict | None, Field(description="Null: the node is unknown.")]
+    scheduler: Annotated[Scheduler, Field(description="Results of kube-scheduler's own checks.")]
+    explanation: Annotated[Explanation | None, Field(description="With `explain`; see `explanations_left_out`.")] = None
 
 
 class WhatIfSummary(Answer):
     """The answers, counted by `outcome`."""
 
-    nodes: Annotated[int, Field(description="All nodes asked.")]
+    nodes: Annotated[int, Field(description="All nodes of the question.")]
     fits: Annotated[int, Field(description="Nodes that admit the pod.")]
     aligned: Annotated[int, Field(description="Of these, nodes with `alignment` `aligned`.")]
     split: Annotated[int, Field(description="Of these, nodes with `alignment` `split`.")]
     not_managed: Annotated[int, Field(description="Of these, nodes with `alignment` `not-managed`.")]
-    topology: Annotated[int, Field(description="Nodes whose managers refuse, or may.")]
-    scheduler: Annotated[int, Field(description="Nodes that kube-scheduler would not offer.")]
+    topology: Annotated[int, Field(description="Nodes whose managers refuse the pod, or may refuse it.")]
+    scheduler: Annotated[int, Field(description="Nodes that kube-scheduler would not choose.")]
     unknown: Annotated[int, Field(description="Nodes of which too little is known.")]
     reasons: Annotated[dict[str, int], Field(description="Nodes by the reason that the scheduler shows.")]
 
 
 class WhatIfReply(Answer):
-    """The answers, in the order of the nodes asked, hypothetical ones last; all nodes: by name."""
+    """The answers in the order of the question, hypothetical nodes last. If it names no nodes, by name."""
 
-    pod: Annotated[PodSummary, Field(description="The pod as it was understood.")]
+    pod: Annotated[PodSummary, Field(description="The pod as it was read.")]
     summary: Annotated[WhatIfSummary, Field(description="The answers, counted.")]
-    nodes: Annotated[list[NodeAnswer], Field(description="One answer a node.")]
+    nodes: Annotated[list[NodeAnswer], Field(description="One answer for each node.")]
     explanations_left_out: Annotated[
-        int, Field(description="Nodes that fared like one that is explained, or were too many to explain.")
+        int,
+        Field(description="Nodes without an explanation, because they equal an explained node or are too many."),
     ] = 0
 
 
 class MachineShape(Answer):
-    """A machine to ask about by name."""
+    """A machine shape that a question can name."""
 
-    name: Annotated[str, Field(description="What `machine` in a question names.")]
-    about: Annotated[str, Field(description="In a few words.")]
+    name: Annotated[str, Field(description="Name for `machine` in a question.")]
+    about: Annotated[str, Field(description="Short description.")]
     sockets: Annotated[int, Field(description="CPU sockets.")]
-    numa_nodes: Annotated[int, Field(description="On all sockets.")]
+    numa_nodes: Annotated[int, Field(description="Of all sockets.")]
     cpus: Annotated[int, Field(description="Logical CPUs.")]
     threads: Annotated[int, Field(description="Of each core.")]
     memory_bytes: Annotated[int, Field(description="Of all NUMA nodes, bytes.")]
