@@ -16,6 +16,7 @@ COMMANDS: Final = (
     "plan",
     "replay",
     "resize-check",
+    "restart-check",
     "serve",
     "what-if",
 )

@@ -5,12 +5,14 @@ from typing import Final
 
 from extender.answers.question import Asked, QuestionKind
 from extender.answers.resize_check import resize_check_documents
+from extender.answers.restart_check import restart_check_documents
 from extender.answers.snapshot import Snapshot
 from extender.scheduling.judge import Judge
 
 Json = dict[str, object]
 ADVICE: Final[Mapping[QuestionKind, Callable[[Asked, Snapshot, Judge], Iterator[Json]]]] = {
     QuestionKind.RESIZE_CHECK: resize_check_documents,
+    QuestionKind.RESTART_CHECK: restart_check_documents,
 }
 """The last document is the answer. Those before it have only `progress`.
 

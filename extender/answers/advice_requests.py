@@ -1,10 +1,15 @@
 """The bodies of POST /v1/advice/NAME."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from extender.wire.questions import Question
+
+MAX_NODES = 20_000
+LiveNodes = Annotated[
+    list[str] | None, Field(description="Live nodes by name. Null: all of them.", max_length=MAX_NODES)
+]
 
 
 class ResizeCheckRequest(Question):
@@ -18,3 +23,23 @@ class ResizeCheckRequest(Question):
         None
     )
     memory: Annotated[str | None, Field(description="New memory request, a quantity; null: unchanged.")] = None
+
+
+class RestartCheckRequest(Question):
+    """Nodes whose kubelets restart, with what is different afterwards."""
+
+    nodes: LiveNodes = None
+    kubelet_version: Annotated[
+        str | None, Field(description="Version after the restart; null: the same.", examples=["v1.37.0"])
+    ] = None
+    kubelet: Annotated[
+        dict[str, Any],
+        Field(
+            description="Fields of KubeletConfiguration that are different, as `HypotheticalNode.kubelet`.",
+            examples=[{"topologyManagerPolicy": "restricted"}],
+        ),
+    ] = {}
+    rules: Annotated[dict[str, bool], Field(description="As `HypotheticalNode.rules`.")] = {}
+    reboot: Annotated[bool, Field(description="The machine restarts, so no container runs when the kubelet does.")] = (
+        False
+    )

@@ -17,6 +17,7 @@ class QuestionKind(StrEnum):
     CAPACITY = "capacity"
     PLAN = "plan"
     RESIZE_CHECK = "resize-check"
+    RESTART_CHECK = "restart-check"
     PAST = "past"
     """The verdict on a pod for a past state, to explain a decision."""
 

@@ -38,6 +38,7 @@ def manifest_option(command: F) -> F:
 
 def node_options(command: F) -> F:
     """The options that say which nodes a question is about."""
+    command = kubelet_options("Copies, machines")(command)
     for option in reversed(
         (
             click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only this live node."),
@@ -54,37 +55,51 @@ def node_options(command: F) -> F:
             click.option(
                 "--add-pod", "added", multiple=True, type=_MANIFEST, help="Copies, machines: with this pod on them."
             ),
-            click.option(
-                "--set",
-                "settings",
-                multiple=True,
-                metavar="FIELD=VALUE",
-                help="Copies, machines: another KubeletConfiguration, such as topologyManagerPolicy=restricted.",
-            ),
-            click.option(
-                "--feature-gate",
-                "gates",
-                multiple=True,
-                metavar="NAME=true|false",
-                help="Copies, machines: a feature gate of the kubelet; the others stay as they are.",
-            ),
-            click.option(
-                "--kubelet-version",
-                help=f"Copies, machines: another kubelet, v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR}; a newer one is "
-                f"replayed as v1.{NEWEST_MINOR}.",
-            ),
-            click.option(
-                "--rule",
-                "rules",
-                multiple=True,
-                metavar="NAME=true|false",
-                help="Copies, machines: a behaviour that the kubelet's vendor or patch release changed, such as "
-                "distribute_inside_hint=true; may be given several times.",
-            ),
         )
     ):
         command = option(command)
     return command
+
+
+def kubelet_options(applies_to: str) -> Callable[[F], F]:
+    """The options that say what is different about a kubelet. *applies_to*: begins the help of each."""
+
+    def with_options(command: F) -> F:
+        for option in reversed(
+            (
+                click.option(
+                    "--set",
+                    "settings",
+                    multiple=True,
+                    metavar="FIELD=VALUE",
+                    help=f"{applies_to}: another KubeletConfiguration, such as topologyManagerPolicy=restricted.",
+                ),
+                click.option(
+                    "--feature-gate",
+                    "gates",
+                    multiple=True,
+                    metavar="NAME=true|false",
+                    help=f"{applies_to}: a feature gate of the kubelet; the others stay as they are.",
+                ),
+                click.option(
+                    "--kubelet-version",
+                    help=f"{applies_to}: another kubelet, v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR}; a newer one is "
+                    f"replayed as v1.{NEWEST_MINOR}.",
+                ),
+                click.option(
+                    "--rule",
+                    "rules",
+                    multiple=True,
+                    metavar="NAME=true|false",
+                    help=f"{applies_to}: a behaviour that the kubelet's vendor or patch release changed, such as "
+                    "distribute_inside_hint=true; may be given several times.",
+                ),
+            )
+        ):
+            command = option(command)
+        return command
+
+    return with_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +158,11 @@ def nodes_of(
     """`nodes` and `hypothetical` of a question."""
     changes: Json = {}
     if settings or gates:
-        changes["kubelet"] = _settings(settings, gates)
+        changes["kubelet"] = kubelet_settings(settings, gates)
     if kubelet_version:
         changes["kubelet_version"] = kubelet_version
     if rules:
-        changes["rules"] = dict(_switch("--rule", text) for text in rules)
+        changes["rules"] = switches(rules)
     if added:
         changes["add_pods"] = [read_manifest(file) for file in added]
     of_copies = {**changes, "empty": empty, "remove_pods": list(removed)}
@@ -160,7 +175,7 @@ def nodes_of(
     return {"nodes": list(nodes), "hypothetical": hypothetical}
 
 
-def _settings(texts: tuple[str, ...], gates: tuple[str, ...]) -> Json:
+def kubelet_settings(texts: tuple[str, ...], gates: tuple[str, ...]) -> Json:
     """Of FIELD=VALUE, and of FIELD.KEY=VALUE for a field that is a map; *gates* are of NAME=true or NAME=false."""
     fields: Json = {}
     for text in texts:
@@ -181,6 +196,11 @@ def _settings(texts: tuple[str, ...], gates: tuple[str, ...]) -> Json:
             raise click.UsageError("--set featureGates=…: write --feature-gate NAME=true or NAME=false")
         given[name] = is_on
     return fields
+
+
+def switches(texts: tuple[str, ...]) -> dict[str, bool]:
+    """Of NAME=true and NAME=false."""
+    return dict(_switch("--rule", text) for text in texts)
 
 
 def _switch(option: str, text: str) -> tuple[str, bool]:

@@ -73,7 +73,7 @@ def build(node: HypotheticalNode, path: str, number: int, find_live: FindLive) -
         WireError: it is not possible; the error names its path.
     """
     base = _base(node, path, find_live)
-    config = _changed_config(base.config, node, path)
+    config = changed_config(base.config, node, path)
     kubelet = _start(base.machine, config, path)
     devices = base.devices if node.devices is None else devices_from_json(node.devices, f"{path}.devices")
     empty = initial_state(kubelet, devices)
@@ -180,7 +180,7 @@ def _known_fields(node: HypotheticalNode, path: str) -> None:
             raise WireError(f"{path}.kubelet.{name[:64]}", f"none of {', '.join(_CONFIG_FIELDS)}")
 
 
-def _changed_config(config: KubeletConfig, node: HypotheticalNode, path: str) -> KubeletConfig:
+def changed_config(config: KubeletConfig, node: HypotheticalNode, path: str) -> KubeletConfig:
     """The configuration with the question's version and fields instead of its own. Other gates and rules stay."""
     _known_fields(node, path)
     check_switches(node.rules, f"{path}.rules")

@@ -65,13 +65,15 @@ def admit(
     *,
     max_replays: int = MAX_OUTCOMES,
     verdict_only: bool = False,
+    collects: bool = True,
     budget: Budget | None = None,
 ) -> Outcome:
     """Replay one admission.
 
     *state* must hold active pods only (`retain_pods`). The trace tells the story of the first outcome. *max_replays*
     bounds the work spent on random device choices. With *verdict_only* choices that cannot change this verdict are not
-    explored: the state is then one of those that can follow, and nobody should build on it.
+    explored: the state is then one of those that can follow, and nobody should build on it. Without *collects* a
+    refused pod keeps what it holds and was given, as in the first admissions of a kubelet that starts.
 
     *budget* bounds the whole admission, alternatives included; None: `budget.for_replays`. When its steps are used up
     before there is a first outcome, or its time is over, the verdict is `Rejected` with reason REPLAY_STEPS or
@@ -81,7 +83,7 @@ def admit(
     budget = budget or for_replays(max_replays)
     choices = Choices()
     try:
-        first = _follow(kubelet, state, pod, choices, budget, trace)
+        first = _follow(kubelet, state, pod, choices, budget, trace, collects=collects)
         if not choices.alternatives or (verdict_only and not _choice_can_decide(kubelet, pod, choices)):
             return first
         return _with_alternatives(kubelet, state, pod, first, choices, max_replays, budget)
@@ -190,13 +192,21 @@ def _kinds(state: ManagerState, resource: str, ids: tuple[str, ...]) -> tuple[st
 
 
 def _follow(
-    kubelet: Kubelet, state: ManagerState, pod: PodRequest, choices: Choices, budget: Budget, trace: Trace = NO_TRACE
+    kubelet: Kubelet,
+    state: ManagerState,
+    pod: PodRequest,
+    choices: Choices,
+    budget: Budget,
+    trace: Trace = NO_TRACE,
+    *,
+    collects: bool = True,
 ) -> Outcome:
     walk = Walk(kubelet=kubelet, pod=pod, state=state, affinities={}, choices=choices, trace=trace, budget=budget)
     try:
         admit_by_scope(walk)
     except Refusal as refusal:
-        return Outcome(verdict=_rejected(walk, refusal), state=release_pods(walk.state, (pod.uid,)))
+        after = release_pods(walk.state, (pod.uid,)) if collects else walk.state
+        return Outcome(verdict=_rejected(walk, refusal), state=after)
     except KubeletPanicError as panic:
         manager = Provider.TOPOLOGY if panic.missing is None else Provider.MEMORY
         crash = Refusal(Reason.KUBELET_PANIC, f"panic: {panic}", provider=manager, resource=panic.missing)

@@ -46,6 +46,13 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "/v1/what-if": {"pod": POD, "nodes": ["node-a"], "hypothetical": HYPOTHETICAL, "explain": False},
     "/v1/capacity": {"pods": [POD, DEPLOYMENT], "hypothetical": HYPOTHETICAL[:2], "max_copies": 3},
     "/v1/advice/resize-check": {"pod": "demo/w-0", "container": "app", "cpu": "4", "memory": "2Gi"},
+    "/v1/advice/restart-check": {
+        "nodes": ["node-a"],
+        "kubelet_version": "v1.35.0",
+        "kubelet": {"topologyManagerPolicy": "restricted"},
+        "rules": {"distribute_inside_hint": True},
+        "reboot": True,
+    },
     "/v1/plan": {"pods": [{"pod": DEPLOYMENT, "copies": 2}, {"pod": POD}], "nodes": ["node-a"]},
 }
 JUNK = st.one_of(

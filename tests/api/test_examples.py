@@ -32,8 +32,9 @@ MODELS = (
     "DecisionIndex",
     "PodDecision",
     "ResizeCheckReply",
+    "RestartCheckReply",
 )
-REQUESTS = ("WhatIfRequest", "CapacityRequest", "PlanRequest", "ResizeCheckRequest")
+REQUESTS = ("WhatIfRequest", "CapacityRequest", "PlanRequest", "ResizeCheckRequest", "RestartCheckRequest")
 
 
 @pytest.fixture
@@ -62,6 +63,9 @@ def _answers(client: TestClient) -> dict[str, Any]:
         "PlanEnd": orjson.loads(end),
         "DecisionIndex": client.get("/v1/decisions").json(),
         "ResizeCheckReply": client.post("/v1/advice/resize-check", json={"pod": "demo/w-0", "cpu": "4"}).json(),
+        "RestartCheckReply": client.post(
+            "/v1/advice/restart-check", json={"nodes": ["node-a"], "kubelet": {"memoryManagerPolicy": "None"}}
+        ).json(),
         "PodDecision": client.get("/v1/pods/uid-solver-0/decision?node=node-a").json(),
     }
 

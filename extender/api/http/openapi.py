@@ -7,7 +7,7 @@ import orjson
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from extender.answers.advice_requests import ResizeCheckRequest
+from extender.answers.advice_requests import ResizeCheckRequest, RestartCheckRequest
 from extender.answers.requests import CapacityRequest, PlanRequest, WhatIfRequest
 from extender.api.http.problems import ProblemDetails, StreamProblem
 from extender.api.questions.capacity_models import PlanEnd, PlannedPod
@@ -47,6 +47,7 @@ BODIES: Final[dict[str, TypeAdapter[Any]]] = {
     "CapacityRequest": TypeAdapter(CapacityRequest),
     "PlanRequest": TypeAdapter(PlanRequest),
     "ResizeCheckRequest": TypeAdapter(ResizeCheckRequest),
+    "RestartCheckRequest": TypeAdapter(RestartCheckRequest),
     "PlannedPod": TypeAdapter(PlannedPod),
     "PlanEnd": TypeAdapter(PlanEnd),
     "ProblemDetails": TypeAdapter(ProblemDetails),
@@ -66,6 +67,7 @@ _EXAMPLES: Final[dict[str, object]] = {
     "CapacityRequest": {"pods": [EXAMPLE_POD], "max_copies": 100},
     "PlanRequest": {"pods": [{"pod": EXAMPLE_POD, "copies": 3}]},
     "ResizeCheckRequest": {"pod": "demo/w-0", "cpu": "4"},
+    "RestartCheckRequest": {"nodes": ["node-a"], "kubelet": {"memoryManagerPolicy": "None"}},
 }
 
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 
 from extender.answers.question import Asked, QuestionKind, Questions
 from extender.api.http.bodies import read_body
-from extender.api.questions.advice_models import ResizeCheckReply
+from extender.api.questions.advice_models import ResizeCheckReply, RestartCheckReply
 from extender.api.questions.models import Answer
 from extender.api.questions.routes import PROBLEMS, answered, question_body, wants_lines
 from extender.api.service import Service
@@ -35,6 +35,14 @@ _ROUTES: Final = (
         "What a kubelet would make of an in-place resize",
         "Whether the kubelet of the pod's node accepts other amounts for a running container, and where the pod would "
         "be placed if it were recreated with them.",
+    ),
+    _AdviceRoute(
+        QuestionKind.RESTART_CHECK,
+        "RestartCheckRequest",
+        RestartCheckReply,
+        "What a restart of the kubelet would do to the pods",
+        "Which state files the kubelet refuses at its start, and which pods it does not admit again, after a restart, "
+        "an upgrade or a change of its configuration. The nodes are in a safe order: those to drain come last.",
     ),
 )
 

@@ -52,3 +52,76 @@ class ResizeCheckReply(Answer):
     ]
     other_nodes: Annotated[int, Field(description="How many other nodes it fits on.")]
     notes: Notes
+
+
+class RefusedFileInfo(Answer):
+    """A state file with which the kubelet does not start."""
+
+    file: Annotated[str, Field(description="Its name in the kubelet's directory.", examples=["cpu_manager_state"])]
+    reason: Annotated[str, Field(description="Why, in one sentence.")]
+
+
+class RestartedPodInfo(Answer):
+    """What becomes of one pod."""
+
+    pod: Annotated[str, Field(description="NAMESPACE/NAME.")]
+    order: Annotated[int, Field(description="Its place in the order of admission, from 1.")]
+    result: Annotated[
+        Literal["kept", "moved", "may-fail", "fails"],
+        Field(
+            description="`kept`: admitted with what it holds. `moved`: admitted with other CPUs or memory. `may-fail`: "
+            "it depends on the order of admission or on a device plugin. `fails`: refused, and ended."
+        ),
+    ]
+    reason: Annotated[str, Field(description="The pod status reason; empty if it is admitted.")]
+    message: Annotated[str, Field(description="The kubelet's words; empty if it is admitted.")]
+    cpus_before: Annotated[str, Field(description="Exclusive CPUs that it holds; empty: none.")]
+    cpus_after: Annotated[str, Field(description="Exclusive CPUs afterwards; empty: none, or it fails.")]
+    drain_first: Annotated[bool, Field(description="Whether to evict it before the restart.")]
+    elsewhere: Annotated[
+        str | None, Field(description="The node that would admit it instead; null: none, or it need not move.")
+    ]
+
+
+class RestartedNodeInfo(Answer):
+    """What becomes of one node."""
+
+    node: Annotated[str, Field(description="Its name.")]
+    action: Annotated[
+        Literal["restart", "drain-first", "drain-and-delete-files", "does-not-start", "unknown"],
+        Field(
+            description="`restart`: nothing fails. `drain-first`: some pods fail. `drain-and-delete-files`: the "
+            "kubelet refuses state files. `does-not-start`: no kubelet starts with this configuration."
+        ),
+    ]
+    kubelet_version: Annotated[str, Field(description="After the restart; empty: unknown.")]
+    error: Annotated[str, Field(description="Of the configuration; empty: none.")]
+    refused_files: Annotated[list[RefusedFileInfo], Field(description="Empty: the kubelet reads all of them.")]
+    kept: Annotated[int, Field(description="Pods that keep what they hold.")]
+    moved: Annotated[int, Field(description="Pods that get other CPUs or memory.")]
+    may_fail: Annotated[int, Field(description="Pods that may fail.")]
+    fails: Annotated[int, Field(description="Pods that fail.")]
+    pods: Annotated[
+        list[RestartedPodInfo], Field(description="In the order of admission; of several nodes without those kept.")
+    ]
+
+
+class RestartSummary(Answer):
+    """Over all nodes."""
+
+    nodes: Annotated[int, Field(description="Nodes asked about.")]
+    actions: Annotated[dict[str, int], Field(description="Nodes by `action`.")]
+    pods: Annotated[int, Field(description="Pods on them that request something from a manager or are watched.")]
+    kept: Annotated[int, Field(description="Pods that keep what they hold.")]
+    moved: Annotated[int, Field(description="Pods that get other CPUs or memory.")]
+    may_fail: Annotated[int, Field(description="Pods that may fail.")]
+    fails: Annotated[int, Field(description="Pods that fail.")]
+    drained: Annotated[int, Field(description="Pods to evict before.")]
+
+
+class RestartCheckReply(Answer):
+    """What becomes of the nodes and their pods."""
+
+    nodes: Annotated[list[RestartedNodeInfo], Field(description="In a safe order.")]
+    summary: Annotated[RestartSummary, Field(description="Counts.")]
+    notes: Notes

@@ -1,0 +1,159 @@
+"""The reply to restart-check."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from extender.answers.advice_requests import RestartCheckRequest
+from extender.answers.finding import pod_notes_of, progress, subjects_of
+from extender.answers.question import Asked
+from extender.answers.reading import parse_question, read_question
+from extender.answers.snapshot import Snapshot
+from extender.questions.hypothetical import changed_config
+from extender.questions.node_pods import NodePod
+from extender.questions.plan import PlacementPlan
+from extender.questions.restart_check import RestartedNode, RestartedPod, restart_check
+from extender.questions.subjects import Subject
+from extender.replay.config import KubeletConfig
+from extender.replay.rules import Rules, UnknownVersionError
+from extender.replay.sets import format_list
+from extender.scheduling.judge import Judge
+from extender.wire.errors import WireError
+from extender.wire.questions import HypotheticalNode
+
+MAX_PLANNED_NODES: Final = 32
+"""Nodes for whose pods other nodes are searched. Each search replays on all nodes."""
+_REQUEST: Final = TypeAdapter(RestartCheckRequest)
+_RESULTS: Final = ("kept", "moved", "may-fail", "fails")
+Json = dict[str, object]
+
+
+def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Json]:
+    """Progress, then one `RestartCheckReply`."""
+    question = parse_question(_REQUEST, read_question(asked))
+    change = HypotheticalNode(
+        copy_of="", kubelet_version=question.kubelet_version, kubelet=question.kubelet, rules=question.rules
+    )
+    is_changed = bool(question.kubelet_version or question.kubelet or question.rules)
+    subjects = subjects_of(snapshot, question.nodes)
+    restarts: list[RestartedNode] = []
+    for subject in subjects:
+        config = None
+        if is_changed and subject.kubelet is not None:
+            config = _changed(subject.kubelet.config, change)
+        restarts.append(restart_check(subject, config, reboot=question.reboot))
+        yield from progress(len(restarts), len(subjects))
+    order = sorted(restarts, key=_safe_first)
+    homes = _homes(order, snapshot.subjects(None), judge)
+    is_detailed = len(restarts) == 1
+    yield {
+        "nodes": [_node(each, homes.get(each.subject.name, {}), is_detailed=is_detailed) for each in order],
+        "summary": _summary(restarts),
+        "notes": [*pod_notes_of(subjects), *_notes(restarts, reboot=question.reboot)],
+    }
+
+
+def _changed(config: KubeletConfig, change: HypotheticalNode) -> KubeletConfig:
+    """Raises WireError for a value that no kubelet reads."""
+    try:
+        after = changed_config(config, change, "")
+    except WireError as error:
+        raise WireError(error.field.removeprefix("."), error.reason) from None
+    try:
+        Rules.of(after.kubelet_version, {}, {})
+    except UnknownVersionError as error:
+        raise WireError("kubelet_version", str(error)) from None
+    return after
+
+
+def _safe_first(node: RestartedNode) -> tuple[bool, bool, int, str]:
+    """Nodes on which nothing fails first, then those with the fewest pods to drain; those that do not start last."""
+    return bool(node.config_error), not node.is_known, len(node.drain_first), node.subject.name
+
+
+def _homes(
+    nodes: Iterable[RestartedNode], everywhere: Sequence[Subject], judge: Judge
+) -> Mapping[str, Mapping[str, str | None]]:
+    """Where the pods to drain would go, by node and UID. None: nowhere. Each node is taken alone."""
+    homes = {}
+    drained = [node for node in nodes if node.drain_first]
+    for node in drained[:MAX_PLANNED_NODES]:
+        others = [other for other in everywhere if other.name != node.subject.name]
+        homes[node.subject.name] = homes_of([each.pod for each in node.drain_first], others, judge)
+    return homes
+
+
+def homes_of(pods: Sequence[NodePod], others: Sequence[Subject], judge: Judge) -> dict[str, str | None]:
+    """The node of each pod, by UID, if they were created anew one after another on *others*; None: no node."""
+    placed = PlacementPlan(others, judge).run([(pod.workload, 1) for pod in pods])
+    return {pod.uid: each.node for pod, each in zip(pods, placed, strict=True)}
+
+
+def _node(node: RestartedNode, homes: Mapping[str, str | None], *, is_detailed: bool) -> Json:
+    counts = Counter(each.result for each in node.pods)
+    drained = {each.pod.uid for each in node.drain_first}
+    subject = node.subject
+    before = "" if subject.kubelet is None else subject.kubelet.config.kubelet_version
+    return {
+        "node": subject.name,
+        "action": _action(node),
+        "kubelet_version": before if node.config is None else node.config.kubelet_version,
+        "error": node.config_error,
+        "refused_files": [{"file": file.name, "reason": file.reason} for file in node.refused_files],
+        **{result.replace("-", "_"): counts[result] for result in _RESULTS},
+        "pods": [
+            _pod(number, each, homes, is_drained=each.pod.uid in drained)
+            for number, each in enumerate(node.pods, start=1)
+            if is_detailed or each.result != "kept" or each.pod.uid in drained
+        ],
+    }
+
+
+def _action(node: RestartedNode) -> str:
+    if not node.is_known:
+        return "unknown"
+    if node.config_error:
+        return "does-not-start"
+    if node.refused_files:
+        return "drain-and-delete-files"
+    return "drain-first" if node.drain_first else "restart"
+
+
+def _pod(number: int, each: RestartedPod, homes: Mapping[str, str | None], *, is_drained: bool) -> Json:
+    return {
+        "pod": each.pod.name,
+        "order": number,
+        "result": each.result,
+        "reason": each.reason,
+        "message": each.message,
+        "cpus_before": format_list(each.cpus_before),
+        "cpus_after": "" if each.result in ("fails", "may-fail") else format_list(each.cpus_after),
+        "drain_first": is_drained,
+        "elsewhere": homes.get(each.pod.uid),
+    }
+
+
+def _summary(nodes: Sequence[RestartedNode]) -> Json:
+    actions = Counter(_action(node) for node in nodes)
+    results = Counter(each.result for node in nodes for each in node.pods)
+    return {
+        "nodes": len(nodes),
+        "actions": dict(actions),
+        "pods": results.total(),
+        **{result.replace("-", "_"): results[result] for result in _RESULTS},
+        "drained": sum(len(node.drain_first) for node in nodes),
+    }
+
+
+def _notes(nodes: Sequence[RestartedNode], *, reboot: bool) -> Iterator[str]:
+    if any(node.refused_files for node in nodes):
+        yield (
+            "a kubelet that refuses a state file starts only after the file is deleted; the results are those after "
+            "that while the pods run, so drain the node before"
+        )
+    if reboot and any(each.result == "may-fail" for node in nodes for each in node.pods):
+        yield "pods with devices are admitted after a reboot only if their device plugin has registered by then"
+    if sum(bool(node.drain_first) for node in nodes) > MAX_PLANNED_NODES:
+        yield f"other nodes were searched for the pods of the first {MAX_PLANNED_NODES} nodes to drain only"

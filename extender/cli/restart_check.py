@@ -1,0 +1,85 @@
+"""`numa-extender restart-check`."""
+
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from extender.cli.advice import advise, notes_text
+from extender.cli.client import ExtenderClient, client_options, complete_node
+from extender.cli.output import output_option
+from extender.cli.questions import kubelet_options, kubelet_settings, switches
+from extender.cli.render import new_table
+
+_ACTIONS = {
+    "restart": ("✓ restart", "green"),
+    "drain-first": ("! drain first", "yellow"),
+    "drain-and-delete-files": ("! drain, delete files", "yellow"),
+    "does-not-start": ("✗ does not start", "red"),
+    "unknown": ("? unknown", "yellow"),
+}
+
+
+@click.command("restart-check")
+@click.argument("nodes", nargs=-1, shell_complete=complete_node)
+@click.option("--all", "everywhere", is_flag=True, help="All live nodes.")
+@kubelet_options("After the restart")
+@click.option("--reboot", is_flag=True, help="The machine restarts, not only the kubelet.")
+@output_option
+@client_options
+def restart_check(
+    nodes: tuple[str, ...],
+    *,
+    everywhere: bool,
+    kubelet_version: str | None,
+    settings: tuple[str, ...],
+    gates: tuple[str, ...],
+    rules: tuple[str, ...],
+    reboot: bool,
+    output: str,
+    client: ExtenderClient,
+) -> None:
+    """What happens to the pods when kubelets restart, are upgraded, or get another configuration.
+
+    The nodes are listed in a safe order. Nothing in the cluster changes.
+    """
+    if bool(nodes) == everywhere:
+        raise click.UsageError("name nodes, or give --all")
+    question = {
+        "nodes": list(nodes) or None,
+        "kubelet_version": kubelet_version,
+        "kubelet": kubelet_settings(settings, gates),
+        "rules": switches(rules),
+        "reboot": reboot,
+    }
+    advise(client, "restart-check", question, _table, output)
+
+
+def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
+    table = new_table("node", "do this", "pod", "what happens to it", "instead")
+    for node in answer["nodes"]:
+        mark, style = _ACTIONS[node["action"]]
+        first = Text(node["node"]), Text(mark, style)
+        lines = [*_node_lines(node), *((pod["pod"], _fate(pod), pod["elsewhere"] or "") for pod in node["pods"])]
+        for number, (pod, what, instead) in enumerate(lines or [("", f"{node['kept']} pods are kept", "")]):
+            table.add_row(*(first if number == 0 else ("", "")), Text(pod), Text(what), Text(instead))
+    summary = answer["summary"]
+    counts = ", ".join(f"{summary[key]} {text}" for key, text in _RESULTS.items() if summary[key])
+    return Group(table, Text(f"{summary['pods']} pods: {counts or 'none'}"), notes_text(answer))
+
+
+_RESULTS = {"kept": "kept", "moved": "moved", "may_fail": "may fail", "fails": "fail"}
+
+
+def _node_lines(node: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401 - JSON
+    lines = [("", node["error"], "")] if node["error"] else []
+    return lines + [("", f"{file['file']}: {file['reason']}", "") for file in node["refused_files"]]
+
+
+def _fate(pod: Any) -> str:  # noqa: ANN401 - JSON
+    if pod["result"] in ("fails", "may-fail"):
+        return f"✗ {pod['result'].replace('-', ' ')}: {pod['reason']}: {pod['message']}"
+    if pod["result"] == "moved":
+        return f"moves from CPUs {pod['cpus_before'] or 'shared'} to {pod['cpus_after'] or 'shared'}"
+    return f"kept{', CPUs ' + pod['cpus_before'] if pod['cpus_before'] else ''}"

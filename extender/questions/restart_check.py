@@ -1,0 +1,197 @@
+"""Restart-check: what happens to the pods of a node when its kubelet restarts, is upgraded, or gets other settings.
+
+Laws
+- The pods are admitted again in the order of the kubelet: static pods, then older pods first. Where that order is not
+  known and pods are allocated anew, several orders are tried, and a pod that fails in some of them "may fail".
+- If a state file is refused, the kubelet does not start. The results are then those after the file was deleted while
+  the pods run.
+- The kubelet's check of totals (`OutOfcpu`) is made if the requests of all pods are known.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from extender.questions.node_pods import NodePod, pods_of
+from extender.questions.subjects import Subject
+from extender.replay.admission import Outcome
+from extender.replay.config import KubeletConfig, KubeletConfigError
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import resolve
+from extender.replay.restart import RefusedFile, admit_again, restore
+from extender.replay.startup import start
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Provider, Rejected
+from extender.scheduling.totals import add, node_allocatable, shortages
+
+MAX_ORDERS: Final = 8
+"""Orders of admission that are tried where the order is not known."""
+PodResult = Literal["kept", "moved", "fails", "may-fail"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartedPod:
+    """`moved`: it gets other CPUs or memory than it holds. `reason` and `message`: of the pod's status if it fails."""
+
+    pod: NodePod
+    result: PodResult
+    reason: str = ""
+    message: str = ""
+    cpus_before: int = 0
+    cpus_after: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartedNode:
+    """`config_error`: the kubelet starts with no state. `pods`: in the order of their admission; empty with an error.
+
+    `is_known` False: not enough is known about the node.
+    """
+
+    subject: Subject
+    config: KubeletConfig | None = None
+    config_error: str = ""
+    refused_files: Sequence[RefusedFile] = ()
+    pods: Sequence[RestartedPod] = ()
+    is_known: bool = True
+
+    @property
+    def starts(self) -> bool:
+        """Whether the kubelet starts with the state files that are there."""
+        return self.is_known and not self.config_error and not self.refused_files
+
+    @property
+    def failing(self) -> list[RestartedPod]:
+        """Pods that fail or may fail."""
+        return [each for each in self.pods if each.result in ("fails", "may-fail")]
+
+    @property
+    def drain_first(self) -> list[RestartedPod]:
+        """Pods to evict before: those that fail; and with a refused file every pod whose resources would change."""
+        if not self.refused_files:
+            return self.failing
+        return [each for each in self.pods if each.result != "kept"]
+
+
+def restart_check(subject: Subject, config: KubeletConfig | None, *, reboot: bool = False) -> RestartedNode:
+    """The result for one node. *config*: the configuration after the restart; None: the same."""
+    kubelet = subject.kubelet
+    if kubelet is None or not subject.states or subject.node_class.hidden:
+        return RestartedNode(subject=subject, is_known=False)
+    config = config or kubelet.config
+    try:
+        new = start(kubelet.machine, config)
+    except KubeletConfigError as error:
+        return RestartedNode(subject=subject, config=config, config_error=f"{error.field}: {error.reason}")
+    state = subject.states[0]
+    restored = restore(kubelet, new, state)
+    pods = pods_of(subject)
+    replay = _Replay(new, state, restored.state, _Totals(subject, kubelet, new, state), not reboot)
+    runs: list[dict[str, RestartedPod]] = []
+    for order in _orders(pods):
+        runs.append({each.pod.uid: each for each in replay.run(order)})
+        if all(each.result == "kept" for each in runs[-1].values()):
+            break  # no pod changed anything, so the order does not matter
+    return RestartedNode(
+        subject=subject,
+        config=config,
+        refused_files=restored.refused,
+        pods=[_together([run[pod.uid] for run in runs]) for pod in pods],
+    )
+
+
+class _Totals:
+    """The kubelet's own check of a node's totals. Source: kubelet `lifecycle/predicate.go`, generalFilter."""
+
+    def __init__(self, subject: Subject, old: Kubelet, new: Kubelet, state: ManagerState) -> None:
+        self._allocatable: Mapping[str, int] = {}
+        around = subject.around
+        if around.pods is not None and around.allocatable_milli is not None:
+            before, after = node_allocatable(old, state.devices), node_allocatable(new, state.devices)
+            self._allocatable = {
+                name: around.allocatable_milli[name] + after[name] - before[name]
+                for name in after
+                if name in around.allocatable_milli and "/" not in name
+            }
+
+    def shortage(self, pod: NodePod, others: Mapping[str, int]) -> str | None:
+        """The resource of which too little is left."""
+        wanted = {name: amount for name, amount in pod.requests_milli.items() if name in self._allocatable}
+        return next((name for name, _, _ in shortages(wanted, self._allocatable, others)), None)
+
+
+def _orders(pods: Sequence[NodePod]) -> Iterator[Sequence[NodePod]]:
+    """The known order, and others that differ in the pods of equal or unknown age."""
+    yield pods
+    ages = [(pod.is_static, pod.created_at) for pod in pods]
+    if len(set(ages)) == len(pods):
+        return
+    yield sorted(pods, key=lambda pod: (not pod.is_static, pod.created_at or 0, _reversed(pod.name)))
+    for step in range(2, MAX_ORDERS):
+        turned = [*pods[len(pods) * step // MAX_ORDERS :], *pods[: len(pods) * step // MAX_ORDERS]]
+        yield sorted(turned, key=lambda pod: (not pod.is_static, pod.created_at or 0))
+
+
+def _reversed(name: str) -> list[int]:
+    return [-ord(character) for character in name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """`before`: what the pods hold; `restored`: what the kubelet begins with."""
+
+    kubelet: Kubelet
+    before: ManagerState
+    restored: ManagerState
+    totals: _Totals
+    running: bool
+
+    def run(self, order: Sequence[NodePod]) -> Iterator[RestartedPod]:
+        """Admit the pods again in this order."""
+        requests = [resolve(pod.workload.pod, self.kubelet.rules) for pod in order]
+        outcomes = admit_again(self.kubelet, self.restored, requests, running=self.running)
+        used: Mapping[str, int] = {}
+        for pod, outcome in zip(order, outcomes, strict=True):
+            result = self._result(pod, outcome, self.totals.shortage(pod, used))
+            if result.result != "fails":
+                used = add(used, pod.requests_milli)
+            yield result
+
+    def _result(self, pod: NodePod, outcome: Outcome, shortage: str | None) -> RestartedPod:
+        verdict, uid = outcome.verdict, pod.uid
+        before, after = self.before.cpu.entries.get(uid, {}), outcome.state.cpu.entries.get(uid, {})
+        result: PodResult = "kept"
+        reason = message = ""
+        if isinstance(verdict, Rejected):
+            # A plugin that is no pod of this node may register in time.
+            result = "may-fail" if verdict.provider is Provider.DEVICE else "fails"
+            reason, message = verdict.reason.value, verdict.message
+        elif shortage is not None:
+            result, reason, message = "fails", f"OutOf{shortage}", f"Node didn't have enough resource: {shortage}"
+        elif before != after or self.before.memory.entries.get(uid) != outcome.state.memory.entries.get(uid):
+            result = "moved"
+        return RestartedPod(
+            pod=pod,
+            result=result,
+            reason=reason,
+            message=message,
+            cpus_before=_union(before.values()),
+            cpus_after=_union(after.values()),
+        )
+
+
+def _together(results: Sequence[RestartedPod]) -> RestartedPod:
+    """One result of several orders."""
+    fails = [each for each in results if each.result in ("fails", "may-fail")]
+    if not fails:
+        return next((each for each in results if each.result == "moved"), results[0])
+    if len(fails) < len(results):
+        return replace(fails[0], result="may-fail")
+    return fails[0]
+
+
+def _union(sets: Iterable[int]) -> int:
+    bits = 0
+    for each in sets:
+        bits |= each
+    return bits
