@@ -20,7 +20,7 @@ COMMANDS: Final = (
     "serve",
     "what-if",
 )
-"""Each is a module of `extender.cli` with a click command of the same name, imported only when it is asked for."""
+"""Each is a module of `extender.cli` with a click command of the same name, imported when it is used."""
 
 
 class _Commands(click.Group):
@@ -40,7 +40,7 @@ class _Commands(click.Group):
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="numa-extender")
 def main() -> None:
-    """Ask the kubelet's Topology Manager before the pod is bound, not after."""
+    """Replay the kubelet's Topology Manager before a pod is bound."""
 
 
 if __name__ == "__main__":

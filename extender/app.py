@@ -1,4 +1,4 @@
-"""The composition root: the only place that knows everything, and reads the clock."""
+"""The composition root: creates and connects all objects. The only place that reads the clock."""
 
 import asyncio
 import gc
@@ -67,10 +67,10 @@ def make_service(
     offload: Offload = asyncio.to_thread,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Service:
-    """One extender that knows no node yet.
+    """One extender without any node.
 
-    *clock*: seconds of a monotonic clock. *judge*: in place of the one that the settings ask for. *offload* runs work
-    off the event loop, *sleep* waits.
+    *clock*: seconds of a monotonic clock. *judge*: replaces the one of the settings. *offload* runs work
+    off the event loop. *sleep* waits.
     """
     metrics, link = Metrics(), ApiServerLink()
     counts = SchedulerMetrics(metrics)
@@ -147,7 +147,7 @@ def _scheduling_settings(settings: Settings) -> SchedulingSettings:
 
 
 def _make_store(settings: Settings, clock: Callable[[], float], audit: Audit, metrics: Metrics) -> NodeStore:
-    """The store of all nodes; what becomes of pods in flight goes to *audit*."""
+    """The store of all nodes. It passes the outcome of in-flight pods to *audit*."""
 
     def settle(settled: SettledPod) -> None:
         kind = audit.take(settled)
@@ -164,7 +164,7 @@ def _make_store(settings: Settings, clock: Callable[[], float], audit: Audit, me
 
 
 def make_app(service: Service) -> FastAPI:
-    """The HTTP face of a service. `/docs` brings its own scripts, so that it works with no internet."""
+    """The HTTP application of a service. `/docs` has its own scripts, so that it works without internet access."""
     questions = make_questions(service)
 
     @asynccontextmanager
@@ -214,7 +214,7 @@ def make_app(service: Service) -> FastAPI:
 
 
 def make_questions(service: Service) -> AskedQuestions:
-    """What answers people's questions, apart from the scheduler's verbs."""
+    """Answers people's questions, separately from the scheduler's verbs."""
     settings = service.settings
 
     def records() -> list[NodeRecord]:
@@ -244,9 +244,9 @@ def make_questions(service: Service) -> AskedQuestions:
 
 
 def set_up_collector() -> None:
-    """Let Python's cycle collector look rarely: everything long-lived here is an immutable value without cycles.
+    """Run Python's cycle collector rarely: all long-lived objects are immutable values without cycles.
 
-    With the defaults, a full collection of 5,000 nodes' state stops every request for 0.2 s now and then.
+    With the default thresholds, a full collection with 5,000 nodes stops all requests for 0.2 s.
     """
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)

@@ -38,9 +38,9 @@ def capacity(
     client: ExtenderClient,
     **nodes: Any,
 ) -> None:
-    """How many copies of a pod fit now, on each node and in all, and what runs out first.
+    """Show how many copies of a pod fit now on each node, and what runs out first.
 
-    Several -f are a mix of pods, taken in turn.
+    Several -f are a mix of pods, which are added in turn.
     """
     manifests = read_manifests(files)
     question = {"pods": [pod.document for pod in manifests], "max_copies": max_copies, **nodes_of(**nodes)}
@@ -52,7 +52,7 @@ def capacity(
 
 
 def _counted(lines: Iterator[Any], total: int | None) -> Iterator[Any]:
-    """The lines, with a bar of progress on a terminal."""
+    """The lines, with a progress bar on a terminal."""
     if total is None:
         yield from lines
         return

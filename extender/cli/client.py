@@ -135,7 +135,7 @@ def _token(file: Path) -> str:
 
 
 def _as_typed(parameter: str) -> str:
-    """The flag, or the variable if the value came from one."""
+    """The flag, or the environment variable if the value is from one."""
     context = click.get_current_context(silent=True)
     if context is not None and context.get_parameter_source(parameter) is ParameterSource.ENVIRONMENT:
         return f"NUMA_EXTENDER_{parameter.upper()}"
@@ -223,14 +223,14 @@ def _read(file: Path) -> bytes:
 
 
 def _checked(line: Any) -> Any:  # noqa: ANN401 - JSON
-    """The line; raises the words of a problem, which is the last line of an incomplete answer."""
+    """The line. Raises ClickException for a problem, which is the last line of an incomplete answer."""
     if isinstance(line, dict) and "problem" in line:
         raise click.ClickException(f"the answer is not complete: {line['problem']['detail']}")
     return line
 
 
 def _check(reply: httpx.Response) -> None:
-    """Raise the words of a problem."""
+    """Raise ExtenderFault with the detail of a problem."""
     if reply.is_success:
         return
     try:
@@ -245,7 +245,7 @@ def _check(reply: httpx.Response) -> None:
 
 
 def complete_node(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of nodes that begin with *incomplete*, for the shell; none if the server does not answer in a second."""
+    """Names of nodes that begin with *incomplete*, for the shell. None if the server does not answer in a second."""
     options = context.params
     try:
         if options.get("reports"):
@@ -260,7 +260,7 @@ def complete_node(context: click.Context, _parameter: click.Parameter, incomplet
 
 
 def complete_machine(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of machines of the catalogue, for the shell."""
+    """Names of machines of the catalogue, for shell completion."""
     from extender.samples.machines import CATALOGUE  # noqa: PLC0415 - half a second that no other command needs
 
     return [name for name in CATALOGUE if name.startswith(incomplete)]

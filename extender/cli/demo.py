@@ -9,16 +9,16 @@ from extender.demo.run import WIDTH, run_demo
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="End after the tables instead of serving on.")
+@click.option("--once", is_flag=True, help="End after the tables, and do not continue to serve.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=9600,
     show_default=True,
-    help="TCP port; a free one if it is taken.",
+    help="TCP port; a free one if this one is taken.",
 )
 def demo(*, once: bool, host: str, port: int) -> None:
-    """Show on a sample cluster the choice by totals, what the kubelets would say, and our answer."""
+    """Show on a sample cluster the ranking by totals, the verdicts of the kubelets, and the answer of numa-extender."""
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     run_demo(console, host=host, port=port, once=once)

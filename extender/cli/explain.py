@@ -9,12 +9,14 @@ from extender.cli.render import decision_text
 
 @click.command()
 @click.argument("pod", metavar="POD")
-@click.option("--node", help="Show this candidate in full, as it was at that moment.", shell_complete=complete_node)
+@click.option(
+    "--node", help="Show details of this candidate, as it was at the time of the call.", shell_complete=complete_node
+)
 @output_option
 @client_options
 @click.pass_context
 def explain(context: click.Context, *, pod: str, node: str | None, output: str, client: ExtenderClient) -> None:
-    """Why the last scheduling calls about POD (its UID, NAMESPACE/NAME, or part of either) answered as they did.
+    """Show why the last scheduling calls about POD (a UID, NAMESPACE/NAME, or a part) gave their answers.
 
     For a pod without a recent scheduling call, `what-if --explain` shows what the answer would be now.
     """

@@ -1,4 +1,4 @@
-"""`numa-extender lint`: what will bite, in configurations of schedulers, kubelets and our own parts."""
+"""`numa-extender lint`: finds pitfalls in configurations of schedulers, kubelets and our own components."""
 
 import sys
 from collections import Counter
@@ -28,7 +28,7 @@ class Version(click.ParamType[str]):
     name = "version"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
-        """Refuse what is no version, or older than any known."""
+        """Refuse a text that is not a version, and versions older than the oldest known."""
         try:
             parse_minor(value)
         except UnknownVersionError as error:
@@ -44,11 +44,11 @@ class Version(click.ParamType[str]):
 @click.option("--kubelet-version", type=Version(), help="Of the kubelets.  [default: as --kube-version]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def lint(*, files: tuple[str, ...], kube_version: str, kubelet_version: str | None, output: str) -> None:
-    """Name what will bite: file, line, why, and what to do.
+    """Find pitfalls, each with file, line, consequence and fix.
 
     Reads KubeSchedulerConfigurations, KubeletConfigurations, manifests of numa-extender and numa-node-exporter, also
-    inside ConfigMaps, and files of NUMA_EXTENDER_ variables (*.env). Files are looked at together: an alert in one
-    answers a question about another. No FILE or - is standard input. Exits 1 if there is any error.
+    inside ConfigMaps, and files of NUMA_EXTENDER_ variables (*.env). All files are checked together: an alert in
+    one file can satisfy a rule for another. No FILE or - is standard input. The exit code is 1 if there is an error.
     """
     program = click.get_current_context().find_root().command
     assert isinstance(program, click.Group)
@@ -68,7 +68,7 @@ def lint(*, files: tuple[str, ...], kube_version: str, kubelet_version: str | No
 
 
 def _expand(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Files as they are; of a directory every file that may be YAML or JSON, in order of names. True: named itself."""
+    """The files, and for a directory its YAML and JSON files by name. True: the file itself was named."""
     for name in names:
         if name != "-" and Path(name).is_dir():
             files = (path for path in sorted(Path(name).rglob("*")) if path.suffix in SUFFIXES and path.is_file())
@@ -90,7 +90,7 @@ def _read(name: str) -> tuple[Located, ...]:
 
 def _unreadable(error: WireError) -> Finding:
     file, _, line = error.field.rpartition(":")
-    return found("unreadable", Located(None, file, int(line)), error.reason, "mend the file, or leave it out")
+    return found("unreadable", Located(None, file, int(line)), error.reason, "correct the file, or leave it out")
 
 
 def _print_text(findings: Sequence[Finding]) -> None:

@@ -1,4 +1,4 @@
-"""What the linter knows of our own programs, taken from the programs: routes, settings, command lines."""
+"""Facts about our own programs for the linter, read from the programs: routes, settings, command lines."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -21,7 +21,7 @@ EXPORTER_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 def make_context(extender_program: click.Group, *, kube_minor: int, kubelet_version: str) -> Context:
-    """The linter's context for these versions, and this version of ours."""
+    """The linter's context for these versions of Kubernetes and this version of our programs."""
     programs = {"numa-extender": extender_program, "numa-node-exporter": exporter_program}
     paths = make_app(make_service(Settings())).openapi()["paths"]
     return Context(
@@ -40,7 +40,7 @@ def make_context(extender_program: click.Group, *, kube_minor: int, kubelet_vers
 
 
 def check_settings(values: Mapping[str, str]) -> Sequence[Fault]:
-    """What the service would say to these environment variables together, by the variable to mend."""
+    """The errors of the service for these environment variables together, each with the variable to correct."""
     source = EnvSettingsSource(Settings)
     source.env_vars = {variable.lower(): value for variable, value in values.items()}
     fields = {variable.removeprefix(PREFIX).lower(): variable for variable in values}
@@ -55,7 +55,7 @@ def check_settings(values: Mapping[str, str]) -> Sequence[Fault]:
 
 
 def _variable_of(fault: ErrorDetails, fields: Mapping[str, str]) -> str:
-    """The variable to mend: the field's own, or for a contradiction between fields the first that the message names."""
+    """The variable to correct: the field's own. For a contradiction between fields the first one in the message."""
     if fault["loc"]:
         return fields.get(str(fault["loc"][0]), next(iter(fields.values())))
     named = [variable for field, variable in fields.items() if field in fault["msg"]]
@@ -63,7 +63,7 @@ def _variable_of(fault: ErrorDetails, fields: Mapping[str, str]) -> str:
 
 
 def check_arguments(group: click.Group, program: str, arguments: Sequence[str]) -> str | None:
-    """What a program would say to these arguments; None if it takes them. Paths are not looked for."""
+    """The error of a program for these arguments, None if they are valid. It is not checked whether paths exist."""
     context = click.Context(group, info_name=program)
     name = arguments[0] if arguments else ""
     command = group.get_command(context, name)
@@ -82,6 +82,6 @@ def check_arguments(group: click.Group, program: str, arguments: Sequence[str]) 
 
 
 def effective_kubelet(document: Mapping[str, object]) -> tuple[Mapping[str, object], Sequence[Fault]]:
-    """The exporter's own reading of a KubeletConfiguration, on a machine with memory enough."""
+    """A KubeletConfiguration as the exporter reads it, on a machine with enough memory."""
     config, problems = effective_config(document, memory_capacity=2 * NUMA_NODE_BYTES, is_running_config=False)
     return orjson.loads(orjson.dumps(config)), tuple((problem.path, problem.reason) for problem in problems)

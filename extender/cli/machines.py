@@ -12,7 +12,7 @@ from extender.cli.render import amount, new_table, short
 @output_option
 @client_options
 def machines(*, output: str, client: ExtenderClient) -> None:
-    """The machines of the catalogue, which --machine of the other commands names."""
+    """List the machines of the catalogue, for --machine of the other commands."""
     show(output, client.get("/v1/machines")["machines"], _table)
 
 

@@ -14,5 +14,5 @@ from extender.cli.render_map import node_map
 @output_option
 @client_options
 def map_(*, node: str, output: str, client: ExtenderClient) -> None:
-    """The NUMA map of NODE: sockets, NUMA nodes, CPUs by holder, memory and devices."""
+    """Show the NUMA map of NODE: sockets, NUMA nodes, CPUs by pod, memory and devices."""
     show(output, client.get(f"/v1/nodes/{quote(node, safe='')}"), node_map)

@@ -15,7 +15,9 @@ from extender.replay.config import TopologyPolicy
 @click.option(
     "--policy", type=click.Choice([each.value for each in TopologyPolicy]), help="Only nodes with this policy."
 )
-@click.option("--min-free-cpus", type=click.IntRange(min=0), default=0, help="Only nodes with that many free CPUs.")
+@click.option(
+    "--min-free-cpus", type=click.IntRange(min=0), default=0, help="Only nodes with at least this many free CPUs."
+)
 @output_option
 @client_options
 def nodes(
@@ -26,7 +28,7 @@ def nodes(
     output: str,
     client: ExtenderClient,
 ) -> None:
-    """All nodes: kubelet, policy, what is free where."""
+    """List nodes with their kubelet, policy, and free resources by NUMA node."""
     filters: dict[str, str | int] = {"name": name, "min_free_cpus": min_free_cpus}
     if policy is not None:
         filters["policy"] = policy
@@ -34,7 +36,7 @@ def nodes(
 
 
 def _all(client: ExtenderClient, filters: dict[str, str | int]) -> list[Any]:
-    """Every page."""
+    """The nodes of all pages."""
     found: list[Any] = []
     after = ""
     while True:

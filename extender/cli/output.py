@@ -1,4 +1,4 @@
-"""Printing what was answered: a table for people, JSON or YAML for programs."""
+"""Prints replies: a table for people, JSON or YAML for programs."""
 
 import sys
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from rich.console import Console, RenderableType
 
 F = TypeVar("F", bound=Callable[..., Any])
 WIDTH: Final = 110
-"""Columns where the output is no terminal."""
+"""Width in columns if the output is not a terminal."""
 
 
 def output_option(command: F) -> F:
-    """`-o table|json|yaml`, as `output`."""
+    """Adds `-o table|json|yaml`, as argument `output`."""
     return click.option(
         "-o",
         "--output",
@@ -27,7 +27,7 @@ def output_option(command: F) -> F:
 
 
 def show(output: str, answer: Any, *tables: Callable[[Any], RenderableType]) -> None:  # noqa: ANN401 - JSON
-    """Print *answer*; as a table it is what *tables* make of it, one below the other."""
+    """Print *answer*. For a table, print the results of *tables* one below the other."""
     if output == "json":
         sys.stdout.write(orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif output == "yaml":

@@ -21,7 +21,7 @@ from extender.cli.render import plan_table
 @click.command()
 @manifest_option
 @node_options
-@click.option("--all-or-nothing", is_flag=True, help="If one pod finds no node, none is placed.")
+@click.option("--all-or-nothing", is_flag=True, help="If one pod has no node, place none.")
 @exit_code_option
 @output_option
 @client_options
@@ -34,9 +34,9 @@ def plan(
     client: ExtenderClient,
     **nodes: Any,
 ) -> None:
-    """Where each pod would go, one after another, as many of each workload as it has replicas.
+    """Show where each pod would go. Pods are placed one after another, as many of each workload as it has replicas.
 
-    The pods are placed by the extender's own ranking; kube-scheduler, which ranks by more, may choose other nodes.
+    The extender's own ranking decides. kube-scheduler also uses other scores, and may choose other nodes.
     """
     manifests = read_manifests(files)
     question = {

@@ -1,4 +1,4 @@
-"""What the commands about pods share: manifests, nodes, hypothetical nodes, and errors that name what was typed."""
+"""Common parts of commands about pods: manifests, nodes, hypothetical nodes, and errors that name the option."""
 
 import re
 import sys
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 def manifest_option(command: F) -> F:
-    """`-f FILE`, once or more, as `files`."""
+    """Adds `-f FILE`, which may be repeated, as argument `files`."""
     return click.option(
         "-f",
         "--file",
@@ -31,13 +31,13 @@ def manifest_option(command: F) -> F:
         required=True,
         multiple=True,
         type=_MANIFEST,
-        help="Manifests of pods, or of anything with a pod template; YAML or JSON, several documents or a list; - is "
+        help="Manifests of pods or of objects with a pod template; YAML or JSON, several documents or a list; - is "
         "standard input.",
     )(command)
 
 
 def node_options(command: F) -> F:
-    """The options that say which nodes a question is about."""
+    """Adds the options for the nodes of a question."""
     command = kubelet_options("Copies, machines")(command)
     for option in reversed(
         (
@@ -50,10 +50,12 @@ def node_options(command: F) -> F:
                 shell_complete=complete_machine,
                 help="An empty machine of the catalogue.",
             ),
-            click.option("--empty", is_flag=True, help="Copies: with no pods on them."),
-            click.option("--remove-pod", "removed", multiple=True, help="Copies: without NAMESPACE/NAME, or this UID."),
+            click.option("--empty", is_flag=True, help="Copies: without pods."),
             click.option(
-                "--add-pod", "added", multiple=True, type=_MANIFEST, help="Copies, machines: with this pod on them."
+                "--remove-pod", "removed", multiple=True, help="Copies: without this pod (NAMESPACE/NAME or UID)."
+            ),
+            click.option(
+                "--add-pod", "added", multiple=True, type=_MANIFEST, help="Copies, machines: with this additional pod."
             ),
         )
     ):
@@ -62,7 +64,7 @@ def node_options(command: F) -> F:
 
 
 def kubelet_options(applies_to: str) -> Callable[[F], F]:
-    """The options that say what is different about a kubelet. *applies_to*: begins the help of each."""
+    """Adds the options for other kubelet settings. The help of each begins with *applies_to*."""
 
     def with_options(command: F) -> F:
         for option in reversed(
@@ -72,14 +74,14 @@ def kubelet_options(applies_to: str) -> Callable[[F], F]:
                     "settings",
                     multiple=True,
                     metavar="FIELD=VALUE",
-                    help=f"{applies_to}: another KubeletConfiguration, such as topologyManagerPolicy=restricted.",
+                    help=f"{applies_to}: a field of KubeletConfiguration, such as topologyManagerPolicy=restricted.",
                 ),
                 click.option(
                     "--feature-gate",
                     "gates",
                     multiple=True,
                     metavar="NAME=true|false",
-                    help=f"{applies_to}: a feature gate of the kubelet; the others stay as they are.",
+                    help=f"{applies_to}: a feature gate of the kubelet.",
                 ),
                 click.option(
                     "--kubelet-version",
@@ -104,19 +106,19 @@ def kubelet_options(applies_to: str) -> Callable[[F], F]:
 
 @dataclass(frozen=True, slots=True)
 class TypedManifest:
-    """One workload, and how errors name it: the option, the file, and the place in a file with several workloads."""
+    """One workload. `typed`: its name in errors: option, file, and place in a file with several workloads."""
 
     document: Json
     typed: str
 
 
 def read_manifests(files: Iterable[Path]) -> list[TypedManifest]:
-    """Every workload of some files: documents, lists, objects with several pod templates; raises ClickException."""
+    """Every workload of the files, including lists and objects with several templates. Raises ClickException."""
     return [part for file in files for part in _parts(file, "-f")]
 
 
 def read_manifest(file: Path) -> Json:
-    """The one workload of a file of `--add-pod`; raises ClickException."""
+    """The only workload of a file of `--add-pod`. Raises ClickException."""
     parts = _parts(file, "--add-pod")
     if len(parts) != 1:
         raise click.ClickException(f"--add-pod {file}: one workload is expected, not {len(parts)}")
@@ -136,7 +138,7 @@ def _parts(file: Path, option: str) -> list[TypedManifest]:
         raise click.ClickException(f"{option} {file}: {error}") from None
     if bundle.passed_over:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(bundle.passed_over.items()))
-        click.echo(f"{file}: passed over, because they have no pod template: {kinds}", err=True)
+        click.echo(f"{file}: skipped, because they have no pod template: {kinds}", err=True)
     return [
         TypedManifest(part.document, " ".join(filter(None, (option, str(file), part.path)))) for part in bundle.parts
     ]
@@ -167,7 +169,9 @@ def nodes_of(
         changes["add_pods"] = [read_manifest(file) for file in added]
     of_copies = {**changes, "empty": empty, "remove_pods": list(removed)}
     if (changes or empty or removed) and not (copies or machines):
-        raise click.UsageError("--set, --empty and the like change copies and machines: name one with --copy")
+        raise click.UsageError(
+            "--set, --empty and similar options change copies and machines: add one with --copy or --machine"
+        )
     hypothetical = [{"copy_of": name, "name": f"{name} (copy)", **of_copies} for name in copies]
     hypothetical += [{"machine": name, "name": f"{name} (machine)", **changes} for name in machines]
     if not hypothetical:
@@ -176,7 +180,7 @@ def nodes_of(
 
 
 def kubelet_settings(texts: tuple[str, ...], gates: tuple[str, ...]) -> Json:
-    """Of FIELD=VALUE, and of FIELD.KEY=VALUE for a field that is a map; *gates* are of NAME=true or NAME=false."""
+    """The fields of FIELD=VALUE, or FIELD.KEY=VALUE for a map. *gates*: NAME=true or NAME=false."""
     fields: Json = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -218,7 +222,7 @@ def _gate(option: str, value: str) -> bool:
 
 @contextmanager
 def naming_what_was_typed(manifests: Sequence[TypedManifest], **nodes: Any) -> Iterator[None]:
-    """Errors of the extender name the option that was typed, in place of the field of the question."""
+    """Errors of the extender name the option instead of the field of the question."""
     try:
         yield
     except ExtenderFault as fault:
@@ -226,7 +230,7 @@ def naming_what_was_typed(manifests: Sequence[TypedManifest], **nodes: Any) -> I
 
 
 def _as_typed(message: str, manifests: Sequence[TypedManifest], nodes: Json) -> str:
-    """*message* with the option in place of the path with which it begins; as it is if it begins with none."""
+    """*message* with the option instead of its path. Unchanged if it begins with no path."""
     copies, machines = nodes["copies"], nodes["machines"]
     unknown = re.search(r"no report of node '(.*)'$", message)
     if unknown is not None and unknown[1] in nodes["nodes"]:
@@ -245,7 +249,7 @@ def _as_typed(message: str, manifests: Sequence[TypedManifest], nodes: Json) -> 
 
 
 def _hypothetical(field: str, name: str, nodes: Json) -> str:
-    """The option behind a field of a hypothetical node; *name*: the option that made the node."""
+    """The option for a field of a hypothetical node. *name*: the option that created the node."""
     listed = re.fullmatch(r"(remove_pods|add_pods)\[(\d+)\](?:\.(.*))?", field)
     if listed is not None:
         option, values = {"remove_pods": ("--remove-pod", "removed"), "add_pods": ("--add-pod", "added")}[listed[1]]

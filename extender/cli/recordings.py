@@ -19,7 +19,7 @@ SHOWN_DIFFERENCES: Final = 10
 
 
 def read_scenarios(name: str, read: Callable[[object], S]) -> Iterator[tuple[str, S]]:
-    """The place and the scenario of each line of the file *name*; `-` is standard input. Empty lines are skipped.
+    """The place and the scenario of each line of the file *name*. `-` is standard input. Empty lines are skipped.
 
     Raises:
         click.ClickException: the file cannot be read.
@@ -73,7 +73,7 @@ def agreement_table(
 
 
 def show_agreement(table: Table, differences: Sequence[Difference]) -> int:
-    """Print what was compared and the first differences; the exit code of the check: 1 if there are any."""
+    """Print the table and the first differences. Returns the exit code: 1 if there are any."""
     console = Console()
     console.print(table)
     for difference in differences[:SHOWN_DIFFERENCES]:

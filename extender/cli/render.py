@@ -35,17 +35,17 @@ _UNITS: Final = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "K
 
 
 def pod_line(reply: Json) -> Text:
-    """The pod of a what-if in a line, and what is odd about it."""
+    """The pod of a what-if in one line, and its notes."""
     pod = reply["pod"]
     wants = ", ".join(f"{amount} {name}" for name, amount in pod["requests"].items()) or "nothing"
-    text = Text(f"{pod['kind']} {pod['namespace']}/{pod['name']} ({pod['qos']}) asks for {wants}")
+    text = Text(f"{pod['kind']} {pod['namespace']}/{pod['name']} ({pod['qos']}) requests {wants}")
     for note in pod["notes"]:
         text.append(f"\nnote: {note}", style="yellow")
     return text
 
 
 def what_if_table(reply: Json) -> RenderableType:
-    """One row a node: outcome, certainty, and where it lands or why not."""
+    """One row for each node: outcome, certainty, and the placement or the reason."""
     table = new_table("node", "outcome", "placement, or why not")
     for answer in reply["nodes"]:
         mark, style = _MARKS["never" if answer["never"] else answer["alignment"] or answer["outcome"]]
@@ -69,7 +69,7 @@ def _answer_lines(answer: Json) -> Iterator[str]:
     elif not answer["passes"]:
         yield answer["reason"] or answer["why"]
     elif verdict is None:
-        yield "nothing is known of the node"
+        yield "the node is unknown"
     elif not verdict["containers"]:
         yield answer["why"]
     else:
@@ -77,19 +77,19 @@ def _answer_lines(answer: Json) -> Iterator[str]:
 
 
 def placement_lines(verdict: Json) -> Iterator[str]:
-    """Where an admitted pod lands: a sentence if it is split, the CPUs of the pod as a whole, then each container."""
+    """The placement of an admitted pod: whether it is split, the CPUs of the pod as a whole, then each container."""
     if verdict["alignment"] == "split":
         may = "is" if verdict["alignment_certain"] else "can be"
         yield f"the pod {may} split over NUMA {_ids(verdict['numa'])}"
     elif not verdict["alignment_certain"]:
-        yield "the kubelet has several choices; in some of them the placement is another one"
+        yield "the kubelet chooses at random: other placements are possible"
     if verdict["pod_cpus"]:
-        yield f"pod: CPUs {verdict['pod_cpus']} as a whole, shared out to its containers"
+        yield f"pod: CPUs {verdict['pod_cpus']} as a whole, divided among its containers"
     yield from (f"{name}: {placement_line(placement)}" for name, placement in verdict["containers"].items())
 
 
 def placement_line(placement: Json) -> str:
-    """Where one container lands: NUMA nodes, CPUs, memory, devices."""
+    """The placement of one container: NUMA nodes, CPUs, memory, devices."""
     parts = []
     if placement["numa"]:
         parts.append(f"NUMA {_ids(placement['numa'])}")
@@ -102,12 +102,12 @@ def placement_line(placement: Json) -> str:
 
 
 def steps_text(answer: Json) -> RenderableType:
-    """The story behind one node's answer, step by step."""
+    """The explanation of one node's answer, step by step."""
     story = answer["explanation"]
     text = Text(f"\n{answer['node']}\n", style="bold")
     if story is None:
         return text.append(
-            "  no steps: the answer is as for another node, or too little is known of this one\n", style=""
+            "  no steps: another node has the same answer, or too little is known of this one\n", style=""
         )
     for step in story["steps"]:
         text.append(f"  {_step(step)}\n", style="")
@@ -120,12 +120,12 @@ def steps_text(answer: Json) -> RenderableType:
         style = "green" if verdict["alignment"] == "aligned" else ""
         text.append(f"  would be {_as_what(verdict)}: {each['change']}\n", style=style)
     if story["first_fault"] and not story["nearest"]:
-        text.append(f"  nothing near was found to be admitted, of {story['replays']} requests tried\n", style="")
+        text.append(f"  none of {story['replays']} similar requests is admitted\n", style="")
     return text
 
 
 def _as_what(verdict: Json) -> str:
-    """What an admitted pod gets, in a few words."""
+    """The result for an admitted pod, in a few words."""
     if verdict["alignment"] == "split":
         return f"admitted, split over NUMA {_ids(verdict['numa'])}"
     return "admitted, not managed" if verdict["alignment"] == "not-managed" else "aligned"
@@ -151,7 +151,7 @@ def _step(step: Json) -> str:
 
 
 def capacity_table(reply: Json) -> RenderableType:
-    """One row a node: copies, how many of them are aligned, and what ends it; then the totals."""
+    """One row for each node: copies, how many of them are aligned, and why there are no more. Then the totals."""
     table = new_table("node", "copies", "aligned", "then")
     for node in reply["nodes"]:
         copies = str(node["copies"]) + ("" if len(node["per_pod"]) == 1 else f" {tuple(node['per_pod'])}")
@@ -168,12 +168,12 @@ def capacity_table(reply: Json) -> RenderableType:
 
 
 def plan_table(reply: Json) -> RenderableType:
-    """One row a pod: where it goes, or why nowhere; then the totals."""
+    """One row for each pod: its node, or why it has none. Then the totals."""
     table = new_table("pod", "node", "outcome", "placement, or why not")
     for pod in reply["pods"]:
         if pod["node"] is None:
             why = ", ".join(f"{count} nodes: {reason}" for reason, count in pod["reasons"].items())
-            why = why or "held back: another pod of the plan finds no node"
+            why = why or "held back: another pod of the plan has no node"
             table.add_row(Text(pod["name"]), "", Text("✗ no node", "red"), Text(why))
             continue
         mark, style = _MARKS[pod["alignment"] or "unknown"]
@@ -183,14 +183,14 @@ def plan_table(reply: Json) -> RenderableType:
     kinds = ", ".join(f"{summary[key]} {_COUNTED[key]}" for key in ("aligned", "split", "not_managed"))
     text = Text(f"{summary['placed']} of {summary['pods']} pods have a node: {kinds}")
     if summary["held_back"]:
-        text.append(f"\nall or nothing: {summary['held_back']} pods that have a node are held back", style="red")
+        text.append(f"\nall or nothing: {summary['held_back']} pods with a node are held back", style="red")
     for note in summary["notes"]:
         text.append(f"\nnote: {note}", style="yellow")
     return Group(table, text)
 
 
 def nodes_table(nodes: Sequence[Json]) -> RenderableType:
-    """One row a node: kubelet, policy, what is free where."""
+    """One row for each node: kubelet, policy, free resources."""
     table = new_table("node", "kubelet", "policy", "free CPUs", "per NUMA node", "free memory", "free devices")
     table.columns[2].no_wrap = True
     for node in nodes:
@@ -211,14 +211,14 @@ def nodes_table(nodes: Sequence[Json]) -> RenderableType:
 
 
 def decision_text(decision: Json) -> RenderableType:
-    """What the last calls about a pod answered."""
+    """The answers of the last calls about a pod."""
     pod = decision["pod"]
     text = Text(f"{pod['namespace']}/{pod['name']} ({pod['uid']})\n", style="bold")
     for call in decision["calls"]:
         head = f"{call['verb']}, {call['seconds_ago']:.0f} s ago: {call['passed']} of {call['candidates']} nodes pass\n"
         text.append(head, style="")
         if not call["aligned"]:
-            text.append("  the pod asks for nothing that any node aligns\n", style="")
+            text.append("  no node aligns anything that the pod requests\n", style="")
         for reason in call["reasons"]:
             names = ", ".join(reason["examples"]) + ("…" if reason["nodes"] > len(reason["examples"]) else "")
             text.append(f"  ✗ {reason['nodes']}: {reason['reason']} ({names})\n", style="red")
@@ -228,14 +228,14 @@ def decision_text(decision: Json) -> RenderableType:
             text.append(f"  {rank}. {', '.join(each['node'] for each in best)}\n", style="green")
     node = decision.get("node")
     if node is not None:
-        verdict = node["verdict"] or {"message": "nothing was known of the node", "reason": ""}
+        verdict = node["verdict"] or {"message": "the node was unknown", "reason": ""}
         said = f"{verdict['reason']}: {verdict['message']}" if verdict["reason"] else _said(verdict)
         text.append(f"{node['node']}: {node['reason'] or 'passed'} ({said})\n", style="")
     return text
 
 
 def _said(verdict: Json) -> str:
-    """Of a verdict that is no refusal."""
+    """The text for a verdict that is not a refusal."""
     return verdict["message"] or f"admitted, {_as_what(verdict).removeprefix('admitted, ')}"
 
 

@@ -1,7 +1,7 @@
 """The NUMA map of one node for the terminal: sockets, NUMA nodes, CPUs by holder, memory and devices.
 
-One letter a CPU, so that the map reads without colours too: `·` free, `-` reserved, letters for holders, as the legend
-below the map says. Cores are columns, the threads of a core stand below each other.
+Each CPU is one character, so that the map can be read without colours: `·` free, `-` reserved, a letter for each pod.
+The legend is below the map. A column is a core, with its threads one below the other.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ _COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "
 
 
 class _Holders:
-    """Gives each pod that holds anything a letter and a colour."""
+    """Assigns a letter and a colour to each pod with exclusive resources."""
 
     def __init__(self, holders: Sequence[Json]) -> None:
         marks = cycle(ascii_letters)
@@ -42,13 +42,13 @@ class _Holders:
                 self.cpus[cpu] = uid
 
     def cpu(self, cpu: int) -> tuple[str, str] | None:
-        """Letter and colour of the holder of a CPU."""
+        """Letter and colour of the pod that has a CPU."""
         uid = self.cpus.get(cpu)
         return None if uid is None else self.by_pod[uid]
 
 
 def ids_of(text: str) -> Iterator[int]:
-    """The ids of a Linux list, as the service writes it."""
+    """The ids of a Linux list."""
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
         yield from range(int(first), int(last or first) + 1)
@@ -60,7 +60,7 @@ def node_map(node: Json) -> RenderableType:
     head.append(f"{node['kubelet_version'] or 'kubelet unknown'}  ", style="")
     if not node["topology"]:
         problems = "\n".join(f"  {each['path']}: {each['reason']}" for each in node["problem_list"])
-        return head.append(f"nothing can be drawn: too little is known\n{problems}", style="")
+        return head.append(f"no map: too little is known of the node\n{problems}", style="")
     head.append(f"{node['topology_policy']}/{node['topology_scope']}  ", style="")
     head.append(f"{node['free_cpus']} of {node['cpus']} CPUs free  {node['certainty']}", style="")
     holders = _Holders(sorted(node["holders"], key=_order))
@@ -77,7 +77,7 @@ def node_map(node: Json) -> RenderableType:
 
 
 def _order(holder: Json) -> tuple[str, int, str]:
-    """Of holders: by name, `worker-9` before `worker-10`."""
+    """Sort key of holders: by name, with `worker-9` before `worker-10`."""
     name = f"{holder['namespace']}/{holder['pod']}" if holder["pod"] else holder["pod_uid"]
     return name.rstrip("0123456789"), len(name), name
 
@@ -108,7 +108,7 @@ def _numa(numa: Json, node: Json, holders: _Holders) -> Text:
 
 
 def _cpus(numa: Json, node: Json, holders: _Holders) -> Text:
-    """One line a thread of the cores, `CORES_A_LINE` cores abreast."""
+    """One line for each thread of the cores, `CORES_A_LINE` cores in a line."""
     reserved, free = set(ids_of(numa["reserved_cpus"])), set(ids_of(numa["free_cpus"]))
     static = node["cpu_policy"] == "static"
     text = Text()
@@ -168,4 +168,4 @@ def _held(holder: Json) -> str:
     parts = [f"CPUs {holder['cpus']}"] if holder["cpus"] else []
     parts += [f"{amount(b['size'])} {b['type']} on NUMA {','.join(map(str, b['numa']))}" for b in holder["memory"]]
     parts += [", ".join(ids) for ids in holder["devices"].values()]
-    return f"{holder['container'] or 'pod'} {', '.join(parts) or 'nothing of its own'}"
+    return f"{holder['container'] or 'pod'} {', '.join(parts) or 'nothing exclusive'}"

@@ -1,4 +1,4 @@
-"""`numa-extender replay`: what a kubelet would answer to a history of pods, and whether recordings agree."""
+"""`numa-extender replay`: replays histories of pods, and compares the results with recordings."""
 
 import sys
 from pathlib import Path
@@ -22,23 +22,23 @@ from extender.wire.verdicts import verdict_to_json
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE|-]...")
-@click.option("--check", "is_check", is_flag=True, help="Compare with the recorded answers in the scenarios.")
+@click.option("--check", "is_check", is_flag=True, help="Compare with the recorded answers of the scenarios.")
 @click.option(
     "--policy",
     type=click.Choice(("kubelet", "nri-topology-aware")),
     default="kubelet",
     show_default=True,
-    help="Whose decisions are replayed: the kubelet's, or those of the NRI plugin.",
+    help="Replay the decisions of the kubelet, or of the NRI plugin.",
 )
-@click.option("--machines", metavar="FILE", help="Machine snapshots, JSON or .xz; needed for nri-topology-aware.")
+@click.option("--machines", metavar="FILE", help="Machine snapshots, as JSON or .xz; required for nri-topology-aware.")
 def replay(files: tuple[str, ...], *, is_check: bool, policy: str, machines: str | None) -> None:
-    """Replay scenarios, one JSON object a line; .xz is unpacked; no FILE or - is standard input.
+    """Replay scenarios: one JSON object in each line, also in .xz files. No FILE or - is standard input.
 
-    Prints one JSON line a scenario: what the kubelet, or the policy, answers to each step. With --check prints how far
-    that agrees with the recorded answers and the first differences; exits 1 on any.
+    Prints one line of JSON for each scenario, with the answer of the kubelet, or of the policy, to each step. With
+    --check, prints a comparison with the recorded answers and the first differences, and exits with 1 if there are any.
     """
     if (machines is not None) != (policy == "nri-topology-aware"):
-        raise click.UsageError("--machines goes with --policy nri-topology-aware")
+        raise click.UsageError("--policy nri-topology-aware needs --machines, and only this policy uses it")
     try:
         if machines is not None:
             sys.exit(replay_nri(files or ("-",), machines, is_check=is_check))
@@ -62,7 +62,7 @@ def _replayed(scenario: Scenario) -> dict[str, object]:
 
 
 def _step(admission: Admission) -> dict[str, object]:
-    """One admission; where the kubelet's random choices lead to different answers, all of them."""
+    """One admission, with all possible answers if the kubelet chooses at random."""
     first = admission.outcomes[0].verdict
     result = verdict_to_json(first)
     if first.certainty is not Certainty.EXACT:

@@ -1,4 +1,4 @@
-"""`numa-extender replay --policy nri-topology-aware`: what that policy would answer, and whether recordings agree."""
+"""`numa-extender replay --policy nri-topology-aware`: replays the policy, and compares it with recordings."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ _COLUMNS: Final = ("scenarios", "creations", "refusals", "vary", "open", "differ
 
 
 def replay_nri(files: tuple[str, ...], machines: str, *, is_check: bool) -> int:
-    """Replay *files* on the machines of the file *machines*; the exit code.
+    """Replay *files* on the machines of the file *machines*. Returns the exit code.
 
     Raises:
         WireError: a file or a line is malformed.
@@ -34,7 +34,7 @@ def replay_nri(files: tuple[str, ...], machines: str, *, is_check: bool) -> int:
 
 
 class _Machines:
-    """The machines of a file; each is read when it is first needed."""
+    """The machines of a file. Each is parsed when it is first used."""
 
     def __init__(self, name: str) -> None:
         try:
@@ -48,7 +48,7 @@ class _Machines:
         self._machines: dict[str, Machine] = {}
 
     def of(self, scenario: NRIScenario, where: str) -> Machine:
-        """The machine that *scenario* is about."""
+        """The machine of *scenario*."""
         name = scenario.machine
         if name not in self._documents:
             raise WireError(f"{where}: m", f"machine {name!r} is not in the machines file")

@@ -23,10 +23,10 @@ LOG: Final = logging.getLogger(__name__)
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port; 0 takes a free one.  [default: 9600]")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 def serve(**flags: str | int | None) -> None:
-    """Answer kube-scheduler, exporters and people over HTTP, until SIGTERM or Ctrl-C.
+    """Serve kube-scheduler, exporters and people over HTTP, until SIGTERM or Ctrl-C.
 
-    Every other setting is an environment variable NUMA_EXTENDER_…; flags win. An empty variable counts as not set, and
-    one that is no setting is warned about.
+    All other settings are environment variables NUMA_EXTENDER_…. Flags take precedence. An empty variable counts as
+    unset. An unknown variable is logged as a warning.
     """
     given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     try:
@@ -54,9 +54,9 @@ def serve(**flags: str | int | None) -> None:
 
 
 def start_line(settings: Settings) -> str:
-    """Version, mode and strategy: one line of a starting extender.
+    """The first log line: version, mode and main settings.
 
-    `mode`: `reports` without an API server, `api-server` with one, `lease` where several extenders elect a leader.
+    `mode`: `reports` without an API server, `api-server` with one, `lease` if several extenders elect a leader.
     """
     mode = "lease" if settings.lease == "on" else "api-server" if settings.watches else "reports"
     values = {
@@ -72,5 +72,5 @@ def start_line(settings: Settings) -> str:
 
 
 def _variable(location: tuple[int | str, ...]) -> tuple[str, ...]:
-    """The environment variable of a field, as a tuple of one; empty for a contradiction between fields."""
+    """The environment variable of a field, as a tuple. Empty for a contradiction between fields."""
     return (f"{PREFIX}{str(location[0]).upper()}",) if location else ()

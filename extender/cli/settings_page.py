@@ -1,4 +1,4 @@
-"""`docs/settings.md`: every variable of both programs, from the code that reads them.
+"""Writes `docs/settings.md`: every variable of both programs, from the code that reads it.
 
 `python -m extender.cli.settings_page > docs/settings.md`; a test compares the page with the code.
 """
@@ -33,34 +33,36 @@ _UNITS: Final = (
     ("push", "URL"),
     ("server", "URL"),
 )
-"""By the end of a name."""
+"""Unit by the end of the name."""
 _HEAD: Final = """# Settings
 
 Written by `python -m extender.cli.settings_page`; a test compares it with the code. An empty variable counts as not
-set. A variable that looks like one of these and is none is named in a warning at the start.
+set. A variable that is similar to one of these, and is none of them, is logged as a warning at startup.
 """
 _EXTENDER: Final = f"""
 ## The extender
 
-`numa-extender serve` reads the variables `{PREFIX}…`. Flags (`--host`, `--port`, `--log-level`) win. With
+`numa-extender serve` reads the variables `{PREFIX}…`. Flags (`--host`, `--port`, `--log-level`) take precedence. With
 `{PREFIX}TRACING=otlp`, OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, …)
-say where spans go; the container image has the libraries.
+set where spans go. The container image has the libraries.
 """
 _EXPORTER: Final = """
 ## The node exporter
 
-`numa-node-exporter run` reads these; each has a flag, which wins. Flags without a variable: `--once`, `--dry-run`.
+`numa-node-exporter run` reads these. Each has a flag, which takes precedence. Flags without a variable:
+`--once`, `--dry-run`.
 """
 _ASKING: Final = """
-## Commands that ask an extender
+## Commands that call an extender
 
-`numa-extender nodes`, `map`, `what-if`, `capacity`, `plan`, `explain`; each has a flag, which wins.
+`numa-extender nodes`, `map`, `what-if`, `capacity`, `plan`, `explain` read these. Each has a flag,
+which takes precedence.
 """
 _TABLE: Final = "\n| variable | unit | default | why |\n|---|---|---|---|\n"
 
 
 def extender_rows() -> Iterator[Row]:
-    """The settings of `numa-extender serve`, as they are declared: neighbours belong together."""
+    """The settings of `numa-extender serve`, in the order of their declaration."""
     for name, field in Settings.model_fields.items():
         unit = _unit(name, field.annotation)
         yield f"{PREFIX}{name.upper()}", unit, _default(field.default), field.description or ""
@@ -72,12 +74,12 @@ def exporter_rows() -> Iterator[Row]:
 
 
 def asking_rows() -> Iterator[Row]:
-    """The options of the commands that ask an extender, by name."""
+    """The options of the commands that call an extender, by name."""
 
     @click.command()
     @client_options
     def command() -> None:
-        """Only its options count."""
+        """Only its options are used."""
 
     yield from _options(command.params)
 

@@ -22,7 +22,7 @@ from extender.cli.render import pod_line, steps_text, what_if_table
 @click.command("what-if")
 @manifest_option
 @node_options
-@click.option("--explain", is_flag=True, help="Show each step of the kubelet, and the nearest requests that fit.")
+@click.option("--explain", is_flag=True, help="Show each step of the kubelet, and similar requests that fit.")
 @exit_code_option
 @output_option
 @client_options
@@ -35,10 +35,10 @@ def what_if(
     client: ExtenderClient,
     **nodes: Any,
 ) -> None:
-    """What each node's kubelet would answer to a pod: where it would be placed, or why not.
+    """Show what each node's kubelet would do with a pod: where it would place the pod, or why it would refuse it.
 
-    Nodes are all live ones, those named with --node, or ones that are not there: a changed --copy of a live node, or a
-    --machine of the catalogue. Nothing in the cluster changes.
+    The nodes are all live ones, those of --node, or hypothetical ones: a changed --copy of a live node, or a --machine
+    of the catalogue. Nothing in the cluster changes.
     """
     about = nodes_of(**nodes)
     worst = 0

@@ -1,7 +1,7 @@
-"""A sample cluster: nodes shaped like real servers, written as the files a real node has, and the story told with them.
+"""The demo: a sample cluster of nodes like real servers, and the placement of two pods on it.
 
 Rules of this package
-- The nodes are data (`cluster/*.yaml`). Which pods they run, and what their kubelets gave away, follows by replay.
-- The exporter is run as on a real node, as a process of its own; everything travels over real HTTP.
-- `files` and `podresources` play the kernel and the kubelet of the sample nodes, and are used nowhere else.
+- The nodes are data (`samples/cluster/*.yaml`). What their kubelets have allocated is computed by replay.
+- The exporter runs as on a real node, as a separate process, and reports over HTTP.
+- `samples.files` and `podresources` take the place of the kernel and the kubelet of the sample nodes.
 """

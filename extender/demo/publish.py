@@ -1,4 +1,4 @@
-"""The real exporter, once for each sample node, as a process of its own."""
+"""Runs the exporter once for each sample node, each time as a separate process."""
 
 import subprocess
 import sys
@@ -13,14 +13,16 @@ TIMEOUT_SECONDS = 60
 
 
 class PublishError(Exception):
-    """The exporter did not get its report accepted."""
+    """The report of an exporter was not accepted."""
 
 
 def publish(nodes: Sequence[SampleNode], root: Path, url: str) -> Iterator[str]:
-    """Report every node, whose files lie below *root*/NAME, to the extender at *url*; yields each name once accepted.
+    """Report every node to the extender at *url*. Yields each name when its report is accepted.
+
+    The files of a node are in *root*/NAME.
 
     Raises:
-        PublishError: a report was not accepted; the exporter's own words.
+        PublishError: a report was not accepted. The message is the exporter's.
     """
     with ThreadPoolExecutor(PARALLEL) as pool:
         running = [pool.submit(_publish_one, node, root / node.name, url) for node in nodes]

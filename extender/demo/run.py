@@ -1,7 +1,4 @@
-"""The demo from beginning to end.
-
-The stories are told after the extender knows every node of the demo, so they name the nodes that the page shows.
-"""
+"""Runs the demo. The tables are made when the extender knows the state of every node of the demo."""
 
 import shutil
 import signal
@@ -35,18 +32,18 @@ PODS = (
 A_DAY = 86_400.0
 KNOWN_SECONDS = 30.0
 EXAMPLE = Path("docs/examples/solver.yaml")
-"""A pod to ask about, if the demo runs in a checkout."""
+"""A pod for `what-if`, if the demo runs in a checkout."""
 DEFAULT_SERVER = "http://127.0.0.1:9600"
-"""What the commands ask if no server is named."""
+"""The default server of the commands."""
 WIDTH = 100
-"""Columns of the tables, in terminals that have as many."""
+"""Largest width of the tables, in columns."""
 
 
 def run_demo(console: Console, *, host: str, port: int, once: bool) -> None:
-    """Show the sample cluster, ask, answer; unless *once*, serve on until Ctrl-C or SIGTERM."""
+    """Show the sample cluster and the tables. Unless *once*, continue to serve until Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     nodes = sample_cluster()
-    # The sample nodes report over loopback, and only once: that must not make them stale while somebody looks around.
+    # The sample nodes report over loopback, and only once: they must not become stale while the demo runs.
     settings = Settings(host=host, port=port, stale_after_seconds=A_DAY, loopback_scopes=EVERYTHING)
     with ExitStack() as stack:
         root = Path(stack.enter_context(_short_directory()))
@@ -63,7 +60,7 @@ def run_demo(console: Console, *, host: str, port: int, once: bool) -> None:
 
 
 def command_name() -> str:
-    """How to call the commands from the directory of the demo: the script beside this interpreter, if there is one."""
+    """The command to type in the current directory: the script beside this interpreter, if there is one."""
     script = Path(sys.executable).with_name("numa-extender")
     if not script.is_file():
         return f"{sys.executable} -m extender"
@@ -72,7 +69,7 @@ def command_name() -> str:
 
 @contextmanager
 def _short_directory() -> Iterator[str]:
-    """A directory with a short path: that of a unix socket may have 107 characters at most."""
+    """A directory with a short path, because the path of a unix socket has at most 107 characters."""
     base = "/tmp" if Path("/tmp").is_dir() else None  # noqa: S108 - the name below it is random
     path = tempfile.mkdtemp(prefix="numa-", dir=base)
     try:
@@ -121,7 +118,7 @@ def _wait_for(nodes: Sequence[SampleNode], client: httpx.Client) -> None:
 
 
 def _stay(console: Console, url: str, story: Story) -> None:
-    """Say where to look, and serve until Ctrl-C. The nodes that are named are those of *story*."""
+    """Print what can be opened and run, and serve until Ctrl-C. The printed node names are from *story*."""
     by_totals, choice = story.choice_by_totals.node.name, story.choice.node.name if story.choice else None
     console.print("The extender is still serving. On the page:", highlight=False)
     for path, what in (

@@ -14,7 +14,7 @@ START_SECONDS = 30.0
 
 @contextmanager
 def serving(service: Service) -> Iterator[str]:
-    """Serve on the address of the service's settings, or on a free port if theirs is taken; gives the URL."""
+    """Serve on the address of the settings, or on a free port if that port is taken. Provides the URL."""
     settings = service.settings
     try:
         listening = socket.create_server((settings.host, settings.port))

@@ -1,4 +1,4 @@
-"""One pod: what the totals of the nodes say, what their kubelets would say, and the answer of the running extender."""
+"""One pod: the ranking of nodes by totals, the verdicts of their kubelets, and the answer of the running extender."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What kube-scheduler knows of a node: allocatable and not requested, in thousandths; and its usual ranking.
+    """What kube-scheduler knows of a node. `free_milli`: allocatable minus requested, in thousandths.
 
-    `rank` is 1 for the node that NodeResourcesFit (LeastAllocated, its default) likes best.
+    `rank` is 1 for the node with the highest score of NodeResourcesFit (LeastAllocated, the default).
     """
 
     free_milli: Mapping[str, int]
@@ -26,7 +26,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One node of the story. `answer` is the node's part of /v1/what-if; `detail` is /v1/nodes/NAME."""
+    """One node of the table. `answer`: the node's part of /v1/what-if. `detail`: /v1/nodes/NAME."""
 
     node: SampleNode
     totals: Totals
@@ -37,10 +37,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """The pod and what became of it, node by node, as kube-scheduler would rank them by totals alone.
+    """The pod and its nodes, in the order of kube-scheduler's ranking by totals.
 
-    `left_out`: nodes that an extender is never asked about, because kube-scheduler itself sees that the pod does not
-    fit, or because they are kept for pods that ask for their devices (by a taint).
+    `left_out`: nodes that kube-scheduler does not send to an extender, because the pod does not fit by totals, or
+    because a taint reserves them for pods that request their devices.
     """
 
     pod: Json
@@ -54,16 +54,16 @@ class Story:
 
     @property
     def choice(self) -> Row | None:
-        """The node that the pod goes to with numa-extender; None: it offers none.
+        """The node that kube-scheduler chooses with numa-extender. None: no node passes.
 
-        Of nodes with the same score kube-scheduler takes the one that it ranks best itself.
+        Among nodes with the same score it chooses the one with the best rank of its own.
         """
         offered = [row for row in self.rows if row.score is not None]
         return max(offered, key=lambda row: row.score or 0, default=None)
 
 
 def ask(client: httpx.Client, nodes: Sequence[SampleNode], pod: Json) -> Story:
-    """Ask filter and prioritize as kube-scheduler does, and what-if for the reasons."""
+    """Call filter and prioritize as kube-scheduler does, and what-if for the reasons."""
     totals = _totals(nodes, requested_milli(pod))
     candidates = sorted((n for n in nodes if n.name in totals), key=lambda n: totals[n.name].rank)
     names = [node.name for node in candidates]
@@ -92,7 +92,7 @@ def _post(client: httpx.Client, path: str, document: Json) -> Any:  # noqa: ANN4
 
 
 def _totals(nodes: Sequence[SampleNode], wanted: Mapping[str, int]) -> dict[str, Totals]:
-    """Free totals, and the order in which the scheduler would like them, of the nodes where it sees the pod fit."""
+    """Free totals and rank of the nodes on which the pod fits by totals."""
     liked: dict[str, float] = {}
     free = {node.name: _free(node) for node in nodes}
     for node in nodes:
@@ -124,7 +124,7 @@ def _free(node: SampleNode) -> dict[str, int]:
 
 
 def why_refused(row: Row, pod: Json) -> str:
-    """What stands in the way on a node where the totals suffice, in numbers."""
+    """Why the pod does not fit on a node with sufficient totals, with amounts."""
     wanted = {name: parse_milli(amount, name) // 1000 for name, amount in _limits(pod).items()}
     numa = row.detail["topology"]
     per_numa = {
@@ -142,7 +142,7 @@ def why_refused(row: Row, pod: Json) -> str:
 
 
 def numa_of(row: Row, cpus: str) -> list[int]:
-    """The NUMA nodes that a Linux list of CPUs lies on."""
+    """The NUMA nodes of the CPUs in a Linux list."""
     wanted = CPUSet.parse(cpus)
     return [each["id"] for each in row.detail["topology"] if wanted & CPUSet.parse(each["cpus"])]
 

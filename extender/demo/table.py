@@ -11,7 +11,7 @@ from extender.demo.story import Row, Story, numa_of, why_refused
 
 
 def render(story: Story, width: int) -> RenderableType:
-    """The table and what follows from it."""
+    """The table and its conclusion."""
     table = Table(box=box.SIMPLE_HEAD, width=width, padding=(0, 1), show_edge=False)
     table.add_column("node", width=26)
     table.add_column("free in total", width=14)

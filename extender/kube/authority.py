@@ -2,7 +2,7 @@
 
 Rules of this file
 - Rights are RBAC's: each scope is one verb on one non-resource URL (`GRANTS`) in a ClusterRole. A virtual *resource*
-  would be granted unnoticed to everybody with a rule for all resources, and such rules are common.
+  would be granted unintentionally to everyone with a rule for all resources, and such rules are common.
 - A reporter may report one node: the one that the token names (Kubernetes 1.30 and later), else the node of the pod
   that the token names. A token that names neither may report nothing.
 - The event loop never waits for the API server: cached answers are used at once, and calls are made in a few separate

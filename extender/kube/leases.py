@@ -5,7 +5,7 @@ long it has seen the lease unchanged. The leader stops leading (`Elector.leads`)
 successful renewal *began*, which is before any other candidate may take over.
 
 Clocks may run at different speeds, up to the ratio duration : renew (3 : 2 with the ratios of client-go): the renewal
-began before anybody saw it, the leader counts `renew_seconds` from then, and every other candidate counts
+began before any other candidate saw it, the leader counts `renew_seconds` from then, and every other candidate counts
 `duration_seconds` from when it saw it. A write that takes time is sent only if it ends within the leadership
 (`leads_for`), so the whole ratio is left for the clocks.
 
@@ -64,7 +64,7 @@ class LeaseSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedLease:
-    """A lease as read. `holder`: empty if nobody holds it. `since`: our clock when it last changed."""
+    """A lease as read. `holder`: empty if it has no holder. `since`: our clock when it last changed."""
 
     holder: str
     duration_seconds: int
@@ -79,7 +79,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Nobody holds it any more: take it, with one more transition."""
+    """The lease has no holder or has expired: take it, with one more transition."""
 
 
 @dataclass(frozen=True, slots=True)

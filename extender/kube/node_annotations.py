@@ -2,8 +2,7 @@
 
 There are two limits, because all watchers of nodes receive every touch. A node is touched at most once in
 `per_node_seconds`, and all nodes together `per_second` times with bursts of `burst`. A touch over the limit is not
-queued:
-the caller tries again when it next sees that a refused pod would fit.
+queued: the caller tries again when it next finds that a refused pod would fit.
 
 RBAC: `patch` on nodes.
 """

@@ -1,11 +1,11 @@
-"""The pods of the nodes: bound by us, by other schedulers, by DaemonSets, or made by the kubelet (mirror pods).
+"""The pods on nodes, whoever bound them, including static pods (as mirror pods).
 
-Watched with `spec.nodeName!=`, so the server never sends the pods that are nowhere yet: their spec comes with the
-scheduler's own requests. Finished pods are *not* selected away although they hold nothing: the server would report them
-as deleted with their last running state, and the reason of their failure, which the audit needs, would be lost.
+The watch has the selector `spec.nodeName!=`, so the server does not send unbound pods. Their spec is in the scheduler's
+requests. Finished pods are *not* excluded by the selector, although they hold no resources: the server would then send
+them as deleted in their last running state, without the reason of their failure, which the audit needs.
 
-A record keeps what cluster state, preemption and audit read. The spec is reduced to what `extender.wire.pods` reads,
-encoded, and shared between equal pods: 350 to 700 bytes a pod, measured, all of the record included.
+A record has what cluster state, preemption and audit read. The spec is reduced to what `extender.wire.pods` reads,
+encoded, and shared between equal pods. A record takes 350 to 700 bytes in all (measured).
 
 RBAC: `list`, `watch` on pods (all namespaces).
 """
@@ -32,15 +32,15 @@ EVICTION_ANNOTATIONS: Final = (
 _DEFAULT_TOLERATIONS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 """Added to every pod by the API server; the taints appear only on nodes that are down."""
 _SHARED: Final = 20_000
-"""Distinct reduced specs remembered for sharing; then the memory of them starts anew."""
+"""Distinct reduced specs that are kept for sharing. Then the table is cleared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRecord:
-    """One pod on a node. Strings are empty where the object has nothing; times are Unix seconds, None when unset.
+    """One pod on a node. Strings are empty if the object has none. Times are Unix seconds, None if unset.
 
-    `kubelet_uid`: the UID under which the kubelet's checkpoints know the pod; differs from `uid` for static pods, whose
-    API object is a mirror. `deleted_at`: when its grace period ends. `reduced`: see `manifest`.
+    `kubelet_uid`: the UID in the kubelet's checkpoints. It differs from `uid` for static pods, whose API object is a
+    mirror. `deleted_at`: when its grace period ends. `reduced`: see `manifest`.
     """
 
     uid: str
@@ -59,26 +59,26 @@ class PodRecord:
 
     @property
     def mirror(self) -> bool:
-        """Whether this is the API's picture of a static pod."""
+        """Whether it is the mirror pod of a static pod."""
         return self.kubelet_uid != self.uid
 
     @property
     def finished(self) -> bool:
-        """Whether the API has it as Succeeded or Failed: no container of it runs or ever will."""
+        """Whether its phase is Succeeded or Failed: no container of it runs or will run."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def terminating(self) -> bool:
-        """Whether its deletion was asked for; it holds what it holds until its containers have stopped."""
+        """Whether it is being deleted. It keeps its resources until its containers have stopped."""
         return self.deleted_at is not None
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """`metadata.labels`; decoded at each call."""
+        """`metadata.labels`, decoded at each call."""
         return strings(mapping(self.manifest(), "metadata"), "labels")
 
     def manifest(self) -> dict[str, Any]:
-        """A v1.Pod with what `extender.wire.pods.pod_from_json` reads, and labels; a fresh copy at each call."""
+        """A v1.Pod with what `extender.wire.pods.pod_from_json` reads, and labels. A new copy at each call."""
         pod: dict[str, Any] = orjson.loads(self.reduced)
         pod["metadata"].update(name=self.name, namespace=self.namespace, uid=self.uid)
         if self.created_at is not None:
@@ -89,13 +89,13 @@ class PodRecord:
 
 
 class PodDecoder:
-    """Pod objects to records; one for each watch. Equal reduced specs become one object in memory."""
+    """Converts pod objects to records. One for each watch. Equal reduced specs are one object in memory."""
 
     def __init__(self) -> None:
         self._shared: dict[bytes, bytes] = {}
 
     def __call__(self, value: Mapping[str, Any]) -> tuple[str, PodRecord] | None:
-        """The record under its UID; None for an object without UID, name or node."""
+        """The UID and the record. None for an object without UID, name or node."""
         metadata, spec, status = mapping(value, "metadata"), mapping(value, "spec"), mapping(value, "status")
         uid, name, node = text(metadata, "uid"), text(metadata, "name"), text(spec, "nodeName")
         if not (uid and name and node):
@@ -122,7 +122,7 @@ class PodDecoder:
             return known
         if len(self._shared) >= _SHARED:
             self._shared.clear()
-        exact = memoryview(raw).tobytes()  # the encoder's own bytes keep its 4 KB buffer: 400 MB at 100,000 pods
+        exact = memoryview(raw).tobytes()  # the encoder's result keeps a buffer of 4 KB: 400 MB for 100,000 pods
         self._shared[exact] = exact
         return exact
 
@@ -130,12 +130,12 @@ class PodDecoder:
 def watch_pods(
     client: KubeClient, deliver: Deliver[PodRecord], settings: WatchSettings | None = None
 ) -> Watch[PodRecord]:
-    """The watch of all pods on nodes; not yet started."""
+    """The watch of all pods on nodes, not yet started."""
     return Watch(client, SOURCE, decode=PodDecoder(), deliver=deliver, settings=settings)
 
 
 def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts that admission reads; without what changes from pod to pod of one controller."""
+    """The parts that admission reads, without what differs between pods of one controller."""
     return {
         "metadata": {
             "labels": strings(metadata, "labels"),

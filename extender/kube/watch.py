@@ -51,9 +51,8 @@ Deliver = Callable[[Batch[T]], None]
 
 _SHORT_SECONDS: Final = 1.0
 _STEADY_SECONDS: Final = 30.0
-"""A stream that was open for this long was fine: when it breaks, the back-off starts anew. Proxies cut idle streams,
-the
-earliest after about a minute."""
+"""A stream that was open for this long was good: when it breaks, the back-off starts again at its first delay. Proxies
+close idle streams after a minute or more."""
 _log = logging.getLogger(__name__)
 
 

@@ -2,8 +2,8 @@
 
 Rules of this file
 - One client serves watches, bindings, token reviews, the lease and the annotations.
-- Until the first complete list has come, the service is not ready and says so: pods that are not listed yet hold room.
-- A watch that has ended for good, or stays silent for too long, makes every node stale. Nothing is forgotten.
+- The service is not ready until the first list is complete, because pods that are not listed yet hold resources.
+- If a watch has ended for good or is silent for too long, every node is stale. The known state is kept.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from extender.scheduling.binder import BindFailure, BindOutcome, GatedBinder, Le
 LOG: Final = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 1.0
 IDLE_SHARE: Final = 0.8
-"""Of the silence that makes nodes stale: a quiet stream is reopened before that, which shows that the server lives."""
+"""Share of the silence that makes nodes stale. A quiet stream is reopened after it, to show that the server runs."""
 T = TypeVar("T")
 
 
@@ -52,7 +52,7 @@ class KubeBindings:
         self._faults = FaultLog(LOG, "bindings", clock)
 
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> BindOutcome:
-        """See `BindingApi`. An outage fails every binding: such failures are one warning a minute."""
+        """See `BindingApi`. During an outage every binding fails, so that such failures are logged once a minute."""
         outcome = await self._binder.bind(Binding(namespace=namespace, name=name, uid=uid, node_name=node_name))
         if isinstance(outcome, Failed):
             self._faults.failed("not bound pod=%s/%s node=%s reason=%r", namespace, name, node_name, outcome.reason)
@@ -99,20 +99,20 @@ class ClusterWatches:
             self._watches["topologies"] = watch_topologies(client, self._handoff(self._topologies.apply), settings)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the watches."""
         self.check()
         for watch in self._watches.values():
             watch.start()
 
     async def stop(self) -> None:
-        """Stop watching."""
+        """Stop the watches."""
         for handoff in self._handoffs:
             handoff.close()
         for watch in self._watches.values():
             await asyncio.to_thread(watch.stop)
 
     def check(self) -> None:
-        """Set how complete and how current the known cluster is."""
+        """Update whether the known state of the cluster is complete and current."""
         service, feed = self._service, self._feed
         states = {name: watch.status() for name, watch in self._watches.items()}
         if states["pods"].failures:
@@ -131,7 +131,7 @@ class ClusterWatches:
         service.cluster.expire(service.clock())
 
     async def keep_checking(self) -> None:
-        """Check for ever."""
+        """Check until cancelled."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             self.check()
@@ -162,7 +162,7 @@ class ClusterWatches:
 
 
 def watch_settings(settings: Settings) -> WatchSettings:
-    """The times of the watches."""
+    """The timeouts of the watches."""
     return WatchSettings(idle_seconds=min(120.0, IDLE_SHARE * settings.watch_silent_seconds))
 
 
@@ -170,19 +170,19 @@ def watch_settings(settings: Settings) -> WatchSettings:
 async def connected(
     service: Service, access: Access | None = None, settings: WatchSettings | None = None
 ) -> AsyncIterator[None]:
-    """The service with everything that needs the API server, for as long as the context lasts.
+    """Runs everything that needs the API server while the context lasts.
 
-    Each part takes the parts that it depends on as arguments, so they cannot be put together in another order: there
-    is no binder without a leadership, and no leadership without a client.
+    Each part gets the parts that it depends on as arguments. So there is no binder without a leadership, and no
+    leadership without a client.
 
     Raises:
-        AccessError: there is no way to the API server.
+        AccessError: there is no usable configuration for the API server.
     """
     access = access or discover(service.settings.kubeconfig)
     if access.configuration.host.startswith("https:") and not access.configuration.verify_ssl:
         LOG.warning(
-            "the API server's certificate is not verified (insecure-skip-tls-verify): whoever is on the way can read "
-            "the token and answer in its place; name its CA in the kubeconfig instead"
+            "the API server's certificate is not verified (insecure-skip-tls-verify): anyone on the network path "
+            "can read the token and answer in its place; set its CA in the kubeconfig"
         )
     async with AsyncExitStack() as stack:
         client = KubeClient(access)
@@ -203,7 +203,7 @@ async def connected(
 
 @asynccontextmanager
 async def _binding(service: Service, client: KubeClient, leads: Leadership) -> AsyncIterator[None]:
-    """Bindings go out, through the leadership. At the end, those under way are waited for."""
+    """Writes bindings while this process leads. At the end it waits for bindings in progress."""
     seconds = service.settings.binding_seconds
     calls = AsyncBinder(Binder(client, timeout_seconds=seconds))
     service.link.binder = GatedBinder(KubeBindings(calls, service.clock), leads, seconds=seconds)
@@ -216,7 +216,7 @@ async def _binding(service: Service, client: KubeClient, leads: Leadership) -> A
 
 @asynccontextmanager
 async def _watching(service: Service, client: KubeClient, settings: WatchSettings) -> AsyncIterator[None]:
-    """The watches run, and their health is checked."""
+    """Runs the watches and checks their health."""
     watches = ClusterWatches(service, client, settings)
     watches.start()
     try:
@@ -228,7 +228,7 @@ async def _watching(service: Service, client: KubeClient, settings: WatchSetting
 
 @asynccontextmanager
 async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """*work* runs as a task; it is cancelled at the end."""
+    """Runs *work* as a task, and cancels it at the end."""
     task = asyncio.create_task(work)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Examines disagreements of the audit beside everything else: which rule of the replay explains each."""
+"""Examines wrong predictions in the background: which rule of the replay explains each."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ LOG: Final = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def examining(service: Service) -> AsyncIterator[None]:
-    """While this lasts, disagreements are examined one after another, off the event loop."""
+    """Examines wrong predictions one after another, off the event loop, while the context lasts."""
     wake = asyncio.Event()
     behaviours = service.audit.behaviours
     behaviours.wake = wake.set
@@ -39,7 +39,7 @@ async def _examine(service: Service, wake: asyncio.Event) -> None:
 
 
 async def examine_waiting(service: Service) -> None:
-    """Examine every disagreement that waits. One whose examination fails counts as one that no rule explains."""
+    """Examine every waiting disagreement. If the examination fails, no rule explains it."""
     waiting = service.audit.behaviours.waiting
     while waiting:
         settled = waiting.popleft()

@@ -1,14 +1,14 @@
 """The lease: which of several extenders may write.
 
 Rules of this file
-- A standby is warm: its watches run. It forwards the scheduler's calls to the leader (`forwarding.py`), and answers
+- A standby runs its watches. It forwards the scheduler's calls to the leader (`forwarding.py`), and answers
   filter and prioritize itself if the leader does not answer. It binds no pod and annotates no node.
-- Leadership must last for the whole time that a write may take. It ends at two thirds of `lease_seconds`, before any
-  other extender can begin to lead. So no call of a former leader is under way when the next one starts, even if their
-  clocks differ in speed by half.
-- Nothing is handed over. The new leader knows what it needs from the watches and the reports. Bindings of the old one
-  are in the API server; the scheduler repeats the calls that were not answered.
-- The lease is given up last at shutdown, after the bindings under way have ended.
+- A write is sent only if the leadership lasts for the whole time that the write may take. Leadership ends at two thirds
+  of `lease_seconds`, before any other extender can begin to lead. So no call of a former leader is in progress when the
+  next one starts, even if their clocks differ in speed by half.
+- Nothing is handed over. The new leader has its state from the watches and the reports. The bindings of the old leader
+  are in the API server, and the scheduler repeats calls that got no answer.
+- At shutdown the lease is released last, after the bindings in progress have ended.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from extender.scheduling.binder import Leadership, Unelected
 
 
 class Elected:
-    """The `Leadership` of an extender that stands for election."""
+    """The `Leadership` of an extender that takes part in the election."""
 
     def __init__(self, elector: Elector) -> None:
         self._elector = elector
@@ -48,10 +48,10 @@ class Elected:
 
 
 def lease_settings(settings: Settings) -> LeaseSettings:
-    """The times of the lease, and an identity of this process.
+    """The durations of the lease, and an identity of this process.
 
-    Renewal gets two thirds of the duration, as in client-go (10 s of 15 s). A retry takes a tenth: a standby sees the
-    last renewal late by that much.
+    Renewal gets two thirds of the duration, as in client-go (10 s of 15 s). The time between two retries is a tenth: a
+    standby sees the last renewal with that delay.
     """
     return LeaseSettings(
         namespace=settings.lease_namespace,
@@ -68,7 +68,7 @@ def lease_settings(settings: Settings) -> LeaseSettings:
 async def leadership(
     client: KubeClient, settings: Settings, lifecycle: Lifecycle, metrics: Metrics, clock: Callable[[], float]
 ) -> AsyncIterator[Leadership]:
-    """The leadership that the settings ask for: `Elected` with `lease: on`, for as long as the context lasts."""
+    """The leadership by the settings, while the context lasts: `Elected` with `lease: on`."""
     if settings.lease == "off":
         yield Unelected()
         return

@@ -1,4 +1,4 @@
-"""Puts the application behind access control and on the network: the part of the composition root about security."""
+"""Adds access control and the network to the application: the part of the composition root about security."""
 
 import logging
 import time

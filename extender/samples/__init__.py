@@ -1,1 +1,1 @@
-"""Sample machines and nodes: the catalogue of hypothetical nodes, the cluster of the demo, and nodes for tests."""
+"""Sample machines and nodes: the catalogue for hypothetical nodes, the cluster of the demo, and nodes for tests."""

@@ -1,4 +1,4 @@
-"""A sample node's files below a directory: what the exporter finds on a real node."""
+"""Writes the files of a sample node below a directory, as the exporter finds them on a real node."""
 
 import json
 import uuid
@@ -17,7 +17,7 @@ KUBELET_DIR = "var/lib/kubelet"
 
 
 def write_node(root: Path, node: SampleNode) -> None:
-    """Write everything; *root* becomes the node's `/`."""
+    """Write all files. *root* is the node's `/`."""
     kubelet = root / KUBELET_DIR
     write_machine(root, node.kubelet.machine)
     write(root / "proc/sys/kernel/random/boot_id", str(uuid.uuid5(uuid.NAMESPACE_DNS, node.name)))
@@ -33,7 +33,7 @@ def write_node(root: Path, node: SampleNode) -> None:
 
 
 def state_documents(node: SampleNode) -> dict[str, Mapping[str, Any]]:
-    """The kubelet's three state files, by name, without checksums (0 is accepted by the kubelet and the exporter)."""
+    """The kubelet's three state files, by name. Their checksum is 0, which the kubelet and the exporter accept."""
     return {
         "cpu_manager_state": _cpu_document(node),
         "memory_manager_state": _memory_document(node),

@@ -1,4 +1,4 @@
-"""The hardware of a sample node as the files in which Linux shows it."""
+"""The hardware of a sample node as files of /sys and /proc."""
 
 from pathlib import Path
 
@@ -28,6 +28,6 @@ def write_machine(root: Path, machine: Machine) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write one file, with the directories above it and a line end."""
+    """Write one file with a line end, and create its directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{text}\n")

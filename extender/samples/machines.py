@@ -1,7 +1,7 @@
-"""A small catalogue of machine shapes to ask about by name; the nodes of the demo are made of the same.
+"""A small catalogue of machine shapes for hypothetical nodes. The demo uses the same shapes.
 
-A machine of the catalogue comes with a kubelet that aligns (`DEFAULT_KUBELET`), two CPUs and 1 GiB of each NUMA node
-kept for the system, and nothing on it.
+A machine of the catalogue has a kubelet that aligns pods (`DEFAULT_KUBELET`), two reserved CPUs, 1 GiB of reserved
+memory on each NUMA node, and no pods.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,9 +27,9 @@ RESERVED_GIB_PER_NUMA: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """A regular machine. `distances`: to another NUMA node of the same socket, and of another one (sysfs units).
+    """A regular machine. `distances`: to another NUMA node of the same socket, and of another socket (sysfs units).
 
-    `hugepages_1gi` are 1 GiB pages on each NUMA node, in `memory_gib` included.
+    `hugepages_1gi`: number of 1 GiB pages on each NUMA node, which are part of `memory_gib`.
     """
 
     sockets: int
@@ -55,7 +55,7 @@ class Hardware:
         return Machine.build(self._cpu_facts(), [self._numa_facts(numa) for numa in self.numa_ids], self.sockets)
 
     def _cpu_facts(self) -> Iterator[CPUFacts]:
-        """Numbered as Linux does: first one thread of every core, then their siblings; core ids restart by socket."""
+        """Numbered as in Linux: first one thread of every core, then the siblings. Core ids are unique in a socket."""
         cores = len(self.numa_ids) * self.cores_per_numa
         for thread in range(self.threads):
             for core in range(cores):
@@ -87,7 +87,7 @@ class Shape:
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def device_values(self) -> dict[str, dict[str, Device]]:
-        """The devices as the replay knows them, numbered from 0."""
+        """The devices as values of the replay, numbered from 0."""
         return {
             resource: {
                 f"{resource.rpartition('/')[2]}-{i}": Device(1 << numa, healthy=True) for i, numa in enumerate(numas)
@@ -96,7 +96,7 @@ class Shape:
         }
 
     def kubelet_document(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """The default kubelet's configuration with *overrides*, and reservations that fit it unless they name any."""
+        """The default configuration with *overrides*, and matching reservations unless *overrides* has some."""
         numa_ids = self.hardware.numa_ids
         document: dict[str, Any] = {**DEFAULT_KUBELET, **overrides}
         document.setdefault(

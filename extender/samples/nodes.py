@@ -1,4 +1,4 @@
-"""Sample nodes: what they are, which pods they run, and what their kubelets therefore gave away."""
+"""Sample nodes: their hardware, their pods, and what their kubelets have allocated."""
 
 import uuid
 from collections.abc import Iterator, Mapping
@@ -26,11 +26,11 @@ EVICTION_BYTES = 100 << 20
 
 
 class DescriptionError(Exception):
-    """A sample node cannot be as it is described."""
+    """The description of a sample node is not possible."""
 
 
 class Reserved(BaseModel):
-    """What the node keeps for the system: CPUs, and GiB of memory on each NUMA node."""
+    """Reserved resources: CPUs, and GiB of memory on each NUMA node."""
 
     model_config = ConfigDict(extra="forbid")
     cpus: int
@@ -38,7 +38,7 @@ class Reserved(BaseModel):
 
 
 class Workload(BaseModel):
-    """Some equal pods of one container. `gone`: they ran and left again, which is how nodes become fragmented."""
+    """Equal pods with one container. `gone`: copies that have ended, so that the node is fragmented."""
 
     model_config = ConfigDict(extra="forbid")
     name: str
@@ -49,7 +49,7 @@ class Workload(BaseModel):
 
 
 def _by_name(value: object) -> object:
-    """The hardware of a machine in the catalogue, for its name."""
+    """The hardware of the catalogue machine with this name."""
     return CATALOGUE[value].hardware if isinstance(value, str) else value
 
 
@@ -69,7 +69,7 @@ class Description(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleNode:
-    """A sample node in full. `pods` are the ones that run, as v1.Pod; `configuration` is KubeletConfiguration's."""
+    """A sample node. `pods`: the running ones, as v1.Pod. `configuration`: a KubeletConfiguration."""
 
     description: Description
     configuration: Mapping[str, Any]
@@ -94,7 +94,7 @@ def sample_cluster() -> list[SampleNode]:
 
 
 def make_node(description: Description) -> SampleNode:
-    """Start the node's kubelet and let it admit its pods one after another.
+    """Start the node's kubelet and admit its pods one after another.
 
     Raises:
         DescriptionError: a pod of the description is refused.
@@ -122,7 +122,7 @@ def make_node(description: Description) -> SampleNode:
 
 
 def _configuration(description: Description) -> dict[str, Any]:
-    """The configuration file: what the description says, and the reservations that a running kubelet must have."""
+    """The configuration file: the settings of the description, and the reservations that a kubelet needs."""
     memory = _reserved_memory_bytes(description)
     numa_bytes = description.reserved.memory_gib_per_numa << 30
     document = {
@@ -156,7 +156,7 @@ def _pods(description: Description) -> Iterator[tuple[dict[str, Any], bool]]:
 
 
 def make_pod(seed: str, name: str, workload: Workload) -> dict[str, Any]:
-    """A v1.Pod; its UID follows from *seed*, so that every run of the demo is the same."""
+    """A v1.Pod. Its UID is computed from *seed*, so that every run of the demo is the same."""
     amounts = {resource: str(amount) for resource, amount in workload.resources.items()}
     resources = {"requests": amounts} if workload.burstable else {"requests": amounts, "limits": amounts}
     return {
@@ -167,7 +167,7 @@ def make_pod(seed: str, name: str, workload: Workload) -> dict[str, Any]:
 
 
 def requested_milli(pod: Mapping[str, Any]) -> dict[str, int]:
-    """What the scheduler counts for a pod, in thousandths: the sum over its containers' requests."""
+    """The requests of a pod as the scheduler counts them, in thousandths: the sum over its containers."""
     total: dict[str, int] = {}
     for container in pod["spec"]["containers"]:
         for resource, amount in container["resources"]["requests"].items():

@@ -54,7 +54,7 @@ def test_a_server_and_report_files_answer_alike_in_every_form(
 def test_what_if_says_where_and_why_not(run: Run, manifest: str, reports: list[str]) -> None:
     output = run("what-if", "-f", manifest, "--explain", *reports).stdout
 
-    assert "Deployment default/solver (Guaranteed) asks for 12 cpu, 2Gi memory" in output
+    assert "Deployment default/solver (Guaranteed) requests 12 cpu, 2Gi memory" in output
     assert "✓ aligned" in output
     assert "would be aligned: 8 CPUs instead of 12 in container app" in output
     assert "app: takes CPUs 1-6,17-22" in output
@@ -195,7 +195,7 @@ def test_options_that_make_no_sense_are_told(run: Run, manifest: str, reports: l
     no_report = tmp_path / "no.json"
     no_report.write_text("{}")
 
-    assert "name one with --copy" in run("what-if", "-f", manifest, "--empty", *reports, code=2).output
+    assert "add one with --copy" in run("what-if", "-f", manifest, "--empty", *reports, code=2).output
     assert "FIELD=VALUE" in run("what-if", "-f", manifest, "--copy", "node-a", "--set", "x", *reports, code=2).output
     assert "not a node report" in run("nodes", "--report", str(no_report), code=1).output
     assert "no report of node 'x'" in run("map", "x", *reports, code=1).output
@@ -270,7 +270,7 @@ def test_a_plan_of_what_helm_and_kubectl_print(run: Run, reports: list[str]) -> 
     ]
     assert document["summary"]["placed"] == document["summary"]["aligned"] == 5
     assert "5 of 5 pods have a node: 5 aligned" in printed.stdout
-    assert "passed over, because they have no pod template: 1 Service" in printed.stderr
+    assert "skipped, because they have no pod template: 1 Service" in printed.stderr
 
 
 def test_all_or_nothing_holds_every_pod_back(run: Run, reports: list[str]) -> None:
@@ -281,7 +281,7 @@ def test_all_or_nothing_holds_every_pod_back(run: Run, reports: list[str]) -> No
 
     assert "0 of 32 pods have a node" not in some.stdout
     assert "0 of 32 pods have a node" in none.stdout
-    assert "held back: another pod of the plan finds no node" in none.stdout
+    assert "held back: another pod of the plan has no node" in none.stdout
 
 
 def test_exit_codes_tell_aligned_from_split_and_refused(run: Run, manifest: str, tmp_path: Path) -> None:
