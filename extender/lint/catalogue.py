@@ -141,4 +141,18 @@ OURS: Final[Mapping[str, Rule]] = {
     "state-file-mounted": Rule(_E, "The kubelet replaces its state files: a mounted one never changes."),
 }
 
-RULES: Final[Mapping[str, Rule]] = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS}
+NRI: Final[Mapping[str, Rule]] = {
+    "nri-annotation-ignored": Rule(_W, "The NRI topology-aware policy ignores an annotation."),
+    "nri-annotation-refused": Rule(_E, "The policy never creates the container: it stays in CreateContainerError."),
+    "nri-annotation-crash": Rule(_E, "The plugin's process ends, and containers are created without the policy."),
+    "nri-config-invalid": Rule(_E, "The plugin refuses the configuration: it keeps the old one, or does not start."),
+    "nri-field-misspelled": Rule(_W, "The API server drops an unknown field, and the plugin refuses it in a file."),
+    "nri-namespace-pattern": Rule(_W, "A malformed pattern ends the search in reservedPoolNamespaces."),
+    "nri-zones-off": Rule(_I, "The plugin publishes no NodeResourceTopology object."),
+    "nri-unlimited-burstable": Rule(_I, "unlimitedBurstable places only containers that have a memory limit."),
+    "nri-static-cpu": Rule(_W, "Two managers pin CPUs: the kubelet's and the policy's, neither knows the other."),
+    "nri-reserves-more": Rule(_W, "The policy reserves CPUs that the scheduler believes to be free."),
+    "nri-grants-unread": Rule(_W, "The exporter reads the policy's configuration, but not its grants."),
+}
+
+RULES: Final[Mapping[str, Rule]] = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS, **NRI}

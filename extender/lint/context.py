@@ -20,6 +20,10 @@ class LintContext:
     deadlines: Mapping[str, float] = field(default_factory=dict)
     """The longest time that the extender takes for a verb (`filterVerb`…). kube-scheduler's time-out must not be
     shorter."""
+    has_static_cpu: bool = False
+    """A kubelet of the documents has the CPU manager's static policy."""
+    reserved_millicpu: int | None = None
+    """The least CPU that a kubelet of the documents reserves. None: no kubelet is among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

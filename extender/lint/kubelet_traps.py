@@ -8,6 +8,7 @@ from extender.lint.finding import Finding, found
 from extender.lint.values import go_seconds
 from extender.replay.config import KubeletConfig
 from extender.replay.rules import parse_minor
+from extender.replay.sets import parse_list
 from extender.wire.errors import WireError
 from extender.wire.quantity import parse_milli
 
@@ -139,7 +140,7 @@ def _reservations(document: Located, config: KubeletConfig) -> Iterator[Finding]
         return
     if config.cpu_manager_policy != "static":
         return
-    milli = sum(_milli(document.plain(key, "cpu")) for key in ("systemReserved", "kubeReserved"))
+    milli = reserved_millicpu(document)
     if milli % 1000:
         place = next(
             document.near(key, "cpu") for key in ("kubeReserved", "systemReserved") if document.get(key, "cpu")
@@ -151,6 +152,17 @@ def _reservations(document: Located, config: KubeletConfig) -> Iterator[Finding]
             "policy",
             "let the reservations sum up to whole CPUs, or list them in reservedSystemCPUs",
         )
+
+
+def reserved_millicpu(document: Located) -> int:
+    """The CPU that the kubelet takes off what the scheduler can give to pods."""
+    listed = document.text("reservedSystemCPUs")
+    if listed:
+        try:
+            return 1000 * parse_list(listed).bit_count()
+        except ValueError:
+            return 0
+    return sum(_milli(document.plain(key, "cpu")) for key in ("systemReserved", "kubeReserved"))
 
 
 def _milli(value: object) -> int:

@@ -9,6 +9,9 @@ from extender.lint.context import Context, LintContext
 from extender.lint.documents import ENVIRONMENT, Located, nested
 from extender.lint.finding import Finding, found
 from extender.lint.kubelet import lint_kubelet
+from extender.lint.kubelet_traps import reserved_millicpu
+from extender.lint.nri import KIND as NRI_POLICY
+from extender.lint.nri import lint_annotations, lint_policy_config
 from extender.lint.scheduler import lint_policy, lint_scheduler
 from extender.lint.settings import lint_settings
 from extender.lint.workloads import WORKLOADS, containers_of, lint_workload, parts_of, pod_of
@@ -47,7 +50,7 @@ def _open(document: Located) -> Iterator[Located]:
 
 def _is_checked(document: Located) -> bool:
     kind = document.text("kind")
-    return kind in ("KubeSchedulerConfiguration", "KubeletConfiguration", "Policy", *WORKLOADS)
+    return kind in ("KubeSchedulerConfiguration", "KubeletConfiguration", "Policy", NRI_POLICY, *WORKLOADS)
 
 
 def _lint(document: Located, context: Context) -> Iterator[Finding]:
@@ -60,8 +63,11 @@ def _lint(document: Located, context: Context) -> Iterator[Finding]:
         yield from lint_policy(document)
     elif kind == "KubeletConfiguration":
         yield from lint_kubelet(document, context)
+    elif kind == NRI_POLICY:
+        yield from lint_policy_config(document, context)
     elif kind in WORKLOADS:
         yield from lint_workload(document, context)
+        yield from lint_annotations(document)
     elif kind in KUSTOMIZE and document.text("apiVersion").startswith("kustomize.config.k8s.io/"):
         yield found(
             "kustomization-not-built",
@@ -103,7 +109,10 @@ def _survey(documents: Sequence[Located], context: Context) -> LintContext:
                 given = {name: _number(part.variables.get(name)) for name in deadlines}
                 deadlines |= {name: seconds for name, seconds in given.items() if seconds}
                 stale = _number(part.variables.get("NUMA_EXTENDER_STALE_AFTER_SECONDS")) or stale
+    kubelets = [document for document in documents if document.text("kind") == "KubeletConfiguration"]
     return LintContext(
+        has_static_cpu=any(kubelet.text("cpuManagerPolicy") == "static" for kubelet in kubelets),
+        reserved_millicpu=min(map(reserved_millicpu, kubelets), default=None),
         has_alert=any(_alerts(document) for document in documents),
         resolves_services=_resolves_services(documents),
         deadlines={

@@ -13,7 +13,11 @@ from extender.lint.values import environment, is_loopback, is_number, is_true, s
 WORKLOADS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "Pod"})
 PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {"numa-extender": ("serve",), "numa-node-exporter": ("run",)}
 """Our programs, and the default command of their images."""
-STATE_FILES: Final = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
+STATE_FILES: Final = (
+    "cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint", "nri-resource-policy/cache",
+)  # fmt: skip
+NRI_STATE: Final = "/var/lib/nri-resource-policy"
+"""Where the NRI plugin keeps its state."""
 GRACE_DEFAULT_SECONDS: Final = 30
 
 
@@ -227,7 +231,16 @@ def _exporter(part: OwnContainer, context: Context) -> Iterator[Finding]:
             f"a message is sent every {interval} s, but a node is stale after {stale:g} s",
             "set the interval to a third of it, or NUMA_EXTENDER_STALE_AFTER_SECONDS higher",
         )
-    for mount in part.container.items("volumeMounts"):
+    mounts = part.container.items("volumeMounts")
+    reads_nri = part.option("--nri-namespace", "NUMA_NRI_NAMESPACE") or part.option("--nri-config", "NUMA_NRI_CONFIG")
+    if reads_nri and not any(mount.text("mountPath").endswith(NRI_STATE) for mount in mounts):
+        yield found(
+            "nri-grants-unread",
+            part.container.near("volumeMounts"),
+            f"{NRI_STATE} is not mounted: what the policy granted is not known",
+            "add manifests/components/nri",
+        )
+    for mount in mounts:
         if mount.text("mountPath").endswith(STATE_FILES) or mount.text("subPath").endswith(STATE_FILES):
             yield found(
                 "state-file-mounted",

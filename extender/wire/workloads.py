@@ -105,7 +105,7 @@ def _nri_faults(template: Json, pod: Pod) -> list[str]:
     if not isinstance(annotations, dict):
         return []
     texts = {key: text for key, text in annotations.items() if isinstance(text, str)}
-    return annotation_faults(texts, [container.name for container in pod.containers])
+    return [fault.text for fault in annotation_faults(texts, [container.name for container in pod.containers])]
 
 
 def _template_of(whole: Json, kind: str, path: str) -> tuple[Json, str, int, str]:

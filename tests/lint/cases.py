@@ -2,6 +2,7 @@
 
 from tests.lint.building import GONE, Case, alert, case, extender, foreign, host_scheduler, https, scheduler
 from tests.lint.kubelet_cases import KUBELET
+from tests.lint.nri_cases import NRI
 from tests.lint.our_cases import OURS, ours
 
 SERVICE = extender(urlPrefix="http://numa-extender.numa-extender.svc:9600/scheduler")
@@ -198,4 +199,4 @@ EXTENDER = {
     ],
 }
 
-CASES = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS}
+CASES = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS, **NRI}

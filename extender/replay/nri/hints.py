@@ -63,7 +63,7 @@ def container_hints(
                 from_kubelet[provider] = Hint(numas=",".join(map(str, nodes)))
         for provider, hint in from_kubelet.items():
             hints.setdefault(provider, hint)
-    for provider, hint in _test_hints(pod.document("test.topologyhints", container)):
+    for provider, hint in annotated_hints(pod, container):
         if not _is_denied(provider, allowed, denied, budget):
             hints.setdefault(provider, hint)
     return hints
@@ -134,7 +134,9 @@ def _device_hint(device: Device) -> Hint | None:
     return Hint(cpus=cpus, numas=numas) if cpus or numas else None
 
 
-def _test_hints(document: object) -> list[tuple[str, Hint]]:
+def annotated_hints(pod: Pod, container: str) -> list[tuple[str, Hint]]:
+    """(provider, hint) of the test annotation; empty where it is malformed."""
+    document = pod.document("test.topologyhints", container)
     if not isinstance(document, dict):
         return []
     result = []
@@ -147,6 +149,11 @@ def _test_hints(document: object) -> list[tuple[str, Hint]]:
             return []
         result.append((values[0], Hint(*values[1:])))
     return result
+
+
+def is_from_kubelet(provider: str) -> bool:
+    """Whether CPUs can be picked by a hint of *provider*."""
+    return provider.startswith(POD_RESOURCE_PROVIDER)
 
 
 def resolved(hints: Mapping[str, Hint], machine: Machine) -> Mapping[str, Hint]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from extender.replay.nri.affinity import affinities, pool_affinities
 from extender.replay.nri.books import Books, Grant
 from extender.replay.nri.cpu_allocator import take_cpus
-from extender.replay.nri.hints import POD_RESOURCE_PROVIDER, misaligned, resolved
+from extender.replay.nri.hints import is_from_kubelet, misaligned, resolved
 from extender.replay.nri.memory import Offer
 from extender.replay.nri.objects import Container, Hint
 from extender.replay.nri.pools import Pool
@@ -143,7 +143,7 @@ def _exclusive_cpus(
 
 def _take(books: Books, request: Request, free: int, count: int, hints: Mapping[str, Hint]) -> int | None:
     """*count* CPUs of *free*, near the devices if the container asks for that (`resources.go` takeCPUsByHints)."""
-    near = [hint for provider, hint in sorted(hints.items()) if provider.startswith(POD_RESOURCE_PROVIDER)]
+    near = [hint for provider, hint in sorted(hints.items()) if is_from_kubelet(provider)]
     if request.pick_by_hints and near and len(near) <= count:
         taken = _take_near(books, request, free, count, near)
         if taken is not None:

@@ -96,14 +96,24 @@ def new_request(pod: Pod, container: Container, config: PolicyConfig, types: int
         memory_request_bytes=resources.requests.get("memory", 0),
         memory_limit_bytes=resources.limits.get("memory", 0),
         memory_types=memory_types,
-        pick_by_hints=_flag(pod, "pick-resources-by-hints", container.name),
-        strict_hints=_flag(pod, "strict.topologyhints", container.name),
+        pick_by_hints=picks_by_hints(pod, container.name),
+        strict_hints=is_strict_about_hints(pod, container.name),
         qos=pod.qos,
     )
 
 
 def _flag(pod: Pod, key: str, container: str) -> bool:
     return bool(parse_bool(pod.effective(key, container) or ""))
+
+
+def picks_by_hints(pod: Pod, container: str) -> bool:
+    """Whether CPUs and memory are to be taken near the container's devices."""
+    return _flag(pod, "pick-resources-by-hints", container)
+
+
+def is_strict_about_hints(pod: Pod, container: str) -> bool:
+    """Whether CPUs that do not meet the hints are refused."""
+    return _flag(pod, "strict.topologyhints", container)
 
 
 def hides_hyperthreads(pod: Pod, container: str) -> bool:

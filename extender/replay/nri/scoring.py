@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from extender.replay.nri.affinity import affinity_score
 from extender.replay.nri.books import Books, Setup
-from extender.replay.nri.hints import POD_RESOURCE_PROVIDER, node_mask, scores
+from extender.replay.nri.hints import is_from_kubelet, node_mask, scores
 from extender.replay.nri.machine import HIGH, LOW, NORMAL, PRESERVE_MEMORY
 from extender.replay.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, Offer
 from extender.replay.nri.objects import Container, Hint, QoS
@@ -66,7 +66,7 @@ def _nodes_by_hints(hints: Mapping[str, Hint], start: int) -> int:
     """The nodes of all device hints; 0 where one of them does not parse or is not within *start*."""
     wanted = 0
     for provider, hint in hints.items():
-        if provider.startswith(POD_RESOURCE_PROVIDER):
+        if is_from_kubelet(provider):
             nodes = node_mask(hint.numas)
             if nodes is None or nodes & ~start:
                 return 0

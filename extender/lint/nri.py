@@ -1,0 +1,132 @@
+"""Nodes with the NRI topology-aware policy: annotations in manifests, and the policy's configuration.
+
+Whether the plugin starts is decided by the replay, on an assumed machine that has every CPU that the configuration
+names. What depends on the real machine cannot be checked.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from extender.lint import fields
+from extender.lint.context import Context
+from extender.lint.documents import Located
+from extender.lint.finding import Finding, found
+from extender.replay.nri.config import PolicyConfig, PolicyStartError
+from extender.replay.nri.cpu_taking import discover
+from extender.replay.nri.events import set_up
+from extender.replay.nri.machine import CPU, DRAM, Machine, MemoryNode
+from extender.replay.nri.text import PatternError, glob_match
+from extender.wire.errors import WireError
+from extender.wire.nri_annotations import FaultKind, annotation_faults
+from extender.wire.nri_scenarios import config_from_json
+
+KIND: Final = "TopologyAwarePolicy"
+API_VERSION: Final = "config.nri/v1alpha1"
+LEAST_CPUS: Final = 64
+MOST_CPUS: Final = 1024
+"""CPUs of the assumed machine."""
+_RULES: Final = {
+    FaultKind.NO_EFFECT: ("nri-annotation-ignored", "correct the annotation, or remove it"),
+    FaultKind.REFUSED: ("nri-annotation-refused", "correct the annotation"),
+    FaultKind.CRASH: ("nri-annotation-crash", "remove the annotation"),
+}
+
+
+def lint_annotations(workload: Located) -> Iterator[Finding]:
+    """Findings about the policy's annotations of a workload's pods."""
+    template = workload if workload.text("kind") == "Pod" else workload.get("spec", "template") or workload
+    given = template.entries("metadata", "annotations")
+    pod = template.get("spec")
+    if not given or pod is None:
+        return
+    containers = [each.text("name") for each in (*pod.items("initContainers"), *pod.items("containers"))]
+    texts = {key: place.value for key, place in given.items() if isinstance(place.value, str)}
+    for fault in annotation_faults(texts, containers):
+        rule, fix = _RULES[fault.kind]
+        yield found(rule, given.get(fault.key, template.near("metadata", "annotations")), fault.text, fix)
+
+
+def lint_policy_config(document: Located, context: Context) -> Iterator[Finding]:
+    """Findings about one TopologyAwarePolicy."""
+    spec = document.get("spec")
+    if spec is None or not isinstance(spec.value, dict):
+        yield found("nri-config-invalid", document.near("spec"), "there is no spec", "write the settings below spec")
+        return
+    for key in spec.entries().keys() - fields.NRI_POLICY:
+        near = fields.meant(key, fields.NRI_POLICY)
+        fix = f"write {near}" if near else "remove it"
+        yield found("nri-field-misspelled", spec.near(key), f"{key!r} is no setting of the policy", fix)
+    yield from _start(spec)
+    yield from _traps(spec, context)
+
+
+def _start(spec: Located) -> Iterator[Finding]:
+    try:
+        config = config_from_json(spec.value, "")
+        machine = _assumed(config)
+        if machine is not None:
+            set_up(discover(machine), config)
+    except WireError as error:
+        place = spec.near(*re.findall(r"\w+", error.field))
+        yield found("nri-config-invalid", place, f"{error.field}: {error.reason}", "correct the value")
+    except PolicyStartError as error:
+        key = "availableResources" if "availableResources" in str(error) else "reservedResources"
+        yield found("nri-config-invalid", spec.near(key, "cpu"), str(error), "see docs/nri-topology-aware.md")
+
+
+def _assumed(config: PolicyConfig) -> Machine | None:
+    """A machine with all CPUs that are named, on one NUMA node; None where they are too many."""
+    texts = (config.available_cpus, config.reserved_cpus)
+    named = [int(number) for text in texts if text and ":" in text for number in re.findall(r"\d{1,9}", text)]
+    count = max(LEAST_CPUS, *(number + 1 for number in named), 0)
+    count = max(count, (config.reserved_millicpu or 0) // 1000 + 2)
+    if count > MOST_CPUS:
+        return None
+    online = (1 << count) - 1
+    return Machine(
+        cpus=tuple(CPU(i, 0, 0, 0, 0, 1 << i, 0, "", ()) for i in range(count)),
+        nodes=(MemoryNode(0, online, 1 << 40, DRAM, is_normal=True, distances=(10,)),),
+        devices=(),
+        present=online,
+        isolated=0,
+        performance=online,
+        efficient=0,
+        memory_total_bytes=1 << 40,
+    )
+
+
+def _traps(spec: Located, context: Context) -> Iterator[Finding]:
+    for place in spec.items("reservedPoolNamespaces"):
+        try:
+            glob_match(str(place.value), "")
+        except PatternError:
+            why = f"{place.value!r} is malformed: neither it nor any pattern after it matches a namespace"
+            yield found("nri-namespace-pattern", place, why, "correct the pattern")
+    agent = spec.get("agent")
+    if agent is not None and agent.plain("nodeResourceTopology") is not True:
+        why = "agent is given without nodeResourceTopology: true, and its default holds only where agent is left out"
+        yield found("nri-zones-off", agent, why, "set agent.nodeResourceTopology: true, unless the grants are reported")
+    if spec.get("unlimitedBurstable") is not None:
+        why = "a Burstable container without a CPU limit and without a memory limit goes to the pool with most memory"
+        yield found("nri-unlimited-burstable", spec.near("unlimitedBurstable"), why, "set memory limits")
+    around = context.surroundings
+    if around.has_static_cpu and spec.plain("pinCPU") is not False:
+        why = "cpuManagerPolicy static: a pod must fit both, and the plugin's choice of CPUs replaces the kubelet's"
+        yield found("nri-static-cpu", spec.near("pinCPU"), why, "set cpuManagerPolicy: none on nodes with the policy")
+    reserved, known = spec.text("reservedResources", "cpu"), around.reserved_millicpu
+    millicpu = _reserved_millicpu(spec)
+    if known is not None and millicpu is not None and millicpu > known:
+        why = f"reservedResources.cpu {reserved} is {millicpu // 1000} CPUs, but kubelets reserve {known}m"
+        yield found("nri-reserves-more", spec.near("reservedResources", "cpu"), why, "let kubelets reserve as much")
+
+
+def _reserved_millicpu(spec: Located) -> int | None:
+    """The CPUs that the policy reserves, whole ones, in mCPU; None where that is not known."""
+    text = spec.text("reservedResources", "cpu")
+    try:
+        config = config_from_json({"reservedResources": {"cpu": text}}, "")
+        machine = _assumed(config)
+        return None if machine is None else 1000 * set_up(discover(machine), config).share.reserved.bit_count()
+    except (WireError, PolicyStartError):
+        return None
