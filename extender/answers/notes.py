@@ -12,6 +12,7 @@ from typing import Final
 
 from extender.questions.scheduler_checks import SchedulerAnswer, check_node
 from extender.questions.subjects import Subject
+from extender.replay.demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import ContainerKind, Pod, PodRequest, QOSClass, resolve
 from extender.replay.rules import NEWEST_MINOR, Rules
@@ -34,7 +35,25 @@ def pod_notes(workload: PodWorkload) -> list[str]:
     """Oddities of a pod, and what is not checked on any node."""
     pod = workload.pod
     request = resolve(pod, NEWEST_RULES)
-    return [*workload.unknown, *_not_looked_at(workload), *_oddities(pod), *_unpinned(pod, request)]
+    return [
+        *workload.unknown,
+        *_demand(pod.demand),
+        *_not_looked_at(workload),
+        *_oddities(pod),
+        *_unpinned(pod, request),
+    ]
+
+
+def _demand(demand: Demand) -> Iterator[str]:
+    """The alignment that the pod demands by its annotations."""
+    if demand.fault:
+        yield f"every node is refused for the pod: {demand.fault}"
+        return
+    if demand.alignment not in (None, AlignmentDemand.NONE):
+        of = "all containers together" if demand.scope is DemandScope.POD else "each container"
+        yield f"the pod demands alignment {demand.alignment} for {of}, whatever the policy of the node"
+    if demand.memory is MemoryDemand.NO_REMOTE_MEMORY:
+        yield "the pod demands no-remote-memory: its memory must be pinned beside its CPUs"
 
 
 def node_notes(workload: PodWorkload, kubelet: Kubelet | None, scheduler: SchedulerAnswer) -> list[str]:

@@ -121,19 +121,19 @@ class PodTracker:
             self._projected = given, project(given, self._steps)
         return self._projected[1]
 
-    def is_safe(self, refused_before: frozenset[str]) -> bool:
+    def is_safe(self, at_risk_before: frozenset[str]) -> bool:
         """Whether every pod in flight is certain to be admitted, but for those that were not before."""
         projection = self.projection
         if projection is None or projection.one_order:
             return True
-        return projection.complete and projection.refused <= refused_before
+        return projection.complete and projection.at_risk <= at_risk_before
 
     def is_admitted(self, uid: str) -> bool:
         """True if every predicted outcome for the pod in flight is admission, or there is no prediction."""
         projection = self.projection
         if projection is None or uid not in projection.verdicts:
             return True
-        return projection.complete and uid not in projection.refused
+        return projection.complete and uid not in projection.at_risk
 
     def survives_sudden_exit(self, uid: str, now: float, max_admissions: int) -> Callable[[], bool] | None:
         """See `NodeStore.survives_sudden_exit`."""

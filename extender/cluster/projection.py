@@ -26,6 +26,7 @@ from extender.cluster.search_bounds import MAX_ADMISSIONS, MAX_MAYBE_GONE, MAX_O
 from extender.cluster.steps import Steps
 from extender.replay.admission import Outcome, answer, is_indifferent
 from extender.replay.branches import MAX_REPLAYS, together
+from extender.replay.demands import broken_by_outcome
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
 from extender.replay.possible_states import PossibleStates
@@ -64,11 +65,13 @@ class Projection:
     """Every state that the next pod can meet.
 
     `verdicts`: what the replay predicts of each pod in flight, by UID, one verdict for each possible outcome.
-    `one_order`: the kubelet meets the pods in flight in the order of their bindings.
+    `against_demand`: pods in flight that may be placed against the alignment that they demand. `one_order`: the kubelet
+    meets the pods in flight in the order of their bindings.
     """
 
     possible: PossibleStates
     verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
+    against_demand: frozenset[str] = frozenset()
     one_order: bool = True
 
     @property
@@ -77,10 +80,11 @@ class Projection:
         return self.possible.complete
 
     @property
-    def refused(self) -> frozenset[str]:
-        """Pods in flight that the kubelet may refuse."""
+    def at_risk(self) -> frozenset[str]:
+        """Pods in flight that the kubelet may refuse, or place against their demand."""
         verdicts = self.verdicts.items()
-        return frozenset(uid for uid, ways in verdicts if any(isinstance(way, Rejected) for way in ways))
+        refused = (uid for uid, ways in verdicts if any(isinstance(way, Rejected) for way in ways))
+        return self.against_demand.union(refused)
 
 
 def project(given: ProjectionInput, steps: Steps | None = None) -> Projection:
@@ -126,6 +130,7 @@ class _Projector:
         self.one_order = True
         self.admissions_left = MAX_ADMISSIONS
         self.verdicts: Final[dict[str, tuple[Verdict, ...]]] = {}
+        self.against_demand: Final[set[str]] = set()
 
     def from_state(self, state: ManagerState) -> Projection:
         """Every state that is possible by now."""
@@ -141,6 +146,7 @@ class _Projector:
         return Projection(
             possible=PossibleStates(answers[:MAX_STATES], complete=self.complete),
             verdicts=self._predicted(),
+            against_demand=frozenset(self.against_demand),
             one_order=self.one_order,
         )
 
@@ -179,9 +185,15 @@ class _Projector:
             self.given_up = True
         else:
             self.verdicts[admit.uid] = (*self.verdicts.get(admit.uid, ()), *(outcome.verdict for outcome in outcomes))
+            if self._is_against_demand(admit, outcomes):
+                self.against_demand.add(admit.uid)
         yield from (outcome.state for outcome in outcomes)
         if admit.binding is BindingState.IN_DOUBT:
             yield from states
+
+    def _is_against_demand(self, admit: Admit, outcomes: Iterable[Outcome]) -> bool:
+        demand, request = admit.pod.demand, self.requests[admit.uid]
+        return demand.is_required and any(broken_by_outcome(demand, self.kubelet, request, each) for each in outcomes)
 
     def _admit_in_all(self, states: tuple[ManagerState, ...], request: PodRequest) -> tuple[Outcome, ...]:
         """The outcomes from all the states; those where other pods hold the same are not taken for one."""

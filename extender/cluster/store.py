@@ -235,7 +235,7 @@ class NodeStore:
         tracker = self._tracker(name)
         before = tracker.projection
         self.apply(PodAssumed(name, pod), now=now)
-        return name in self._distrusted or tracker.is_safe(frozenset() if before is None else before.refused)
+        return name in self._distrusted or tracker.is_safe(frozenset() if before is None else before.at_risk)
 
     def starting(self, now: float) -> Collection[str]:
         """Nodes whose kubelets are stopped or have just started; see `restarts`."""

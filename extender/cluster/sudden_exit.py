@@ -1,4 +1,4 @@
-"""Whether a pod in flight is still certain to be admitted if any single other pod exits unobserved.
+"""Whether a pod in flight is still certain to be admitted, as it demands, if any single other pod exits unobserved.
 
 A pod can exit some time before this service learns of it. More free room can turn an admission into a refusal: a
 container then lands elsewhere and leaves another place to the next one, memory of init containers can be taken over
@@ -45,7 +45,7 @@ def survives_sudden_exit(given: ProjectionInput, uid: str, max_admissions: int =
     start, leaving = given.initial_state(steps), given.leaving
     in_flight = {admit.uid for admit in given.ledger.admits}
     is_alone = in_flight == {uid}
-    refused = frozenset() if is_alone else project_from(start, given, leaving, steps).refused
+    at_risk = frozenset() if is_alone else project_from(start, given, leaving, steps).at_risk
     # 2. Each other pod that nothing is known against exits: at an unknown time, unless the pod is alone in flight.
     others = (start.pod_uids | in_flight) - leaving - given.ledger.left.keys() - {uid}
     for other in islice(sorted(others), MAX_EXITS):
@@ -53,9 +53,9 @@ def survives_sudden_exit(given: ProjectionInput, uid: str, max_admissions: int =
             projection = project_from(steps.release(start, (other,)), given, leaving, steps)
         else:
             projection = project_from(start, given, leaving | {other}, steps)
-        # 3. No endangered pod may be refused in any order.
-        endangered = frozenset({uid}) if projection.one_order else projection.refused - refused | {uid}
-        if not projection.complete or projection.refused & endangered:
+        # 3. No endangered pod may be refused, or placed against its demand, in any order.
+        endangered = frozenset({uid}) if projection.one_order else projection.at_risk - at_risk | {uid}
+        if not projection.complete or projection.at_risk & endangered:
             return False
         if steps.admissions >= max_admissions:
             break
@@ -74,14 +74,25 @@ def is_known_to_survive(given: ProjectionInput, uid: str, projection: Projection
     # With one pod less, every combination of the pods that may be gone must still be followed.
     maybe_gone = len(given.leaving) + len(given.ledger.starting)
     verdicts = projection.verdicts.get(uid, ())
-    return maybe_gone <= MAX_MAYBE_GONE and can_only_gain(given.kubelet, given.reported, request, verdicts)
+    is_demanding = admits[0].pod.demand.is_required
+    return maybe_gone <= MAX_MAYBE_GONE and can_only_gain(
+        given.kubelet, given.reported, request, verdicts, is_demanding=is_demanding
+    )
 
 
-def can_only_gain(kubelet: Kubelet, state: ManagerState, request: PodRequest, verdicts: Sequence[Verdict]) -> bool:
+def can_only_gain(
+    kubelet: Kubelet,
+    state: ManagerState,
+    request: PodRequest,
+    verdicts: Sequence[Verdict],
+    *,
+    is_demanding: bool = False,
+) -> bool:
     """Whether the pod is still admitted if any pods of *state* exit before its admission. False: not known.
 
-    *verdicts* are those of its admission from *state*, and from every state that differs from it by pods that may have
-    exited or whose init containers may be over.
+    *is_demanding*: it must also be placed as it demands, which it is on one NUMA node. *verdicts* are those of its
+    admission from *state*, and from every state that differs from it by pods that may have exited or whose init
+    containers may be over.
     """
     if len(request.containers) != 1 or request.pod_level is not None or request.total_devices:
         return False
@@ -91,7 +102,8 @@ def can_only_gain(kubelet: Kubelet, state: ManagerState, request: PodRequest, ve
     pins_memory = kubelet.memory_static and container.memory_bytes is not None
     if pins_memory and any(node.cells != 1 << node.id for node in state.memory.nodes):
         return False
-    return bool(verdicts) and all(_is_firm(verdict, container.name, pins_memory=pins_memory) for verdict in verdicts)
+    needs_one_node = pins_memory or is_demanding
+    return bool(verdicts) and all(_is_firm(each, container.name, needs_one_node=needs_one_node) for each in verdicts)
 
 
 def _takes_by_count(options: CPUOptions) -> bool:
@@ -99,10 +111,10 @@ def _takes_by_count(options: CPUOptions) -> bool:
     return replace(options, full_pcpus_only=False, strict_reservation=False) == CPUOptions()
 
 
-def _is_firm(verdict: Verdict, container: str, *, pins_memory: bool) -> bool:
-    """Whether the pod is admitted; with pinned memory only if a preferred hint puts it on one NUMA node."""
+def _is_firm(verdict: Verdict, container: str, *, needs_one_node: bool) -> bool:
+    """Whether the pod is admitted, and if it needs that, a preferred hint puts it on one NUMA node."""
     if not isinstance(verdict, Admitted) or verdict.certainty is Certainty.POSSIBLE:
         return False
     placed = verdict.placements[container]
     is_on_one_node = placed.affinity is not None and placed.affinity.bit_count() == 1 and placed.preferred
-    return is_on_one_node or not pins_memory
+    return is_on_one_node or not needs_one_node

@@ -2,7 +2,7 @@
 
 Rules of this file
 - Copies are replayed one after another, each on the state after the one before. None is extrapolated.
-- A copy counts only if it is admitted whatever the kubelet picks at random.
+- A copy counts only if it is admitted, and placed as it demands, whatever the kubelet picks at random.
 - Work is shared: what follows from a state is computed once, for all nodes and all ways that lead to it.
 - The node's totals, selectors and taints limit the number as well, by arithmetic, as in kube-scheduler.
 """
@@ -12,16 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from extender.questions.demands import demand_fault
 from extender.questions.explain import first_fault
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
 from extender.replay.admission import admit, is_indifferent, start_pod
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
+from extender.replay.demand import Demand
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Certainty, Rejected
+from extender.scheduling.demands import refusal_by_demand
 from extender.scheduling.judge import Judge, PodShape
 from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.scheduling.totals import add, format_milli, pod_requests, shortages
@@ -84,6 +87,7 @@ class Capacity:
         self._judge: Final = judge
         self._max: Final = max_copies
         self._shapes: Final = [PodShape(workload.copy(0)) for workload in mix]
+        self._demands: Final = [shape.pod.demand.is_required for shape in self._shapes]
         self._wanted: Final = [pod_requests(w.pod, w.rules.overhead_milli) for w in mix]
         self._known: dict[object, _Rest] = {}
         self._counts: dict[tuple[int, int], Counter[Alignment]] = {}
@@ -135,7 +139,7 @@ class Capacity:
     ) -> tuple[_Rest, Mapping[Alignment, int]]:
         """Replay copy after copy until one is refused, *most* are placed, or the rest is already known."""
         requests = [shape.request(kubelet.rules) for shape in self._shapes]
-        if all(is_indifferent(kubelet, request) for request in requests):
+        if all(is_indifferent(kubelet, request) for request in requests) and not any(self._demands):
             return _Rest(most, ENOUGH), {Alignment.NOT_MANAGED: most}
         number = self._number(kubelet)
         chain: list[tuple[object, Alignment]] = []
@@ -147,7 +151,7 @@ class Capacity:
                 break
             if len(chain) >= most:
                 return _Rest(most, ENOUGH), Counter(alignment for _, alignment in chain)
-            after, limit = self._one_more(kubelet, states, requests[turn], len(chain))
+            after, limit = self._one_more(kubelet, states, requests[turn], len(chain), self._shapes[turn].pod.demand)
             if isinstance(limit, CapacityLimit):
                 rest = self._known[key] = _Rest(0, limit)
                 break
@@ -171,7 +175,7 @@ class Capacity:
         return counts
 
     def _one_more(
-        self, kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, number: int
+        self, kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, number: int, demand: Demand
     ) -> tuple[tuple[ManagerState, ...], Alignment | CapacityLimit]:
         """The states after one more copy and its alignment, or why there is none."""
         request = replace(request, uid=f"what-if-{number}")
@@ -192,6 +196,9 @@ class Capacity:
             return (), CapacityLimit(
                 "topology", RefusalReason.CHANCE.text, "too many random choices of devices to try them all"
             )
+        broken = refusal_by_demand(demand, kubelet, request, outcomes, each_must=True)
+        if broken is not None:
+            return (), CapacityLimit("topology", broken.text, demand_fault(demand, kubelet, request, outcomes))
         alignment = alignment_of_outcomes(kubelet, outcomes)
         assert alignment is not None  # no outcome is a refusal
         started = any(c.reusable for c in request.containers)

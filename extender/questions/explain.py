@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from extender.questions.demands import demand_fault
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import Nearest, nearest
 from extender.replay.admission import admit
@@ -30,7 +31,10 @@ _NOTHING_NEAR: Final = Nearest((), 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionStory:
-    """One admission, step by step. `first_fault` None: the pod is admitted. `events` are in the kubelet's order."""
+    """One admission, step by step; `events` are in the kubelet's order.
+
+    `first_fault` None: the pod is admitted as it demands.
+    """
 
     verdict: Verdict
     events: tuple[TraceEvent, ...]
@@ -43,15 +47,19 @@ def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = T
     """Explain the admission of *pod* as a new pod. *search*: also find the nearest requests that would be admitted."""
     trace = RecordingTrace()
     pod = replace(pod, uid=SHAPE_UID)
-    verdict = admit(kubelet, state, resolve(pod, kubelet.rules), trace, verdict_only=True).verdict
-    events = tuple(trace.events)
-    refused = isinstance(verdict, Rejected)
+    request = resolve(pod, kubelet.rules)
+    outcome = admit(kubelet, state, request, trace, verdict_only=not pod.demand.is_required)
+    verdict, events = outcome.verdict, tuple(trace.events)
+    if isinstance(verdict, Rejected):
+        fault = first_fault(kubelet, state, verdict, events)
+    else:
+        fault = demand_fault(pod.demand, kubelet, request, (outcome, *outcome.alternatives))
     return AdmissionStory(
         verdict=verdict,
         events=events[:MAX_STEPS],
         events_left_out=max(0, len(events) - MAX_STEPS),
-        first_fault=first_fault(kubelet, state, verdict, events) if isinstance(verdict, Rejected) else None,
-        nearest=nearest(kubelet, state, pod) if refused and search else _NOTHING_NEAR,
+        first_fault=fault or None,
+        nearest=nearest(kubelet, state, pod) if fault and search and not pod.demand.fault else _NOTHING_NEAR,
     )
 
 

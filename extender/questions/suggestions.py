@@ -1,9 +1,8 @@
 """Finds the nearest requests that a node would admit instead of one that it refuses, by replaying candidates.
 
 Rules of this file
-- Every suggestion was replayed on the same state and admitted with certainty. None is inferred. Admission is not
-  monotone:
-  nothing is concluded from a larger or a smaller request.
+- Every suggestion was replayed on the same state, and admitted with certainty as the pod demands. None is inferred.
+  Admission is not monotone: nothing is concluded from a larger or a smaller request.
 - The search is limited to `MAX_REPLAYS` admissions per node. Candidate amounts come from the free resources.
 - For each kind, container and resource only the largest request that fits is returned.
 """
@@ -22,6 +21,7 @@ from extender.replay.pod import Container, Pod, resolve
 from extender.replay.startup import start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
+from extender.scheduling.demands import refusal_by_demand
 from extender.scheduling.totals import format_bytes, format_milli
 
 MAX_REPLAYS: Final = 160
@@ -72,12 +72,15 @@ class _ReplayCounter:
         if self.replays >= MAX_REPLAYS:
             return None
         self.replays += 1
-        asked = kubelet or self.kubelet
-        outcome = admit(asked, self.state, resolve(pod, asked.rules), verdict_only=True, max_replays=16)
-        verdict = outcome.verdict
+        asked, demand = kubelet or self.kubelet, pod.demand
+        request = resolve(pod, asked.rules)
+        outcome = admit(asked, self.state, request, verdict_only=not demand.is_required, max_replays=16)
+        verdict, outcomes = outcome.verdict, (outcome, *outcome.alternatives)
         if not isinstance(verdict, Admitted) or verdict.certainty is not asked.certainty:
             return None
-        return Fit(verdict, alignment_of_outcomes(asked, (outcome, *outcome.alternatives)))
+        if refusal_by_demand(demand, asked, request, outcomes, each_must=True) is not None:
+            return None
+        return Fit(verdict, alignment_of_outcomes(asked, outcomes))
 
 
 def nearest(kubelet: Kubelet, state: ManagerState, pod: Pod) -> Nearest:

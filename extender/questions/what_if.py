@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from extender.cluster.node_class import NodeClass
+from extender.questions.demands import demand_fault
 from extender.questions.explain import explain
 from extender.questions.scheduler_checks import SchedulerAnswer, check_node
 from extender.questions.subjects import Subject, candidates_of
@@ -34,7 +35,7 @@ class NodeWhatIf:
     `verdict` None: not enough is known about the node. `admitted_as` is the alignment of an admitted pod, even if the
     node does not pass for another reason; None if it is refused. `judgement` is what filter uses, `score` what
     prioritize would return among the nodes in question; None if the node does not pass. `first_fault`: the first
-    failure, in a sentence; empty if the verdict is no refusal.
+    failure, in a sentence; empty if the pod is admitted as it demands.
     """
 
     subject: Subject
@@ -130,9 +131,11 @@ def _replay(shape: PodShape, subject: Subject) -> _Replayed:
     kubelet = subject.kubelet
     if kubelet is None or not subject.states:
         return _Replayed(None)
-    outcomes = admit_in_all(kubelet, subject.states, shape.request(kubelet.rules), max_replays=MAX_OUTCOMES)
+    request = shape.request(kubelet.rules)
+    outcomes = admit_in_all(kubelet, subject.states, request, max_replays=MAX_OUTCOMES)
     verdict = outcomes[0].verdict
     if isinstance(verdict, Rejected):
         story = explain(kubelet, subject.states[0], shape.pod, search=False)
         return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), story.first_fault or "")
-    return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes))
+    fault = demand_fault(shape.pod.demand, kubelet, request, outcomes)
+    return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), fault)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from extender.replay.demand import NO_DEMAND, Demand
 from extender.replay.rules import Rules
 
 HUGEPAGES_PREFIX: Final = "hugepages-"
@@ -59,7 +60,7 @@ class Pod:
 
     `pod_requests_milli` / `pod_limits_milli` are `spec.resources`: None when the spec has none, empty when
     `spec.resources` is there without amounts. `created_at`: Unix seconds, None where it is not known: a kubelet that
-    starts admits older pods first.
+    starts admits older pods first. `demand`: the alignment that the pod demands; no kubelet reads it.
     """
 
     uid: str
@@ -70,10 +71,11 @@ class Pod:
     pod_limits_milli: Mapping[str, int] | None = None
     status_qos: QOSClass | None = None
     created_at: int | None = None
+    demand: Demand = NO_DEMAND
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Equal for pods that every kubelet treats alike, apart from their names.
+        """Equal for pods that every kubelet treats alike, apart from their names, and that demand the same alignment.
 
         Part of the key of a cached verdict.
         """
@@ -92,6 +94,7 @@ class Pod:
             None if self.pod_requests_milli is None else _items(self.pod_requests_milli),
             None if self.pod_limits_milli is None else _items(self.pod_limits_milli),
             self.status_qos,
+            self.demand,
         )
 
 

@@ -107,8 +107,8 @@ class CachedJudge:
         return self._cache.entry(pod)
 
     def is_aligned(self, shape: PodShape) -> bool:
-        """Whether a manager of any known kubelet, or of the newest one, has something to align for the pod."""
-        return shape.is_aligned_anywhere((NEWEST_RULES, *self._cluster.rules))
+        """Whether a manager of any known kubelet, or the newest one, may align something, or the pod demands it."""
+        return shape.pod.demand.is_required or shape.is_aligned_anywhere((NEWEST_RULES, *self._cluster.rules))
 
     async def answer(
         self, entry: ShapeJudgements, classes: Collection[NodeClass], deadline: float | None = None
@@ -152,7 +152,7 @@ class CachedJudge:
         left = [each.id for each in entry.missing(missing)]
         if not left:
             return entry.judgements
-        if self._late_pass:
+        if self._late_pass and not entry.shape.pod.demand.is_required:
             return {**entry.judgements, **dict.fromkeys(left, NOT_JUDGED)}
         if not slow.issuperset(left):
             raise NotReadyError(f"out of time with {len(left)} of {len(classes)} kinds of nodes to judge")

@@ -11,13 +11,14 @@ from typing import Final, Protocol
 
 from extender.cluster.pods import KnownPods
 from extender.cluster.store import NodeStore
+from extender.replay.demand import Demand
 from extender.replay.verdict import Certainty
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge, NotReadyError
 from extender.scheduling.feasibility import PASSED, Filtered, avoid, count_answers, filter_nodes, merge_known
 from extender.scheduling.nominator import Nominator
-from extender.scheduling.reasons import NEVER_TEXTS
+from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.scheduling.records.decisions import Call, DecisionLog, kept_of
 from extender.scheduling.records.refused_pods import WaitingPods
 from extender.wire.scheduler import SchedulerArgs
@@ -102,7 +103,7 @@ class Filter:
             self._barrier.offered(args.pod.uid)
         if self._settings.requeues:
             self._refused_pods.note(args.pod, filtered, self._clock())
-        return self._result(filtered)
+        return self._result(filtered, args.pod.demand)
 
     async def _judged(self, args: SchedulerArgs) -> tuple[Filtered, Call]:
         """The result by judgements alone, counted, and the record of the call."""
@@ -131,7 +132,10 @@ class Filter:
             return ()
         return {*deferred, *starting} - {self._nominator.node_of(uid)}
 
-    def _result(self, filtered: Filtered) -> FilterResult:
+    def _result(self, filtered: Filtered, demand: Demand) -> FilterResult:
+        if demand.fault:  # all nodes are refused for it; the event names the value
+            text = f"{RefusalReason.DEMAND_FAULT.text}: {demand.fault}"
+            return FilterResult(feasible=(), unresolvable=dict.fromkeys(filtered.refused, text))
         if not filtered.refused or not self._settings.failed_resolvable:
             return FilterResult(feasible=filtered.feasible, unresolvable=filtered.refused)
         failed = {name: text for name, text in filtered.refused.items() if text not in NEVER_TEXTS}

@@ -3,7 +3,8 @@
 Rules of this file
 - A judgement is computed once for each (pod shape, class of nodes) and kept in the `JudgementCache`, so it is small.
   Explanations replay again, with a trace.
-- A pod that requests nothing that a manager aligns is never refused, whatever is known of a node.
+- A pod that requests nothing that a manager aligns is never refused, whatever is known of a node, unless it demands
+  alignment: see `demands`.
 - A replay that ends without a verdict, or fails, makes its own class unknown and no other.
 - If a replay ends before all random choices were tried, and one of the others could change the result, the result is
   POSSIBLE.
@@ -16,14 +17,16 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 from extender.cluster.node_class import NodeClass
-from extender.replay.admission import MAX_OUTCOMES, is_indifferent
+from extender.replay.admission import MAX_OUTCOMES, Outcome, is_indifferent
 from extender.replay.budget import Budget, for_replays
 from extender.replay.counts import Counts
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, has_pod_level_resources, resolve
 from extender.replay.rules import Rules
+from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, Verdict, is_given_up
 from extender.scheduling.counts_only import refusal_by_counts
+from extender.scheduling.demands import misses_preference, refusal_by_demand, refusal_without_placement
 from extender.scheduling.ranking.outcome import AdmissionOutcome, Strategy
 from extender.scheduling.reasons import RefusalReason, refusal_of
 
@@ -86,7 +89,8 @@ class Judgement(NamedTuple):
     """`refusal` None: the nodes are feasible. `merit`: more is better; None if there is nothing to compare nodes by.
 
     `certainty` UNKNOWN: no verdict could be computed. POSSIBLE: not everything that matters was tried. `trouble`: why a
-    replay gave no verdict; `detail` is the traceback of a defect.
+    replay gave no verdict; `detail` is the traceback of a defect. `misses`: the pod prefers one NUMA node and would be
+    split.
     """
 
     refusal: RefusalReason | None
@@ -94,6 +98,7 @@ class Judgement(NamedTuple):
     merit: int | None = None
     trouble: Trouble | None = None
     detail: str = ""
+    misses: bool = False
 
 
 INDIFFERENT = Judgement(None, Certainty.EXACT)
@@ -136,10 +141,11 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
 
     def judge(shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         try:
-            return replayed(shape, node_class, budget)
+            return _placed(shape, node_class, replayed(shape, node_class, budget))
         except Exception:  # noqa: BLE001 - a defect in one class of nodes must not fail the call for all of them
             detail = traceback.format_exc()[-_MAX_DETAIL:]
-            return _unknown(policy)._replace(trouble=Trouble.DEFECT, detail=detail)
+            unknown = _unknown(policy)._replace(trouble=Trouble.DEFECT, detail=detail)
+            return _placed(shape, node_class, unknown)
 
     def replayed(shape: PodShape, node_class: NodeClass, budget: Budget | None) -> Judgement:
         kubelet, state = node_class.kubelet, node_class.state
@@ -160,14 +166,9 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
         outcomes = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
         if is_given_up(outcomes[0].verdict):
             return _given_up(outcomes[0].verdict, policy)
-        certainty = outcomes[0].verdict.certainty if node_class.complete else Certainty.POSSIBLE
-        certainty = Certainty.STALE if node_class.stale else certainty
+        certainty = _certainty(node_class, outcomes[0].verdict)
         rejected = [o.verdict for o in outcomes if isinstance(o.verdict, Rejected)]
-        admissions = [
-            AdmissionOutcome(kubelet=kubelet, before=state, after=o.state, admitted=o.verdict)
-            for o in outcomes
-            if isinstance(o.verdict, Admitted)
-        ]
+        admissions = _admissions(kubelet, state, outcomes)
         is_score_only = kubelet.rules.newer_than_known and policy.newer is Action.PASS
         is_open = outcomes[0].undecided and not (rejected and admissions)
         trouble = Trouble.STEPS if is_open and budget.is_used_up else None
@@ -180,9 +181,37 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
             return Judgement(
                 RefusalReason.CHANCE if is_settled else RefusalReason.UNSETTLED, certainty, trouble=trouble
             )
-        return Judgement(None, certainty, min(map(strategy, admissions), default=None), trouble)
+        demand, merit = shape.pod.demand, min(map(strategy, admissions), default=None)
+        refusal = refusal_by_demand(demand, kubelet, request, outcomes, each_must=policy.requires_certainty)
+        misses = misses_preference(demand, kubelet, request, outcomes)
+        return Judgement(refusal, certainty, merit, trouble, misses=misses)
 
     return judge
+
+
+def _admissions(kubelet: Kubelet, before: ManagerState, outcomes: Iterable[Outcome]) -> list[AdmissionOutcome]:
+    return [
+        AdmissionOutcome(kubelet=kubelet, before=before, after=o.state, admitted=o.verdict)
+        for o in outcomes
+        if isinstance(o.verdict, Admitted)
+    ]
+
+
+def _certainty(node_class: NodeClass, verdict: Verdict) -> Certainty:
+    if node_class.stale:
+        return Certainty.STALE
+    return verdict.certainty if node_class.complete else Certainty.POSSIBLE
+
+
+def _placed(shape: PodShape, node_class: NodeClass, judgement: Judgement) -> Judgement:
+    """The judgement; a refusal where the pod demands alignment and no replay shows its placement."""
+    if shape.pod.demand.fault:
+        return Judgement(RefusalReason.DEMAND_FAULT, Certainty.EXACT)
+    if judgement.refusal is not None or judgement.merit is not None:
+        return judgement
+    is_indifferent = judgement is INDIFFERENT
+    refusal = refusal_without_placement(shape.pod.demand, node_class.kubelet, is_indifferent=is_indifferent)
+    return judgement if refusal is None else judgement._replace(refusal=refusal)
 
 
 def _by_setting(kubelet: Kubelet, policy: UncertaintyPolicy, *, stale: bool) -> Judgement | None:

@@ -35,6 +35,12 @@ class RefusalReason(Enum):
     NEWER = ("the node's kubelet is newer than the extender knows", False)
     LATE = ("the node's kubelet takes too long to replay", False)
     AWAITED = ("the node's NUMA state has not been reported yet", False)
+    DEMAND_NUMA_NODE = ("the pod demands one NUMA node and would be split on the node", False)
+    DEMAND_SOCKET = ("the pod demands one socket and would be split on the node", False)
+    DEMAND_MEMORY = ("the pod demands local memory and could get remote memory on the node", False)
+    DEMAND_NOT_PLACED = ("the pod demands alignment and the node's kubelet would not place it on NUMA nodes", True)
+    DEMAND_NOT_KNOWN = ("the pod demands alignment and it is not known where the node would place it", False)
+    DEMAND_FAULT = ("the pod's demand for alignment is not understood", True)
 
     def __init__(self, text: str, never: bool) -> None:  # noqa: FBT001 - the members above are read as a table
         self.text: Final = text

@@ -5,7 +5,8 @@ Rules of this file
 - The merits of one request are stretched over the whole range: best 10, worst 0, all equal 10.
 - Uncertain nodes score lower. A stale node gets half of its score. A node of which only counts are known gets half of
   the score of a node without merit. An unknown or refused node gets 0.
-- A node that admits the pod without aligning it gets 0 if another node aligns it.
+- A node that admits the pod without aligning it gets 0 if another node aligns it. So does a node that would split a pod
+  that prefers one NUMA node, if another node would not.
 """
 
 from typing import Final
@@ -22,9 +23,11 @@ def score_nodes(candidates: Candidates, judgements: Judgements) -> list[int]:
     """The score of each candidate, in order."""
     by_class = {node_class: judgements[node_class.id] for node_class in candidates.distinct}
     kinds = set(by_class.values())
-    merits = [j.merit for j in kinds if j.merit is not None and j.refusal is None]
+    feasible = [j for j in kinds if j.merit is not None and j.refusal is None]
+    is_met = any(not j.misses for j in feasible)
+    merits = [j.merit for j in feasible if j.merit is not None and not (is_met and j.misses)]
     spread = (min(merits), max(merits)) if merits else None
-    score_of = {judgement: _score(judgement, spread) for judgement in kinds}
+    score_of = {j: 0 if is_met and j.misses else _score(j, spread) for j in kinds}
     scores = {node_class: score_of[judgement] for node_class, judgement in by_class.items()}
     return list(map(scores.__getitem__, candidates.classes))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
+from extender.wire.demands import demand_from_json
 from extender.wire.errors import WireError, shown
 from extender.wire.fields import MAX_TEXT, Json, list_at, object_at, optional_object_at, text_at
 from extender.wire.quantity import parse_milli
@@ -52,6 +53,7 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
         pod_limits_milli=limits,
         status_qos=_qos(status.get("qosClass"), f"{path}.status.qosClass"),
         created_at=unix_seconds(metadata.get("creationTimestamp")),
+        demand=demand_from_json(metadata.get("annotations")),
     )
 
 

@@ -7,10 +7,12 @@ Rules of this file
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final
 
 from extender.replay.pod import Pod
 from extender.wire import virtual_machines
+from extender.wire.demands import unknown_keys
 from extender.wire.errors import WireError, shown
 from extender.wire.fields import Json, object_at, optional_object_at, text_at
 from extender.wire.nri_annotations import annotation_faults
@@ -94,18 +96,23 @@ def workload_from_json(document: object, path: str = "") -> PodWorkload:
         rules=rules,
         unknown=(virtual_machines.NOTE,)
         if kind in virtual_machines.KINDS
-        else (*unknown_fields(object_at(template.get("spec"), _join(here, "spec"))), *_nri_faults(template, pod)),
+        else (
+            *unknown_fields(object_at(template.get("spec"), _join(here, "spec"))),
+            *_annotation_faults(template, pod),
+        ),
     )
 
 
-def _nri_faults(template: Json, pod: Pod) -> list[str]:
-    """Faults of the annotations that the NRI topology-aware policy reads, in a template that was read already."""
+def _annotation_faults(template: Json, pod: Pod) -> list[str]:
+    """Annotations without a meaning, of ours and of the NRI topology-aware policy, in a template that was read."""
     metadata = template.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict):
         return []
     texts = {key: text for key, text in annotations.items() if isinstance(text, str)}
-    return [fault.text for fault in annotation_faults(texts, [container.name for container in pod.containers])]
+    ours = (f"annotation {shown(key)} has no meaning to numa-extender" for key in unknown_keys(annotations))
+    nri = annotation_faults(texts, [container.name for container in pod.containers])
+    return [*islice(ours, MAX_SHOWN), *(fault.text for fault in nri)]
 
 
 def _template_of(whole: Json, kind: str, path: str) -> tuple[Json, str, int, str]:

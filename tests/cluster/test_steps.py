@@ -203,6 +203,6 @@ def test_after_one_replay_that_was_given_up_no_other_is_tried() -> None:
         projection = _project(report.kubelet, report.state, ledger, i, steps=steps)
         assert not projection.complete
         assert projection.possible.states == (report.state,)
-        assert projection.refused == frozenset(), "nothing is known of what the kubelet does"
+        assert projection.at_risk == frozenset(), "nothing is known of what the kubelet does"
 
     assert steps.admissions <= 2, "what was given up is not paid for with each event"

@@ -1,0 +1,41 @@
+"""Sentences about demands for alignment that a node would not meet."""
+
+from collections.abc import Iterable
+
+from extender.replay.admission import Outcome
+from extender.replay.demand import AlignmentDemand, Demand
+from extender.replay.demands import Breach, BrokenDemand, broken_by_outcome, is_always_met
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import PodRequest
+from extender.replay.sets import format_list
+
+
+def demand_fault(demand: Demand, kubelet: Kubelet, request: PodRequest, outcomes: Iterable[Outcome]) -> str:
+    """How an outcome breaks the pod's demand, in a sentence. Empty: each meets it, or refuses the pod."""
+    if demand.fault:
+        return f"The pod's demand is not understood: {demand.fault}."
+    if not demand.is_required or is_always_met(demand, kubelet.machine):
+        return ""
+    broken = (broken_by_outcome(demand, kubelet, request, outcome) for outcome in outcomes)
+    return next((sentence_of(demand, found) for found in broken if found is not None), "")
+
+
+def sentence_of(demand: Demand, broken: BrokenDemand) -> str:
+    """One broken demand in a sentence."""
+    who = f"container {broken.container}" if broken.container is not None else "the pod as a whole"
+    where = f"on NUMA {format_list(broken.numa)}"
+    match broken.breach:
+        case Breach.NUMA_NODES:
+            return f"The pod demands one NUMA node, and {who} would be split {where}."
+        case Breach.SOCKETS:
+            return f"The pod demands one socket, and {who} would be split {where}."
+        case Breach.REMOTE_MEMORY:
+            return f"The pod demands local memory, and the memory of {who} could be on other NUMA nodes than its CPUs."
+        case Breach.NOT_PLACED:
+            return f"The pod demands {_wanted(demand)}, and the kubelet would not place {who} on NUMA nodes."
+
+
+def _wanted(demand: Demand) -> str:
+    if demand.alignment is AlignmentDemand.SINGLE_NUMA_NODE:
+        return "one NUMA node"
+    return "one socket" if demand.alignment is AlignmentDemand.SAME_SOCKET else "local memory"
