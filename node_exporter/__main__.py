@@ -79,8 +79,8 @@ def _node_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--rule", "rules", multiple=True, callback=_rules, envvar="NUMA_RULES", metavar="NAME=true|false",
-            help="A behaviour that the vendor of the kubelet back-ported, such as device_numa_narrowing=true; may be "
-            "given several times (in the environment: separated by spaces). The extender defines the names.",
+            help="A behaviour that the kubelet's vendor back-ported, such as device_numa_narrowing=true. Repeatable; "
+            "in the environment separated by spaces. docs/kubernetes-versions.md lists the names.",
         ),
         click.option(
             "--nri-config", type=FILE, envvar="NUMA_NRI_CONFIG",

@@ -2,7 +2,7 @@
 
 Rules of this file
 - podresources decides about health. A device that only the checkpoint contains is published as not healthy, with a
-  problem that names both sources, because a device without a socket or plugin must not be promised to a pod.
+  problem that names both sources, because a pod must not be given a device without a socket or plugin.
 - Without podresources the checkpoint's RegisteredDevices count as healthy, and NUMA ids are known only for devices that
   have been allocated.
 - Unhealthy devices are in no list, but their NUMA ids count for hints (DEV/topology_hints.go). So a device seen before

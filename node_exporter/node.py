@@ -27,18 +27,18 @@ SETTLING_SECONDS = 20.0
 manager's reconciliation (every 10 s by default) releases what ended pods held."""
 SETTLING_LOOK_SECONDS = 1.0
 TORN_SECONDS = 5.0
-"""How long a state that contradicts itself is not published. The kubelet's writes of one allocation take milliseconds,
-on
-a slow disk a second. What lasts longer is not a moment between two writes, and is published with its problem."""
+"""How long a state that contradicts itself is not published. The kubelet's writes of one allocation take
+milliseconds, on a slow disk a second. A contradiction that lasts longer has another cause, and is published with its
+problem."""
 TORN_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """Where the node's files are, and what is set by hand. None: found on the node.
+    """Where the node's files are, and values from options. None: read from the node.
 
     `kubelet_api` None: configuration comes from files, and the version from `kubelet_version`.
-    `rules`: what the kubelet's vendor back-ported, see `NodeReport`. `nri_config`: where the configuration of an NRI
+    `rules`: see `NodeReport`. `nri_config`: where the configuration of an NRI
     topology-aware policy is; None: such a policy is known by its state file only.
     """
 
@@ -52,7 +52,7 @@ class NodeSettings:
 
 
 class NodeReader:
-    """Observes one node. Caches the sources that the kubelet reads only once, until the kubelet restarts."""
+    """Observes one node. Caches, until the kubelet restarts, the sources that the kubelet reads only at its start."""
 
     def __init__(self, settings: NodeSettings) -> None:
         self._settings = settings

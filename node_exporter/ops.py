@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 Probe = Callable[[], str | None]
-"""None if all is well; else the reason why not."""
+"""None if the probe succeeds, else the reason."""
 
 
 class OpsServer:
@@ -55,7 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.NOT_FOUND, b"not found\n", "text/plain; charset=utf-8")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the signature of http.server
-        """Requests of probes are not worth a log line."""
+        """Requests of probes are not logged."""
 
     def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
         self.send_response(status)

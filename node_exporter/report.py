@@ -1,11 +1,11 @@
-"""NodeReport v1: the published contract between the exporter on a node and whoever replays that node.
+"""NodeReport v1: the published contract between the exporter on a node and the reader that replays that node.
 
 Rules of this file
 - Facts, not interpretation: what the kernel, the kubelet and its files say. Nothing here is rounded, merged or guessed.
-- Standard library only, so that the agent stays small; a reader validates with its own means.
+- Standard library only, so that the exporter stays small. A reader validates in its own way.
 - Values are frozen. The JSON of a report is its fields in the order written here; JSON names are the field names.
-- A field is never renamed or retyped within a schema version. New optional fields may come; readers
-  ignore unknown ones.
+- A field is never renamed or retyped within a schema version. New optional fields may be added. Readers ignore unknown
+  fields.
 """
 
 # ruff: noqa: N815 - the fields of KubeletConfig bear the names of the kubelet's own KubeletConfiguration
@@ -23,7 +23,7 @@ Severity = Literal["info", "warning", "error"]
 """`info`: nothing is lost. `warning`: sources disagree or a part is missing. `error`: a whole source is unreadable."""
 
 JsonObject = Mapping[str, object]
-"""A parsed JSON document of somebody else's, passed on as it was read."""
+"""A parsed JSON document of another program, passed on unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +72,10 @@ class ReportedReservedMemory:
 class ReportedKubeletConfig:
     """The kubelet's effective configuration, as far as admission depends on it.
 
-    Field names and values are KubeletConfiguration's, with its defaults put in for what nobody set. `reservation` is
-    what node allocatable is reduced by, as quantities by resource name: systemReserved + kubeReserved + the hard
-    eviction threshold of memory (a percentage is taken of the machine's memory, 100Mi if none is set); with
-    `reservedSystemCPUs` its `cpu` is the number of the CPUs listed. `featureGates` are only those set explicitly.
+    Field names and values are KubeletConfiguration's, with its defaults for unset fields. `reservation` is the
+    difference between capacity and node allocatable, as quantities by resource name: systemReserved + kubeReserved +
+    the hard eviction threshold of memory (100Mi by default; a percentage is of the machine's memory). With
+    `reservedSystemCPUs` its `cpu` is the number of listed CPUs. `featureGates` has only gates that are set explicitly.
     """
 
     cpuManagerPolicy: str = "none"
@@ -92,7 +92,7 @@ class ReportedKubeletConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedDevice:
-    """One device of a device plugin. `numa`: sorted NUMA ids; None: the plugin reported none, or nobody here knows."""
+    """One device of a device plugin. `numa`: sorted NUMA ids; None: the plugin reported none, or they are unknown."""
 
     id: str
     numa: Sequence[int] | None
@@ -101,7 +101,7 @@ class ReportedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletState:
-    """The kubelet's three checkpoint files as parsed JSON. None: absent or not readable; a problem says which."""
+    """The kubelet's three checkpoint files as parsed JSON. None: missing or unreadable, which a problem states."""
 
     cpu_manager_state: JsonObject | None = None
     memory_manager_state: JsonObject | None = None
@@ -110,7 +110,7 @@ class KubeletState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedMemoryBlock:
-    """Memory or hugepages pinned for a container: `size` bytes in all over the NUMA nodes `numa`, not on each."""
+    """Memory or hugepages pinned for a container. `size`: total bytes over the NUMA nodes `numa`, not on each."""
 
     type: str
     size: int
@@ -119,7 +119,7 @@ class ReportedMemoryBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedContainer:
-    """What podresources lists of a container: exclusive CPUs (none: shared pool), memory, device ids by resource."""
+    """A container in podresources: exclusive CPUs (empty: shared pool), memory, device ids by resource."""
 
     name: str
     cpus: Sequence[int] = ()
@@ -129,12 +129,12 @@ class ReportedContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedPod:
-    """A pod of podresources List, or one that holds something in a state file.
+    """A pod of podresources List, or a pod with resources in a state file.
 
-    `name` and `namespace` are empty for a pod that is known by its UID only (in a state file, not listed).
-    `uid` is None where the UID is not known: podresources has none, it comes from the pod log directories of the node.
-    `counted` says whether the kubelet still counts the pod at its next admission (GetActivePods): True, False, or None
-    where the node's kubelet version lists finished pods as well, so that nothing can be said from here.
+    `name` and `namespace` are empty for a pod of which only the UID is known (in a state file, not listed).
+    `uid` is None if it is unknown: podresources has no UIDs, they come from the pod log directories of the node.
+    `counted`: whether the kubelet counts the pod at its next admission (GetActivePods). None: unknown, because this
+    kubelet version also lists finished pods.
     """
 
     namespace: str
@@ -146,7 +146,7 @@ class ReportedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """How much of a resource: all there is, what pods may have, what is free now. CPUs, bytes or devices."""
+    """Amounts of a resource: total, allocatable, and free now. In CPUs, bytes or devices."""
 
     capacity: int
     allocatable: int
@@ -155,11 +155,11 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zone:
-    """Amounts for people and for NodeResourceTopology; the replay does not read them.
+    """Amounts of one zone, for people and for NodeResourceTopology. The replay does not read them.
 
-    `type` "Node" is one NUMA node, `name` "node-<id>". `type` "NodeGroup" holds the devices that belong to several NUMA
-    nodes at once, so that they count once; its name joins the ids, as in "node-0-1". `costs`: distance by zone name.
-    `resources`: `cpu` in CPUs, `memory` and `hugepages-<size>` in bytes, devices in pieces; sorted by name.
+    `type` "Node" is one NUMA node, `name` "node-<id>". `type` "NodeGroup" has the devices of several NUMA nodes, so
+    that they count once. Its name has all ids, as in "node-0-1". `costs`: distance by zone name.
+    `resources`: `cpu` in CPUs, `memory` and `hugepages-<size>` in bytes, devices as counts; sorted by name.
     """
 
     name: str
@@ -183,14 +183,14 @@ class Problem:
 class PodResourcesService:
     """Whether the kubelet listens on its podresources socket, and since when, in Unix seconds by the node's clock.
 
-    `available` True: the kubelet listens. `since` is when it made the socket, which it does when it starts.
-    `available` False: the socket is not there or nobody listens on it, so the kubelet is stopped, or starts and does
-    not serve yet. `since` is when this exporter first saw that.
+    `available` True: the kubelet listens. `since` is when it created the socket, which it does at its start.
+    `available` False: there is no socket or no process listens on it, so the kubelet is stopped, or does not serve yet.
+    `since` is when this exporter first saw that.
 
-    What follows from it: after `since` a kubelet first admits the pods of its first list, and until it has had one list
-    from every pod source, its managers release nothing that ended pods hold (`sourcesReady` in pkg/kubelet/kubelet.go
-    syncLoopIteration; `removeStaleState` of both managers, `UpdateAllocatedDevices`; all versions). The kubelet
-    publishes no end of that time.
+    Consequence: after `since` a kubelet first admits the pods of its first list. Until it has a list from every pod
+    source, its managers do not release the resources of ended pods (`sourcesReady` in pkg/kubelet/kubelet.go
+    syncLoopIteration; `removeStaleState` of both managers, `UpdateAllocatedDevices`; all versions). The kubelet does
+    not publish when this time ends.
     """
 
     available: bool
@@ -284,15 +284,15 @@ class ReportedNriPolicy:
 class NodeReport:
     """One consistent observation of a node.
 
-    Order: within one `boot_id` (empty: unknown) a higher `sequence` is newer; it grows over restarts of the exporter,
-    clock jumps included. `observed_at` is Unix seconds by the node's clock, for people. `kubelet_version` is as in
+    Order: within one `boot_id` (empty: unknown) a higher `sequence` is newer. It also grows over restarts of the
+    exporter and clock jumps. `observed_at` is Unix seconds by the node's clock, for people. `kubelet_version` is as in
     node.status.nodeInfo ("v1.36.2"), None if unknown. `kubelet` None: no configuration could be found, so no verdict
     is possible. `devices`: by resource name, None if neither podresources nor the checkpoint could be read; an empty
     object means that there are none. `pods` None: podresources did not answer. `rules`: behaviour that the kubelet's
-    vendor back-ported or took out, set by hand, see the README; a reader that does not know a name must refuse the
-    report. Empty: the kubelet behaves as its version says. `podresources` None: not known, because the exporter may not
-    see the socket or is older than this field; `observed_at` less its `since` is how long it had been so.
-    `nri` None: the node does not run the NRI topology-aware policy, as far as the exporter knows.
+    vendor back-ported or removed, from the exporter's options; a reader must refuse a report with an unknown name.
+    Empty: the kubelet behaves as its version. `podresources` None: unknown, because the exporter has no permission to
+    see the socket or is older than this field; `observed_at` - `since` is how long it has had this state.
+    `nri` None: the exporter has not found an NRI topology-aware policy on the node.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -315,10 +315,10 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """Says that the report (`boot_id`, `sequence`) still holds at `observed_at`.
+    """Confirms that the report (`boot_id`, `sequence`) is still valid at `observed_at`.
 
-    `digest` is the SHA-256, in hex, of that report's body as it was sent, before it was packed for the way. A reader
-    that does not hold this very report answers 404 or 409, and gets the full one.
+    `digest` is the SHA-256, in hex, of the body of that report before compression. A reader that does not have exactly
+    this report replies with 404 or 409, and gets the full report.
     """
 
     boot_id: str

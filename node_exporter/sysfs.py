@@ -3,10 +3,10 @@
 Rules of this file
 - It mirrors cadvisor, not the hardware: utils/sysinfo/sysinfo.go (GetNodesInfo, getCoresInfo, addCacheInfo),
   utils/sysfs/sysfs.go and machine/machine.go (GetTopology, GetSockets). Where cadvisor stops, skips or falls back, so
-  does this, because the kubelet allocates by what cadvisor found.
-- Every path lies under a given root, so that any recorded tree can be read.
-- A missing or garbled file never raises: it yields what cadvisor makes of it, and a Problem where facts are lost.
-- A file that is there and cannot be read (no file at all, or too large) counts as missing, and is a Problem.
+  does this, because the kubelet allocates what cadvisor found.
+- Every path is below a given root, so that any recorded tree can be read.
+- A missing or malformed file never raises. The result is the same as cadvisor's, with a Problem if facts are lost.
+- A file that exists and cannot be read (not a regular file, or too large) counts as missing, with a Problem.
 """
 
 import re
@@ -85,7 +85,7 @@ class _Cache:
 
 
 def read_machine(root: Path) -> tuple[ReportedMachine, tuple[Problem, ...]]:
-    """Discover the machine whose /sys and /proc lie under `root`.
+    """Discover the machine whose /sys and /proc are below `root`.
 
     Returns empty lists, and a Problem of severity error, if there is no CPU to be found. Raises nothing.
     """
@@ -163,7 +163,7 @@ def _numbered(files: _Files, directory: Path, prefix: str) -> list[tuple[int, Pa
 
 
 def _online_cpus(files: _Files) -> frozenset[int] | None:
-    """The CPUs that are online; None if the kernel does not say, which counts as all of them."""
+    """The online CPUs. None if the kernel has no such file, which counts as all CPUs."""
     path = files.root / CPUS / "online"
     text = files.text(path)
     if text is None:
@@ -194,9 +194,9 @@ def _cores(files: _Files, cpu_dirs: list[Path], online: frozenset[int] | None) -
 def _uncore_caches(files: _Files, cores: list[_Core]) -> dict[_Core, int]:
     """The uncore cache of each core that has one, by cadvisor's addCacheInfo.
 
-    Only the first thread of a core is looked at. A cache above level 2 is an uncore cache unless as many CPUs share it
-    as the node has cores, times the threads of this core: then it is the node's. Whatever cannot be read ends
-    the scan of this node, and the cores after it have none.
+    Only the first thread of a core is checked. A cache above level 2 is an uncore cache, unless the number of CPUs that
+    share it is the number of cores of the node times the threads of this core: then it is a cache of the node. An
+    unreadable file ends the scan of this node, and the remaining cores have no uncore cache.
     """
     found: dict[_Core, int] = {}
     for core in cores:
@@ -211,7 +211,7 @@ def _uncore_caches(files: _Files, cores: list[_Core]) -> dict[_Core, int]:
 
 
 def _caches(files: _Files, cache_dir: Path) -> list[_Cache] | None:
-    """All caches of a CPU; None if any file that cadvisor reads of them is missing or garbled."""
+    """All caches of a CPU. None if a file that cadvisor reads is missing or malformed."""
     try:
         names = sorted(name for name in list_names(cache_dir, MAX_ENTRIES) if name.startswith("index"))
         return [_cache(files, cache_dir / name) for name in names]
@@ -262,7 +262,7 @@ def _hugepages(files: _Files, node_dir: Path) -> dict[str, int]:
 
 
 def _count_sockets(files: _Files) -> int:
-    """Distinct `physical id` lines of /proc/cpuinfo; where it has none (arm64), distinct package ids of /sys."""
+    """Number of different `physical id` lines in /proc/cpuinfo. If it has none (arm64), of package ids in /sys."""
     path = files.root / CPUINFO
     try:
         content = read_file(path, MAX_CPUINFO_BYTES)
@@ -278,7 +278,7 @@ def _count_sockets(files: _Files) -> int:
 
 
 def _parse_int(text: str) -> int:
-    """A number of at most 32 bits, as the kernel's ids and counts are. Raises ValueError."""
+    """A number of at most 32 bits, as all ids and counts of the kernel. Raises ValueError."""
     number = int(text.strip()[:40])
     if not -(1 << 31) <= number < 1 << 32:
         raise ValueError(f"too large: {text.strip():.40}")

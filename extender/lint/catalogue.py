@@ -22,7 +22,7 @@ class Rule:
     """One pitfall."""
 
     severity: Severity
-    bites: str
+    summary: str
 
 
 _E, _W, _I = Severity.ERROR, Severity.WARNING, Severity.INFO

@@ -86,7 +86,7 @@ def _gates(document: Located, config: KubeletConfig) -> Iterator[Finding]:
             yield found(
                 "kubelet-gate",
                 document.near("featureGates", gate),
-                f"{config.kubelet_version} says: {fault}",
+                f"{config.kubelet_version}: {fault}",
                 f"remove {gate} from featureGates",
             )
 
@@ -95,20 +95,20 @@ def _start(document: Located, config: KubeletConfig) -> Iterator[Finding]:
     """The errors of all managers. Each is also started alone, because the first error hides those of the others."""
     is_percent = document.text("evictionHard", "memory.available").endswith("%")
     machine = assumed_machine(config)
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for variant in (config, *_managers_alone(config)):
         try:
             kubelet = start(machine, variant)
         except KubeletConfigError as error:
-            if (error.field, error.reason) in told or (error.field == "reservedMemory" and is_percent):
+            if (error.field, error.reason) in reported or (error.field == "reservedMemory" and is_percent):
                 continue
-            told.add((error.field, error.reason))
+            reported.add((error.field, error.reason))
             name = re.split(r"[.\[]", error.field)[0]
             yield found(
                 "kubelet-does-not-start",
                 _place(document, "systemReserved" if name == "reservation" else error.field),
                 f"{config.kubelet_version} reports: {error.reason}",
-                _FIXES.get(name, f"mend {error.field}"),
+                _FIXES.get(name, f"correct {error.field}"),
             )
         else:
             if kubelet.rules.newer_than_known and variant is config:

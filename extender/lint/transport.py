@@ -1,4 +1,4 @@
-"""Checks how kube-scheduler reaches an extender: URL, TLS, time-out.
+"""Checks how kube-scheduler connects to an extender: URL, TLS, time-out.
 
 Source: kube-scheduler extender.go makeTransport and NewHTTPExtender; client-go transport.TLSConfigFor.
 """
@@ -38,17 +38,19 @@ def _https(extender: Located, host: str) -> Iterator[Finding]:
         yield found(
             "ca-and-insecure",
             tls.near("insecure"),
-            "a CA is set together with the order not to verify",
+            "a CA is set, but `insecure` disables verification",
             "remove `insecure`",
         )
     elif not ca and (insecure or extender.plain("enableHTTPS") is True):
         cause = (
-            "`insecure: true`" if insecure else "`enableHTTPS: true` without a CA means insecure, whatever tlsConfig"
+            "`insecure: true`"
+            if insecure
+            else "`enableHTTPS: true` without a CA means insecure, whatever tlsConfig has"
         )
         yield found(
             "tls-unverified",
             tls.near("insecure") if insecure else extender.near("enableHTTPS"),
-            f"{cause}{'' if insecure else ' says'}: the certificate of {host} is not verified",
+            f"{cause}: the certificate of {host} is not verified",
             "set tlsConfig.caFile (and serverName, if the certificate names another host)",
         )
     if bool(extender.text("tlsConfig", "certFile") or extender.text("tlsConfig", "certData")) != bool(

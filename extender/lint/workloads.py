@@ -185,15 +185,15 @@ def _probes(part: OwnContainer, context: Context) -> Iterator[Finding]:
         probe = part.container.get(kind, "httpGet")
         if probe is None:
             continue
-        asked = str(probe.plain("port"))
-        port = names.get(asked, asked)
+        named = str(probe.plain("port"))
+        port = names.get(named, named)
         if port not in listeners:
             ports = " and ".join(listeners)
             yield found(
                 "probe-port",
                 probe.near("port"),
-                f"{kind} uses {asked}, but {part.program} listens on {ports}",
-                f"ask {ports}",
+                f"{kind} uses {named}, but {part.program} listens on {ports}",
+                f"use {ports}",
             )
         elif is_loopback(listeners[port]) and not (on_host and is_loopback(probe.text("host"))):
             yield found(
@@ -213,8 +213,8 @@ def _probes(part: OwnContainer, context: Context) -> Iterator[Finding]:
 
 def _exporter(part: OwnContainer, context: Context) -> Iterator[Finding]:
     yield from _push(part)
-    asks = part.option("--kubelet-url", "KUBELET_URL") or part.option("--kubelet-version", "KUBELET_VERSION")
-    if "run" in part.arguments and not asks:
+    has_version = part.option("--kubelet-url", "KUBELET_URL") or part.option("--kubelet-version", "KUBELET_VERSION")
+    if "run" in part.arguments and not has_version:
         yield found(
             "kubelet-not-asked",
             part.container,

@@ -141,25 +141,25 @@ def counted(published: Published, version_of: Callable[[str], str]) -> Counted:
     """
     if not published.pools and not any(len(zone.numa) == 1 for zone in published.zones):
         raise WireError("zones", "none is a NUMA node (type Node, called node-N)")
-    told: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     for name, value in published.attributes:
-        told.setdefault(name, value)
-    cpu_policy = told.get("cpuManagerPolicy")
+        attributes.setdefault(name, value)
+    cpu_policy = attributes.get("cpuManagerPolicy")
     version = version_of(published.node_name)
     counts = Counts(
         rules=_rules(version),
-        policy=told.get("topologyManagerPolicy", ""),
-        scope=told.get("topologyManagerScope", ""),
+        policy=attributes.get("topologyManagerPolicy", ""),
+        scope=attributes.get("topologyManagerScope", ""),
         cpu_static=published.allocatable_cpus > 0 if cpu_policy is None else cpu_policy == "static",
         devices_current=published.publisher == OURS,
         zones=published.zones,
         publisher=published.publisher,
         nri=NriCounts(published.pools) if published.pools else None,
     )
-    return Counted(node_name=published.node_name, counts=counts, facts=_facts(published, told, version))
+    return Counted(node_name=published.node_name, counts=counts, facts=_facts(published, attributes, version))
 
 
-def _facts(published: Published, told: Mapping[str, str], version: str) -> dict[str, object]:
+def _facts(published: Published, attributes: Mapping[str, str], version: str) -> dict[str, object]:
     """The facts, in the form of a report's."""
     zones = [
         {
@@ -186,7 +186,7 @@ def _facts(published: Published, told: Mapping[str, str], version: str) -> dict[
         "pods": None,
         "zones": [],
         "counts": zones,
-        "attributes": dict(told),
+        "attributes": dict(attributes),
         "problems": [problem],
     }
 

@@ -97,7 +97,7 @@ class ReadReport:
     unknown; None if the report has the version. `podresources`: whether the kubelet listened, and since when by the
     node's clock (see the contract); None: unknown. `is_starting`: the list of pods is incomplete, because the kubelet
     started less than `FIRST_LIST_SECONDS` before. `kubelet_digest`: as in `KnownKubelet`, "" without a kubelet. `nri`:
-    None if the node does not run the NRI topology-aware policy. For the rest see the rules of this file.
+    None if the node does not run the NRI topology-aware policy. See the rules of this file for the other fields.
     """
 
     node_name: str

@@ -104,7 +104,7 @@ def workload_from_json(document: object, path: str = "") -> PodWorkload:
 
 
 def _annotation_faults(template: Json, pod: Pod) -> list[str]:
-    """Annotations without a meaning, of ours and of the NRI topology-aware policy, in a template that was read."""
+    """Faults of our annotations and of those of the NRI topology-aware policy, in a valid template."""
     metadata = template.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict):
@@ -116,7 +116,7 @@ def _annotation_faults(template: Json, pod: Pod) -> list[str]:
 
 
 def _template_of(whole: Json, kind: str, path: str) -> tuple[Json, str, int, str]:
-    """The pod template, where it stands, how many pods are made of it, and what tells it from others of the kind."""
+    """The pod template, its path, the number of its pods, and its role among several templates."""
     where = _TEMPLATE.get(kind)
     if where is not None:
         template, here = _below(whole, where, path)

@@ -1,4 +1,4 @@
-"""Every rule trips on what bites, and only on that."""
+"""Every rule reports its pitfall, and nothing else."""
 
 import dataclasses
 from pathlib import Path
@@ -38,7 +38,7 @@ PAIRS = [(rule, case) for rule, cases in CASES.items() for case in cases]
 
 
 @pytest.mark.parametrize(("rule", "case"), PAIRS, ids=[rule for rule, _ in PAIRS])
-def test_it_trips_on_what_bites_and_not_on_what_is_mended(rule: str, case: Case, context: Context) -> None:
+def test_it_reports_the_pitfall_and_not_the_corrected_case(rule: str, case: Case, context: Context) -> None:
     context = dataclasses.replace(context, kube_minor=case.kube, kubelet_version=case.kubelet)
     bad = [finding for finding in _lint(case.bad, context) if finding.rule == rule]
     assert bad, f"{rule} is silent"
@@ -80,4 +80,4 @@ def test_only_start_errors_of_the_right_manager_are_told_and_each_once(context: 
 def test_the_page_lists_every_rule_as_it_is() -> None:
     page = (Path(__file__).parents[2] / "docs/lint.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `")]
-    assert rows == [f"| `{name}` | {rule.severity} | {rule.bites} |" for name, rule in RULES.items()]
+    assert rows == [f"| `{name}` | {rule.severity} | {rule.summary} |" for name, rule in RULES.items()]

@@ -68,7 +68,7 @@ def test_who_is_not_known_is_asked_for_a_token(page: Page, hostile: str) -> None
 
     page.route("**/v1/**", check)
     page.goto(hostile)
-    dialog = page.get_by_role("dialog", name="Who is asking?")
+    dialog = page.get_by_role("dialog", name="Sign in")
     expect(dialog).to_contain_text("show a token")
 
     dialog.get_by_label("Token of an account").fill("s3cret")

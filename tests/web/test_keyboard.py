@@ -66,7 +66,7 @@ def test_a_pod_is_asked_about_and_its_answer_read(page: Page, demo: str) -> None
     expect(page.get_by_role("status").filter(has_text="gpu-a")).to_have_text("gpu-a: The pod would be aligned here")
     _tab_to(page, "How the kubelet decides")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("table", name="What each manager offers")).to_be_visible()
+    expect(page.get_by_role("table", name="Hints of each manager")).to_be_visible()
 
 
 def test_focus_is_always_seen(page: Page, demo: str) -> None:

@@ -71,7 +71,7 @@ def test_from_pending_to_a_change_that_fits(page: Page, demo: str, screenshots: 
     expect(card).to_contain_text("Container app wants 120 CPUs, more than any one NUMA node of this machine has.")
     expect(card).to_contain_text("TopologyAffinityError")
     page.get_by_text("How the kubelet decides").click()
-    expect(page.get_by_role("table", name="What each manager offers")).to_contain_text("120 CPUs")
+    expect(page.get_by_role("table", name="Hints of each manager")).to_contain_text("120 CPUs")
     _shoot(page, screenshots / "refused-light.png")
 
     # A change of the node: a copy of it under another policy takes the pod, over both NUMA nodes.
@@ -242,7 +242,7 @@ def test_what_cannot_be_read_is_named_where_it_is(page: Page, demo: str) -> None
 
 def test_json_and_yaml_are_the_same_question(page: Page, demo: str) -> None:
     page.goto(demo)
-    page.get_by_label("Fill in an example").select_option(label="16 CPUs for itself")
+    page.get_by_label("Fill in an example").select_option(label="16 exclusive CPUs")
     page.keyboard.press("Control+Enter")
     expect(page.locator("#headline")).to_contain_text("Aligned on")
     by_yaml = page.locator("#answer .reasons").inner_text()

@@ -28,7 +28,7 @@ export async function callLines(path, options) {
   return lines;
 }
 
-/** @param {string} path @param {Options} options @param {(response: Response) => Promise<any>} read of a good answer; null: cannot be read */
+/** @param {string} path @param {Options} options @param {(response: Response) => Promise<any>} read of a successful response; null: it cannot be read */
 async function answer(path, options, read) {
   for (let tries = 1; ; tries++) {
     const response = await send(path, options);
@@ -63,8 +63,8 @@ function pause(seconds) {
 const INDENT = 4;
 
 /**
- * Ask a question about a manifest as people paste it: JSON is sent as JSON, YAML as YAML, indented below its key.
- * Faults come back with the path, line and column that they have in the manifest.
+ * Ask a question about a pasted manifest: JSON is sent as JSON, YAML as YAML, indented below its key.
+ * Errors have the path, line and column of the manifest.
  * @param {string} path
  * @param {"pod" | "pods"} key of the question; "pods" takes a list
  * @param {string} manifest
@@ -96,14 +96,14 @@ function parseJson(text) {
   }
 }
 
-/** One YAML document, its lines where they were. @param {string} manifest */
+/** The only YAML document, with unchanged line numbers. @param {string} manifest */
 function indented(manifest) {
   const documents = manifest.split(/^---.*$/m).filter((text) => text.replaceAll(/^\s*#.*$/gm, "").trim());
   if (documents.length > 1) throw new ApiError(`Paste one document: there are ${documents.length}.`, 0, null);
   return manifest.replaceAll(/^(---|\.\.\.).*$/gm, "").replaceAll(/^/gm, " ".repeat(INDENT));
 }
 
-/** @param {ApiError} error @param {number} lines that stood before the manifest; 0: it was JSON */
+/** @param {ApiError} error @param {number} lines before the manifest; 0: it was JSON */
 function inManifest({ message, field }, lines) {
   const key = /^pods?(\[0\]|\.0)?(\.|: |$)/;
   const path = (field ?? "").replace(key, "");

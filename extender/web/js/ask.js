@@ -1,4 +1,4 @@
-// The pasted pod: asking, what all nodes answer together, and which part of the pod is at fault if it cannot be read.
+// The pasted pod: the question, the summary of all answers, and the faulty part if the pod cannot be read.
 import { ApiError, ask as askService } from "./api.js";
 import { capacityCard } from "./capacity.js";
 import { byId, fill, h, icon } from "./dom.js";
@@ -20,7 +20,7 @@ const submit = /** @type {HTMLButtonElement} */ (form.querySelector("button.prim
 /** @type {AbortController | null} */
 let asking = null;
 
-/** Listen, and ask again about what was pasted before the page was loaded anew. */
+/** Listen, and repeat the question about the pod that was pasted before the page was reloaded. */
 export function setUpAsking() {
   const example = /** @type {HTMLSelectElement} */ (byId("example"));
   fill(example, h("option", { value: "" }, "Examples…"),
@@ -87,7 +87,7 @@ function take(text, reply, plan) {
   state.answers = places?.answers ?? new Map(reply?.nodes.map((/** @type {any} */ node) => [node.node, answerOf(node)]));
 }
 
-/** Ask about another manifest, as if it were pasted. @param {string} text */
+/** Ask about another manifest, as if the user had pasted it. @param {string} text */
 export function askAbout(text) {
   manifest.value = text;
   form.requestSubmit();
@@ -111,7 +111,7 @@ function clear() {
   manifest.focus();
 }
 
-/** The answer that is shown at present: the card about capacity stays while only filters change. @type {any} */
+/** The current answer. The card about capacity stays while only filters change. @type {any} */
 let shown = null;
 let askedAt = "";
 /** @type {HTMLElement | null} */
@@ -199,7 +199,7 @@ function filterBy(filters) {
 
 const ADMITS = { yes: "the pod is aligned", split: "admitted, split over NUMA nodes", unmanaged: "admitted, not managed" };
 
-/** What the nodes say, counted; each line filters the map. @param {import("./verdict.js").Answer[]} answers */
+/** The answers with counts. Each line filters the map. @param {import("./verdict.js").Answer[]} answers */
 function reasons(answers) {
   /** @type {Map<string, {kind: import("./verdict.js").Answer["kind"], why: string, count: number}>} */
   const groups = new Map();

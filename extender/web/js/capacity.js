@@ -1,4 +1,4 @@
-// How many copies of the pod are admitted, node by node, counted by the service on demand.
+// How many copies of the pod each node admits. The service counts them on demand.
 import { ApiError, ask } from "./api.js";
 import { fill, h } from "./dom.js";
 import { nodeAddress } from "./state.js";
@@ -26,7 +26,7 @@ export function capacityCard(manifest) {
   return h("div", { class: "capacity" }, button, result);
 }
 
-/** Copies by what they get. @param {any} counts a CapacitySummary or a NodeCapacity */
+/** Copies by alignment. @param {any} counts a CapacitySummary or a NodeCapacity */
 function kinds(counts) {
   const words = /** @type {const} */ ([["aligned", "aligned"], ["split", "split over NUMA nodes"], ["not_managed", "not managed"]]);
   return words.filter(([key]) => counts[key]).map(([key, text]) => `${number(counts[key])} ${text}`).join(", ");

@@ -1,4 +1,4 @@
-// All nodes, kept up to date; and which of them the filters leave.
+// All nodes, kept up to date, and the filters.
 import { call } from "./api.js";
 
 /**
@@ -37,7 +37,7 @@ export async function loadNodes() {
   return nodes;
 }
 
-/** Row *i* of the columns, with what its shape says. @param {any} shape @param {any} columns @param {number} i @returns {NodeSummary} */
+/** Row *i* of the columns, with the fields of its shape. @param {any} shape @param {any} columns @param {number} i @returns {NodeSummary} */
 function nodeOf({ numa, devices, ...settings }, columns, i) {
   const [cpus, memory, free] = [columns.free_cpus[i], columns.free_memory_mib[i], columns.free_devices[i]];
   const sum = (/** @type {number[]} */ amounts) => amounts.reduce((total, amount) => total + amount, 0);
@@ -53,7 +53,7 @@ function nodeOf({ numa, devices, ...settings }, columns, i) {
   };
 }
 
-/** What the answer leaves out of a node that too little is known of. */
+/** The values of a node of which too little is known. */
 const NOTHING = {
   sockets: [], topology: [], zones: [], holders: [], problem_list: [], pod_list: null, device_list: {},
   reserved_cpus: "", shared_cpus: "", cpu_options: {}, topology_options: {},
@@ -77,18 +77,18 @@ export function mostFree(node) {
  * @property {string} version a minor version, such as 1.34
  * @property {string} state a certainty, or "problems"
  * @property {string} free CPUs that one NUMA node must have free
- * @property {string} verdict outcome of the pod asked about
- * @property {string} why the very reason of the refusal
+ * @property {string} verdict outcome of the pod in question
+ * @property {string} why the exact reason of the refusal
  * @property {string} group title of a group of the map, such as a pool
  * @property {string} sort
- * @property {string} by how the map groups nodes; empty: as fits
- * @property {string} show "map" or "tiles"; empty: as fits
+ * @property {string} by how the map groups nodes; empty: automatic
+ * @property {string} show "map" or "tiles"; empty: automatic
  */
 
 /** @type {Filters} */
 export const NO_CHOICES = { q: "", policy: "", scope: "", version: "", state: "", free: "", verdict: "", why: "", group: "", sort: "", by: "", show: "" };
 
-/** What "Reset" takes back: the filters and the order, not how nodes are shown. @type {Partial<Filters>} */
+/** What "Reset" changes: the filters and the order, not how nodes are shown. @type {Partial<Filters>} */
 export const NO_FILTERS = Object.fromEntries(Object.entries(NO_CHOICES).filter(([key]) => key !== "by" && key !== "show"));
 
 /** v1.34.9 as 1.34. @param {string | null} version */
@@ -99,9 +99,9 @@ export function minor(version) {
 /**
  * @param {NodeSummary[]} nodes
  * @param {Filters} filters
- * @param {Map<string, import("./verdict.js").Answer>} answers of the pod asked about, by node
+ * @param {Map<string, import("./verdict.js").Answer>} answers for the pod in question, by node
  * @param {(node: NodeSummary) => string} groupOf
- * @param {Set<string>} wanted resources that the pod asks for
+ * @param {Set<string>} wanted resources that the pod requests
  */
 export function select(nodes, filters, answers, groupOf, wanted) {
   const words = filters.q.toLowerCase().split(/\s+/).filter(Boolean);
@@ -138,8 +138,8 @@ function sort(nodes, order, answers, wanted) {
     return answer ? RANK[answer.kind] : 10;
   };
   const score = (/** @type {NodeSummary} */ node) => answers.get(node.name)?.score ?? -1;
-  // Nodes with devices that the pod does not use are mostly kept for others. Among equals the default of kube-scheduler
-  // prefers the node with the most free room.
+  // Nodes with devices that the pod does not use are usually reserved for others. Among equal nodes, kube-scheduler's
+  // default prefers the one with the most free resources.
   const spare = (/** @type {NodeSummary} */ node) => Number(Object.keys(node.devices).some((resource) => !wanted.has(resource)));
   return nodes.sort((a, b) => rank(a) - rank(b) || score(b) - score(a) || spare(a) - spare(b) || b.free_cpus - a.free_cpus);
 }

@@ -1,4 +1,4 @@
-// The map of the whole cluster: one small cell a node, in groups. Arrow keys move inside a group, Enter opens the node.
+// The map of the whole cluster: one small cell for each node, in groups. Arrow keys move inside a group, Enter opens the node.
 import { h, fill } from "./dom.js";
 import { groupOf, legendOf, lookOf, wordsOf } from "./groups.js";
 import { pack } from "./packing.js";
@@ -15,7 +15,7 @@ const PAGE_ROWS = 5;
 
 export class ClusterMap {
   /**
-   * @param {HTMLElement} viewport what scrolls if the cells do not fit
+   * @param {HTMLElement} viewport the element that scrolls if the cells do not fit
    * @param {HTMLElement} legend
    * @param {{open: (name: string) => void, zoom: (group: string) => void, filter: (filter: Record<string, string>) => void}} actions
    */
@@ -46,7 +46,7 @@ export class ClusterMap {
   /**
    * @param {NodeSummary[]} nodes
    * @param {{answers: Map<string, import("./verdict.js").Answer>, grouping: string, chosen: Set<string> | null}} shown
-   *   `chosen`: names that the filters leave; null: all of them
+   *   `chosen`: names that match the filters; null: all
    */
   show(nodes, { answers, grouping, chosen }) {
     this.answers = answers;
@@ -108,7 +108,7 @@ export class ClusterMap {
     }
   }
 
-  /** Numbers by look: of each group, and of all in the legend. @param {Set<string> | null} chosen */
+  /** Number of cells by look, for each group and for the legend. @param {Set<string> | null} chosen */
   count(chosen) {
     const asked = this.answers.size > 0;
     const entries = legendOf(asked);

@@ -1,4 +1,4 @@
-// The last calls of kube-scheduler, and what numa-extender answered.
+// The last calls of kube-scheduler, and the answers of numa-extender.
 import { ApiError, call } from "./api.js";
 import { fill, h, icon } from "./dom.js";
 import { nodeAddress } from "./state.js";
@@ -25,10 +25,10 @@ async function show(list) {
     const { decisions } = await call("/v1/decisions");
     const opened = new Set([...list.querySelectorAll("details[open]")].map((each) => /** @type {HTMLElement} */ (each).dataset.pod));
     const focused = list.contains(document.activeElement) ? document.activeElement?.closest("details")?.dataset.pod : undefined;
-    if (focused !== undefined) return; // what somebody reads or walks through stays
+    if (focused !== undefined) return; // do not redraw what the user is reading
     fill(list, decisions.length
       ? h("ol", { class: "decisions" }, decisions.map((/** @type {any} */ each) => decision(each, opened)))
-      : h("p", { class: "hint" }, "kube-scheduler has not asked about any pod yet."));
+      : h("p", { class: "hint" }, "kube-scheduler has not called for any pod yet."));
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     fill(list, h("p", { class: "error" }, error.message));
@@ -54,7 +54,7 @@ function decision({ pod, calls }, opened) {
         h("strong", {}, number(reason.nodes)), ` ${reason.reason}: `, refusedNodes(pod.uid, reason))))) : null);
 }
 
-/** The refused nodes by name; each one tells why when it is chosen. @param {string} uid @param {any} reason */
+/** The refused nodes by name; choosing one shows the reason. @param {string} uid @param {any} reason */
 function refusedNodes(uid, { nodes, examples }) {
   const told = h("p", { role: "status" });
   const tell = async (/** @type {string} */ name) => {

@@ -1,4 +1,4 @@
-// The right pane: one node in full.
+// The right pane: details of one node.
 import { ApiError, ask } from "./api.js";
 import { loadNode } from "./cluster.js";
 import { byId, fill, h, icon, ranges, table, tag } from "./dom.js";
@@ -11,7 +11,7 @@ import { TITLES, answerOf, isAdmitted, verdictParts } from "./verdict.js";
 
 const EVERY_MS = 5000;
 
-/** Keeps one node on the pane until it is stopped. */
+/** Shows one node, and keeps it up to date until stopped. */
 export class Detail {
   /** @param {string} name @param {HTMLElement} pane */
   constructor(name, pane) {
@@ -50,7 +50,7 @@ export class Detail {
       if (this.control.signal.aborted) return;
       if (!(error instanceof ApiError)) throw error;
       if (this.node && error.status !== 404) {
-        fill(this.heard, icon("warning"), error.message); // what was known stays on the page
+        fill(this.heard, icon("warning"), error.message); // keep the last known state on the page
         return;
       }
       fill(this.pane, head(this.name, []), h("p", { class: "error", role: "alert" }, error.message));
@@ -58,7 +58,7 @@ export class Detail {
     }
   }
 
-  /** Ask this node about the pod, with the story behind the answer. */
+  /** Ask for this node's answer to the pod, with an explanation. */
   async ask() {
     this.answer = null;
     const { manifest } = state;
@@ -66,7 +66,7 @@ export class Detail {
       try {
         const rest = { nodes: [this.name], explain: true };
         const reply = await ask("/v1/what-if", "pod", manifest, rest, this.control.signal);
-        if (manifest !== state.manifest) return; // the pod is another one by now, or cleared: a later call shows that
+        if (manifest !== state.manifest) return; // the pod was changed or cleared meanwhile; a later call shows that
         this.answer = reply.nodes[0];
       } catch (error) {
         if (this.control.signal.aborted || manifest !== state.manifest) return;
@@ -79,7 +79,7 @@ export class Detail {
     this.showMap(this.verdictShown());
   }
 
-  /** Of the pod asked about, or of all pods that a plan places here. */
+  /** The placement of the pod in question, or of all pods that a plan places here. */
   verdictShown() {
     return this.answer?.verdict ?? state.landings.get(this.name);
   }
@@ -146,7 +146,7 @@ export class Detail {
       table("Who holds what", ["Pod / container", "CPUs", "Memory", "Devices"], rows));
   }
 
-  /** Dim what others hold. @param {string | null} uid */
+  /** Dim the resources of other pods. @param {string | null} uid */
   light(uid) {
     const map = byId("map");
     if (uid === null) delete map.dataset.held;
@@ -157,7 +157,7 @@ export class Detail {
   }
 }
 
-/** Draw anew, and leave open what somebody opened. @param {HTMLElement} element @param {() => void} draw */
+/** Draw again, and keep open what the user has opened. @param {HTMLElement} element @param {() => void} draw */
 function keepOpen(element, draw) {
   const titles = (/** @type {string} */ selector) =>
     [...element.querySelectorAll(selector)].map((summary) => summary.textContent);

@@ -1,4 +1,4 @@
-// Building elements. Text only ever becomes a text node: whatever a pod is called, it stays a name.
+// Creates elements. Text always becomes a text node, so that the name of a pod can never become markup.
 
 const ICONS = {
   yes: "m5 12.5 4.5 4.5L19 7.5",
@@ -107,7 +107,7 @@ export function table(caption, heads, rows) {
       h("caption", { class: "sr" }, caption),
       h("thead", {}, h("tr", {}, heads.map((head) => cell("th", head, { scope: "col" })))),
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((each) => cell("td", each)))))));
-  // Reached by the keyboard only where there is something to scroll.
+  // In the tab order only if there is something to scroll.
   new ResizeObserver(() => { frame.tabIndex = frame.scrollWidth > frame.clientWidth ? 0 : -1; }).observe(frame);
   return frame;
 }

@@ -1,4 +1,4 @@
-// Pods to begin with, for those who have none at hand.
+// Example pods.
 
 /** @param {string} name @param {Record<string, string>} amounts */
 function pod(name, amounts) {
@@ -18,7 +18,7 @@ ${limits}
 }
 
 export const EXAMPLES = [
-  { title: "16 CPUs for itself", manifest: pod("solver", { cpu: "16", memory: "48Gi" }) },
-  { title: "4 GPUs and 24 CPUs near them", manifest: pod("finetune", { cpu: "24", memory: "200Gi", "vendor.example/gpu": "4" }) },
+  { title: "16 exclusive CPUs", manifest: pod("solver", { cpu: "16", memory: "48Gi" }) },
+  { title: "4 GPUs with 24 close CPUs", manifest: pod("finetune", { cpu: "24", memory: "200Gi", "vendor.example/gpu": "4" }) },
   { title: "Half a socket", manifest: pod("database", { cpu: "32", memory: "96Gi" }) },
 ];

@@ -1,4 +1,4 @@
-// Why: what each manager offered, what the Topology Manager made of it, and what would change the answer.
+// The explanation: the hints of each manager, their merge, and what would change the answer.
 import { ApiError, ask } from "./api.js";
 import { askAbout } from "./ask.js";
 import { fill, h, icon, table, tag } from "./dom.js";
@@ -18,7 +18,7 @@ export function story(explanation) {
   const others = steps.filter((/** @type {any} */ step) => step.step !== "hints");
   return h("details", {},
     h("summary", {}, "How the kubelet decides"),
-    hints.length ? table("What each manager offers", ["For", "Resource", "Wanted", "NUMA nodes that could serve it"], hints.map(hintRow)) : null,
+    hints.length ? table("Hints of each manager", ["For", "Resource", "Wanted", "NUMA nodes that could serve it"], hints.map(hintRow)) : null,
     h("ol", { class: "problems" }, others.map(otherStep)),
     explanation.steps_left_out ? h("p", { class: "hint" }, `${explanation.steps_left_out} more steps are left out.`) : null);
 }
@@ -140,7 +140,7 @@ export function tryChanges(node, manifest, show) {
     h("form", { class: "tries", onsubmit: tryIt },
       policy.label, scope.label, h("label", { class: "check" }, empty, "without its pods"),
       h("button", { type: "submit" }, "Try")),
-    h("p", { class: "hint" }, "Asked of a copy: the node itself stays as it is."),
+    h("p", { class: "hint" }, "This uses a copy: the node itself does not change."),
     result);
 }
 

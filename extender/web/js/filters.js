@@ -1,4 +1,4 @@
-// The controls above the nodes. What they offer is what the cluster has.
+// The controls above the nodes. Their choices are the values in the cluster.
 import { NO_FILTERS, minor } from "./cluster.js";
 import { byId, fill, h } from "./dom.js";
 import { on, setFilters, state } from "./state.js";
@@ -7,7 +7,7 @@ import { KINDS } from "./verdict.js";
 const STATES = [["exact", "known exactly"], ["assumed", "newer kubelet"], ["stale", "stale"], ["unknown", "unknown"], ["degraded", "degraded"], ["problems", "with problems"]];
 const FREE = ["1", "2", "4", "8", "16", "24", "32", "48", "64", "96", "128"];
 
-/** Listen to the controls, and keep them as the address says. */
+/** Listen to the controls, and keep them equal to the address. */
 export function setUpFilters() {
   const search = /** @type {HTMLInputElement} */ (byId("q"));
   const reset = byId("reset");

@@ -1,8 +1,8 @@
-// A grid of equal tiles of which only those in sight exist. Arrow keys, Home, End and the page keys move between them.
+// A grid of equal tiles, of which only the visible ones exist. Arrow keys, Home, End and the page keys move between them.
 import { h } from "./dom.js";
 
 const SPARE_ROWS = 2;
-const MARGIN = 16; // on the right, as the tiles have it on the left
+const MARGIN = 16; // on the right, equal to that of the tiles on the left
 
 /** @template {{name: string}} Item */
 export class Grid {
@@ -71,7 +71,7 @@ export class Grid {
 
   draw() {
     const { scrollTop, clientHeight, clientWidth, offsetWidth } = this.viewport;
-    const gutter = offsetWidth - clientWidth; // none where scroll bars lie over the content
+    const gutter = offsetWidth - clientWidth; // 0 if scroll bars overlay the content
     const usable = clientWidth - Math.max(0, MARGIN - gutter);
     this.columns = Math.max(1, Math.floor(usable / this.minWidth));
     const rows = Math.ceil(this.items.length / this.columns);
@@ -87,7 +87,7 @@ export class Grid {
       this.shown.delete(name);
     }
     wanted.forEach((item, i) => this.place(item, first + i, usable / this.columns));
-    // The active tile may be out of sight, and then one that is in sight is the way in for the keyboard.
+    // If the active tile is not visible, a visible one is in the tab order.
     const entry = this.shown.get(this.active ?? "") ?? this.shown.get(wanted[0]?.name ?? "");
     if (entry) linkOf(entry.row).tabIndex = 0;
   }

@@ -52,7 +52,7 @@ function reason(answer) {
   return answer.why ? `${answer.label}: ${answer.why}` : answer.label;
 }
 
-/** Free CPUs on one NUMA node from which a cell is drawn one step fuller. */
+/** Numbers of free CPUs on one NUMA node at which a cell is drawn one step fuller. */
 export const STEPS = [1, 8, 16, 32];
 
 /**

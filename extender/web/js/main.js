@@ -1,4 +1,4 @@
-// Where it all meets: the address decides what is shown, the service what is true.
+// Connects all parts. The address decides what is shown.
 import { ApiError } from "./api.js";
 import { setUpAsking } from "./ask.js";
 import { loadNodes, select } from "./cluster.js";
@@ -14,7 +14,7 @@ import { TILE, tile } from "./tile.js";
 import { number, plural } from "./units.js";
 
 const EVERY_MS = 15_000;
-const SLOWNESS = 20; // of the time that loading takes, so that a large cluster is asked less often
+const SLOWNESS = 20; // times the loading time, so that a large cluster is loaded less often
 
 const side = byId("side");
 const grid = new Grid(byId("list"), {
@@ -22,7 +22,7 @@ const grid = new Grid(byId("list"), {
   render: (/** @type {import("./cluster.js").NodeSummary} */ node) =>
     tile(node, state.answers.get(node.name), { href: nodeAddress(node.name), current: node.name === state.route.name }),
 });
-const TILES_FIT = 40; // nodes; a larger cluster is a map until somebody wants tiles
+const TILES_FIT = 40; // nodes; a larger cluster is shown as a map by default
 const clusterMap = new ClusterMap(byId("cluster-map"), byId("keys"), {
   open: (name) => { location.hash = nodeAddress(name); },
   zoom: (group) => setFilters({ show: "tiles", group }),
@@ -137,7 +137,7 @@ function onKey(event) {
   location.hash = addressOf("");
 }
 
-/** The node that was left with Escape: it gets the focus again. */
+/** The node that was closed with Escape. It gets the focus again. */
 let returnTo = "";
 
 addEventListener("hashchange", () => {
@@ -158,13 +158,13 @@ on("nodes", () => {
 on("filters", showList);
 on("answers", () => {
   showList();
-  byId("list").scrollTop = 0; // where the best are
+  byId("list").scrollTop = 0; // the best nodes are at the top
   if (state.route.view === "node") grid.reveal(state.route.name);
   detail?.ask();
 });
 document.addEventListener("themechange", showList);
 document.querySelector(".skip")?.addEventListener("click", (event) => {
-  event.preventDefault(); // the fragment of the address is ours
+  event.preventDefault(); // the page uses the fragment of the address itself
   if (isMap()) clusterMap.focus(state.nodes[0]?.name ?? "");
   else grid.focus(grid.active ?? "");
 });

@@ -1,4 +1,4 @@
-// The pasted manifest with other amounts in one container: YAML keeps its lines and comments, JSON is written anew.
+// The pasted manifest with other amounts in one container: YAML keeps its lines and comments, JSON is formatted again.
 
 /** @typedef {{resource: string, amount: string}} Change */
 

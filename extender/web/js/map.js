@@ -1,4 +1,4 @@
-// The map of one node: sockets, NUMA nodes, cores and CPUs by holder, memory bars, a box for each device.
+// The map of one node: sockets, NUMA nodes, cores and CPUs by pod, memory bars, and a box for each device.
 import { h } from "./dom.js";
 import { look, slotsOf } from "./palette.js";
 import { bytes, parseList, plural, shortResource } from "./units.js";

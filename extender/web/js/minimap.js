@@ -1,4 +1,4 @@
-// A node in miniature: one block a NUMA node, one square a CPU, held ones filled, free ones outlined.
+// A small picture of a node: one block for each NUMA node, one square for each CPU, allocated ones filled, free ones outlined.
 import { loadNode } from "./cluster.js";
 import { hueOf, slotsOf } from "./palette.js";
 import { parseList } from "./units.js";
@@ -24,7 +24,7 @@ let running = 0;
  * @param {import("./verdict.js").Answer | undefined} answer
  */
 export async function drawMini(canvas, node, answer) {
-  if (!canvas.isConnected) return; // drawn anew before it was ever seen
+  if (!canvas.isConnected) return; // replaced before it was visible
   const lands = new Set(answer?.cpus ?? []);
   paint(canvas, node, estimate(node), lands);
   const detail = await entryOf(canvas, node).detail;
@@ -70,7 +70,7 @@ async function queued(work) {
   }
 }
 
-/** From counts alone, until the whole node is there. @param {import("./cluster.js").NodeSummary} node */
+/** Drawn from counts, until the details of the node are loaded. @param {import("./cluster.js").NodeSummary} node */
 function estimate(node) {
   return node.numa.map((numa) => Array.from({ length: numa.cpus }, (_, i) => {
     if (node.cpu_policy !== "static") return { cpu: -1, style: "shared" };
@@ -139,7 +139,7 @@ function paintBlock(context, cells, { x, width, height }, lands, color) {
   const stepY = Math.min(height / rows, stepX * 1.6);
   const gap = Math.min(1, stepX / 4);
   cells.forEach(({ cpu, style }, i) => {
-    // Column by column, so that the threads of a core stand one above the other.
+    // Column by column, so that the threads of a core are one above the other.
     const left = x + Math.floor(i / rows) * stepX;
     const top = (i % rows) * stepY;
     const [w, tall] = [stepX - gap, stepY - gap];
@@ -156,7 +156,7 @@ function paintBlock(context, cells, { x, width, height }, lands, color) {
   });
 }
 
-/** Rows and columns whose cells are nearest to squares; an even number of rows, so that threads stay together. */
+/** Rows and columns for almost square cells. The number of rows is even, so that threads stay together. */
 function shapeOf(/** @type {number} */ cells, /** @type {number} */ width, /** @type {number} */ height) {
   let best = { rows: 1, columns: Math.max(1, cells), off: Infinity };
   for (let rows = 2; rows <= Math.max(2, height / 3); rows += 2) {
@@ -184,7 +184,7 @@ function fillCell(context, color, x, y, width, height) {
 let resolved = new Map();
 document.addEventListener("themechange", () => { resolved = new Map(); });
 
-/** A canvas knows no light-dark(): a hidden element resolves it. */
+/** A canvas does not support light-dark(): a hidden element resolves it. */
 function colors() {
   const probe = document.body;
   return (/** @type {string} */ name) => {

@@ -1,4 +1,4 @@
-// The right pane if no node is chosen: aligned room in the cluster, problems, decisions.
+// The right pane if no node is chosen: room for aligned pods, problems, decisions.
 import { mostFree } from "./cluster.js";
 import { decisionList } from "./decisions.js";
 import { fill, h, icon } from "./dom.js";

@@ -1,4 +1,4 @@
-// The size of the cells of the map, and in which column each group stands.
+// The size of the cells of the map, and the column of each group.
 
 const HEAD = 24; // px above the cells of a group
 const GAP = 12; // px below a group

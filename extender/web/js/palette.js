@@ -1,4 +1,4 @@
-// Which colour and pattern a pod has: by its UID, so that it is the same today and tomorrow, on every screen.
+// The colour and pattern of a pod. They depend on its UID, so that they never change.
 
 const HUES = 10;
 const PATTERNS = 4;

@@ -1,4 +1,4 @@
-// Several workloads at once: where each of their pods would go, one after another.
+// A plan for several workloads: where each of their pods would go, one after another.
 import { callLines } from "./api.js";
 import { h, icon, table } from "./dom.js";
 import { nodeAddress } from "./state.js";
@@ -73,7 +73,7 @@ export function planHeadline({ summary }) {
 export function planParts({ pods, summary }) {
   const ordered = [...pods.filter((pod) => pod.node === null), ...pods.filter((pod) => pod.node !== null)];
   return [
-    h("p", { class: "hint" }, "Placed one after another by the ranking of numa-extender. kube-scheduler ranks by more, so it may choose other nodes."),
+    h("p", { class: "hint" }, "Placed one after another by the ranking of numa-extender. kube-scheduler also uses other scores, so it may choose other nodes."),
     table("Where each pod would go", ["Pod", "Node", "Gets"], ordered.slice(0, SHOWN).map(row)),
     ...(ordered.length > SHOWN ? [h("p", { class: "hint" }, `and ${plural(ordered.length - SHOWN, "more pod")}`)] : []),
     ...summary.notes.map((/** @type {string} */ note) => h("p", { class: "hint" }, `Note: ${note}.`)),

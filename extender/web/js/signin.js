@@ -1,9 +1,9 @@
-// Where the service wants to know who asks: a bearer token, kept for as long as the tab is open.
+// Sign-in with a bearer token, which is kept until the tab is closed.
 import { byId } from "./dom.js";
 
 const KEPT = "numa-extender-token";
 
-/** The header that proves who asks, if a token was given. @returns {Record<string, string>} */
+/** The header with the token, if there is one. @returns {Record<string, string>} */
 export function credentials() {
   const token = sessionStorage.getItem(KEPT);
   return token ? { Authorization: `Bearer ${token}` } : {};

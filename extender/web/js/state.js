@@ -1,14 +1,14 @@
-// What the page knows and shows. Parts listen for what they show: "nodes", "answers", "filters", "route".
+// The state of the page. Parts listen for changes: "nodes", "answers", "filters", "route".
 import { NO_CHOICES } from "./cluster.js";
 
 export const state = {
   /** @type {import("./cluster.js").NodeSummary[]} */
   nodes: [],
-  /** The pod or workload asked about, as pasted; empty: none, or several of them. */
+  /** The pod or workload in question, as pasted; empty: none, or several of them. */
   manifest: "",
   /** What the service answered to it. @type {any} */
   reply: null,
-  /** Of several workloads: where their pods would go. @type {import("./plan.js").Plan | null} */
+  /** The plan for several workloads. @type {import("./plan.js").Plan | null} */
   plan: null,
   /** What the pods of the plan would get, by node, as a verdict. @type {Map<string, any>} */
   landings: new Map(),
@@ -32,7 +32,7 @@ export function emit(what) {
   changes.dispatchEvent(new Event(what));
 }
 
-/** Take over what the address says. */
+/** Read the address. */
 export function readAddress() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [head, ...rest] = path.split("/");

@@ -1,4 +1,4 @@
-// Light or dark: the system's choice until somebody presses the button. A classic script, so that nothing flashes.
+// Light or dark: the system's setting until the user presses the button. A classic script, so that the page does not flash.
 (() => {
   const key = "numa-extender-theme";
   const root = document.documentElement;

@@ -1,4 +1,4 @@
-// One node in the grid: what it is, a map of it in miniature, how much room it has, what it would say to the pod.
+// One node in the grid: its name, a small map, its free resources, and its answer to the pod.
 import { mostFree } from "./cluster.js";
 import { h, icon, tag } from "./dom.js";
 import { drawMini } from "./minimap.js";
@@ -7,7 +7,7 @@ import { bytes, plural, shortResource } from "./units.js";
 export const TILE = { height: 156, minWidth: 262 };
 
 /** @type {Record<string, string>} */
-const UNKNOWN = { degraded: "only amounts per NUMA node are known", unknown: "nothing usable reported yet" };
+const UNKNOWN = { degraded: "only amounts per NUMA node are known", unknown: "no usable report yet" };
 
 /**
  * @param {import("./cluster.js").NodeSummary} node

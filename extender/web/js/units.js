@@ -1,4 +1,4 @@
-// Numbers and Linux lists, to and from what people read.
+// Converts numbers and Linux lists to and from text.
 
 const KIB = 1024;
 const STEPS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

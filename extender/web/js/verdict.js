@@ -1,4 +1,4 @@
-// What a node answers to the pod, in plain words.
+// The answer of a node for the pod, as text.
 import { h, icon, ranges, table, tag } from "./dom.js";
 import { amount, bytes, numaNames, parseList } from "./units.js";
 
@@ -29,7 +29,7 @@ export function answerOf(node) {
   return { kind, label: KINDS[kind], why: whyOf(node, kind), score: node.score, cpus };
 }
 
-/** What an admitted pod gets. Only "yes" is shown in green. */
+/** The kinds of admission. Only "yes" is shown in green. */
 export const ADMITTED = /** @type {const} */ ({ "aligned": "yes", "split": "split", "not-managed": "unmanaged" });
 
 /** Whether the node admits the pod, aligned or not. @param {Answer["kind"]} kind */
@@ -93,9 +93,9 @@ export function verdictParts(node) {
   const parts = [h("h3", { class: kind }, icon(kind), TITLES[kind])];
   if (kind === "split") parts.push(h("p", {}, splitSentence(node.verdict)));
   if (!isAdmitted(kind)) parts.push(h("p", {}, node.reason || sentence(why, verdict?.refused_by)));
-  if (verdict?.pod_cpus) parts.push(h("p", {}, "The pod as a whole gets CPUs ", ranges(verdict.pod_cpus), ", shared out to its containers."));
+  if (verdict?.pod_cpus) parts.push(h("p", {}, "The pod as a whole gets CPUs ", ranges(verdict.pod_cpus), ", which its containers share."));
   if (verdict?.admit) parts.push(placements(verdict));
-  if (verdict?.admit && !verdict.alignment_certain) parts.push(h("p", { class: "hint" }, "The kubelet has several choices; in some of them the placement is another one."));
+  if (verdict?.admit && !verdict.alignment_certain) parts.push(h("p", { class: "hint" }, "The kubelet chooses at random: other placements are possible."));
   if (verdict && !verdict.admit) {
     parts.push(h("p", { class: "kubelet-says" }, "The kubelet would fail the pod with ", h("code", {}, verdict.reason),
       verdict.message ? `: “${verdict.message}”` : ""));
@@ -110,17 +110,17 @@ export function verdictParts(node) {
 
 /** @type {Record<string, string>} */
 const CERTAINTIES = {
-  assumed: "The kubelet is newer than the newest that is known: this assumes that it behaves as that one.",
-  possible: "The kubelet picks some devices at random, and the outcome hangs on that.",
-  degraded: "Only amounts per NUMA node are known, so this is a good guess.",
-  stale: "The node has not been heard of for a while: this is judged by its last word.",
-  unknown: "No usable report of the node is held.",
+  assumed: "The kubelet is newer than the newest known version. The answer uses the rules of that version.",
+  possible: "The kubelet picks some devices at random, and the result depends on that.",
+  degraded: "Only amounts per NUMA node are known, so this is an estimate.",
+  stale: "The node has not reported for some time. The answer uses its last report.",
+  unknown: "There is no usable report of the node.",
 };
 
 /** @param {any} verdict of a pod that is split */
 function splitSentence(verdict) {
   const may = verdict.alignment_certain ? "are" : "can be";
-  return `What it gets ${may} on ${numaNames(verdict.numa)}.`;
+  return `Its resources ${may} on ${numaNames(verdict.numa)}.`;
 }
 
 /** @param {string} why @param {any} by */
