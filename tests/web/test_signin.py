@@ -17,5 +17,5 @@ def test_who_is_refused_is_offered_another_token(page: Page) -> None:
         expect(dialog).to_be_visible()
         expect(dialog).to_contain_text("loopback do not have the scope read")
         expect(dialog).to_contain_text("kubectl -n numa-extender create token numa-reader --audience=numa-extender")
-        page.get_by_role("button", name="Go on without").click()
+        page.get_by_role("button", name="Continue without a token").click()
         expect(dialog).to_be_hidden()
