@@ -155,4 +155,11 @@ NRI: Final[Mapping[str, Rule]] = {
     "nri-grants-unread": Rule(_W, "The exporter reads the policy's configuration, but not its grants."),
 }
 
-RULES: Final[Mapping[str, Rule]] = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS, **NRI}
+DEMANDS: Final[Mapping[str, Rule]] = {
+    "demand-value": Rule(_E, "A demand for alignment is not understood: the pods stay Pending."),
+    "demand-key": Rule(_W, "An annotation or label of numa-extender.io has no meaning."),
+    "demand-misplaced": Rule(_W, "A demand is on the workload, not on its pods: it has no effect."),
+    "demand-unplaced": Rule(_W, "No kubelet places such pods on NUMA nodes: they fit only where there is one."),
+}
+
+RULES: Final[Mapping[str, Rule]] = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS, **NRI, **DEMANDS}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from extender.lint.context import Context, LintContext
+from extender.lint.demands import lint_demands, lint_namespace
 from extender.lint.documents import ENVIRONMENT, Located, nested
 from extender.lint.finding import Finding, found
 from extender.lint.kubelet import lint_kubelet
@@ -68,6 +69,9 @@ def _lint(document: Located, context: Context) -> Iterator[Finding]:
     elif kind in WORKLOADS:
         yield from lint_workload(document, context)
         yield from lint_annotations(document)
+        yield from lint_demands(document)
+    elif kind == "Namespace":
+        yield from lint_namespace(document)
     elif kind in KUSTOMIZE and document.text("apiVersion").startswith("kustomize.config.k8s.io/"):
         yield found(
             "kustomization-not-built",

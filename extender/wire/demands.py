@@ -4,7 +4,7 @@ A value that is not understood is no error of the document: kube-scheduler would
 reason. It becomes `Demand.fault`, for which every node is refused.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -27,8 +27,18 @@ def demand_from_json(texts: object, where: str = "annotation") -> Demand:
         _value(AlignmentDemand, texts.get(ALIGNMENT)),
         _value(DemandScope, texts.get(SCOPE)),
         _value(MemoryDemand, texts.get(MEMORY)),
-        next(_faults(texts, where), ""),
+        next(
+            (f"{where} {key} {fault}" for key in _VALUES if key in texts and (fault := fault_of(key, texts[key]))), ""
+        ),
     )
+
+
+def fault_of(key: str, text: object) -> str:
+    """What is wrong with the value of one of our keys. Empty: nothing, or the key has no meaning."""
+    kind = _VALUES.get(key)
+    if kind is None or text in tuple(kind):
+        return ""
+    return f"has the unknown value {shown(text)}; use {', '.join(kind)}"
 
 
 def unknown_keys(texts: object) -> list[str]:
@@ -40,9 +50,3 @@ def unknown_keys(texts: object) -> list[str]:
 
 def _value(kind: type[E], text: object) -> E | None:
     return kind(text) if isinstance(text, str) and text in tuple(kind) else None
-
-
-def _faults(texts: Mapping[str, object], where: str) -> Iterator[str]:
-    for key, kind in _VALUES.items():
-        if key in texts and texts[key] not in tuple(kind):
-            yield f"{where} {key} has the unknown value {shown(texts[key])}; use {', '.join(kind)}"

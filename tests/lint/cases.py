@@ -1,6 +1,7 @@
 """For every rule of the catalogue: documents that trip it, and the same ones mended."""
 
 from tests.lint.building import GONE, Case, alert, case, extender, foreign, host_scheduler, https, scheduler
+from tests.lint.demand_cases import DEMANDS
 from tests.lint.kubelet_cases import KUBELET
 from tests.lint.nri_cases import NRI
 from tests.lint.our_cases import OURS, ours
@@ -199,4 +200,4 @@ EXTENDER = {
     ],
 }
 
-CASES = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS, **NRI}
+CASES = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS, **NRI, **DEMANDS}

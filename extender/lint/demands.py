@@ -1,0 +1,57 @@
+"""Demands for alignment: annotations of pods in manifests, and labels of namespaces."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from extender.lint.documents import Located
+from extender.lint.finding import Finding, found
+from extender.replay.pod import resolve
+from extender.replay.rules import NEWEST_MINOR, Rules
+from extender.wire.demands import PREFIX, fault_of, unknown_keys
+from extender.wire.errors import WireError
+from extender.wire.workloads import workload_from_json
+
+_NEWEST: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
+
+
+def lint_demands(workload: Located) -> Iterator[Finding]:
+    """Findings about the annotations of a workload and of its pods."""
+    template = workload if workload.text("kind") == "Pod" else workload.get("spec", "template")
+    if template is not None:
+        yield from _values(template.get("metadata", "annotations"), "annotation")
+        yield from _unplaced(workload, template)
+    if template is not workload:
+        for key, place in workload.entries("metadata", "annotations").items():
+            if key.startswith(PREFIX):
+                why = f"{key} is read from pods, and a workload does not pass its own annotations on"
+                yield found("demand-misplaced", place, why, "move it to spec.template.metadata.annotations")
+
+
+def lint_namespace(namespace: Located) -> Iterator[Finding]:
+    """Findings about the labels of a namespace."""
+    yield from _values(namespace.get("metadata", "labels"), "label")
+
+
+def _values(texts: Located | None, where: str) -> Iterator[Finding]:
+    if texts is None:
+        return
+    for key, place in texts.entries().items():
+        if fault := fault_of(key, place.value):
+            yield found("demand-value", place, f"{where} {key} {fault}", "write one of these values")
+    for key in unknown_keys(texts.value):
+        yield found("demand-key", texts.near(key), f"{where} {key} is not read", "see docs/alignment.md")
+
+
+def _unplaced(workload: Located, template: Located) -> Iterator[Finding]:
+    """Pods that demand alignment but request nothing that a kubelet places."""
+    try:
+        pod = workload_from_json(workload.value).pod
+    except WireError:
+        return
+    request = resolve(pod, _NEWEST)
+    if not pod.demand.is_required or pod.demand.fault or request.pod_level is not None:
+        return
+    if not any(container.cpus or container.devices for container in request.containers):
+        why = "the pod is not Guaranteed, or requests no whole CPUs, and has no devices"
+        fix = "request whole CPUs and memory, equal to the limits, in every container"
+        yield found("demand-unplaced", template.near("metadata", "annotations"), why, fix)
