@@ -5,13 +5,16 @@ Rules of this file
   as much is known of one as of the other. Whatever is computed of a class holds for all of its nodes.
 - Nodes with the same set of possible states share a class.
 - A class id is never used twice: what is cached of a class that is gone is never read.
+- Equal kubelets of one table are one object, with one layout: real nodes differ in their states more than in hardware.
 - `NodeClass` compares by identity, because `ClassTable` makes only one object a class: lookups cost one pointer hash.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from extender.replay.coarse.amounts import FreeAmounts
+from extender.replay.coarse.layout import Layout, layout_of
 from extender.replay.counts import Counts
 from extender.replay.kubelet import Kubelet
 from extender.replay.possible_states import NO_STATES, PossibleStates
@@ -41,6 +44,24 @@ class NodeClass:
     distrusted: bool = False
     counts: Counts | None = None
     awaited: bool = False
+    layout: Layout | None = None
+    """Of `kubelet`; None where it is not computed yet."""
+    _amounts: tuple[FreeAmounts, ...] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def amounts(self) -> tuple[FreeAmounts, ...]:
+        """The free amounts of each of `states`, computed once; empty where no verdict is possible."""
+        if self._amounts is None:
+            object.__setattr__(self, "_amounts", self._computed_amounts())  # equal values, whichever thread is first
+        assert self._amounts is not None
+        return self._amounts
+
+    def _computed_amounts(self) -> tuple[FreeAmounts, ...]:
+        kubelet = self.kubelet
+        if kubelet is None:
+            return ()
+        layout = self.layout or layout_of(kubelet)
+        return tuple([FreeAmounts.of(kubelet, layout, state) for state in self.states])
 
     @property
     def states(self) -> tuple[ManagerState, ...]:
@@ -72,6 +93,15 @@ AWAITED: Final = NodeClass(id=-1, awaited=True)
 """Stands for `UNKNOWN` while the service warms up: exporters report again within their next heartbeat."""
 
 
+@dataclass(slots=True)
+class _SharedKubelet:
+    """A kubelet that some classes have. `classes`: how many."""
+
+    kubelet: Kubelet
+    layout: Layout
+    classes: int = 0
+
+
 class ClassTable:
     """Gives equal nodes the same `NodeClass`, as long as one of them holds it."""
 
@@ -79,6 +109,8 @@ class ClassTable:
         self._classes: dict[object, NodeClass] = {}
         self._holders: dict[NodeClass, int] = {}
         self._keys: dict[NodeClass, object] = {}
+        self._kubelets: dict[object, _SharedKubelet] = {}
+        """By the identity of the kubelet."""
         self._rules: dict[Rules, int] = {}
         self._last_id = UNKNOWN.id
 
@@ -103,19 +135,25 @@ class ClassTable:
         """The class of a node with these properties, for one more holder. Pair each call with a `drop`."""
         if kubelet is None or not possible.states:
             return UNKNOWN if counts is None else self._hold_counts(counts, stale=stale)
-        key = (kubelet.identity, possible.key, hidden, stale, distrusted)
+        identity = kubelet.identity
+        shared = self._kubelets.get(identity)
+        if shared is None:
+            shared = self._kubelets[identity] = _SharedKubelet(kubelet, layout_of(kubelet))
+        key = (id(shared), possible.key, hidden, stale, distrusted)
         found = self._classes.get(key)
         if found is None:
             self._last_id += 1
             found = NodeClass(
                 id=self._last_id,
-                kubelet=kubelet,
+                kubelet=shared.kubelet,
                 possible=possible,
                 hidden=hidden,
                 stale=stale,
                 distrusted=distrusted,
+                layout=shared.layout,
             )
             self._add(key, found, kubelet.rules)
+            shared.classes += 1
         self._holders[found] += 1
         return found
 
@@ -145,6 +183,15 @@ class ClassTable:
             return
         del self._holders[node_class]
         del self._classes[self._keys.pop(node_class)]
+        if node_class.kubelet is not None:
+            self._let_go(node_class.kubelet)
         self._rules[rules] -= 1
         if not self._rules[rules]:
             del self._rules[rules]
+
+    def _let_go(self, kubelet: Kubelet) -> None:
+        """One class less that has this kubelet."""
+        shared = self._kubelets[kubelet.identity]
+        shared.classes -= 1
+        if not shared.classes:
+            del self._kubelets[kubelet.identity]

@@ -43,7 +43,7 @@ MAX_OUTCOMES: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One admission: the verdict and the state after it.
+    """One admission: the verdict, the state after it, and the state before.
 
     `alternatives` are further outcomes of the kubelet's random choices, distinct by verdict and by how the state
     affects later pods; empty if there are none. `complete` is False if not all could be tried. `undecided` is True if
@@ -52,6 +52,7 @@ class Outcome:
 
     verdict: Verdict
     state: ManagerState
+    before: ManagerState
     alternatives: tuple["Outcome", ...] = ()
     complete: bool = True
     undecided: bool = False
@@ -99,7 +100,7 @@ def given_up(state: ManagerState, ended: BudgetError) -> Outcome:
         provider=Provider.TOPOLOGY,
         certainty=Certainty.UNKNOWN,
     )
-    return Outcome(verdict=verdict, state=state, complete=False)
+    return Outcome(verdict=verdict, state=state, before=state, complete=False)
 
 
 def _choice_can_decide(kubelet: Kubelet, pod: PodRequest, choices: Choices) -> bool:
@@ -206,13 +207,13 @@ def _follow(
         admit_by_scope(walk)
     except Refusal as refusal:
         after = release_pods(walk.state, (pod.uid,)) if collects else walk.state
-        return Outcome(verdict=_rejected(walk, refusal), state=after)
+        return Outcome(verdict=_rejected(walk, refusal), state=after, before=state)
     except KubeletPanicError as panic:
         manager = Provider.TOPOLOGY if panic.missing is None else Provider.MEMORY
         crash = Refusal(Reason.KUBELET_PANIC, f"panic: {panic}", provider=manager, resource=panic.missing)
         crash.alternatives = tuple(f"panic: {message}" for message in panic.alternatives)
-        return Outcome(verdict=_rejected(walk, crash), state=state)
-    return Outcome(verdict=_admitted(walk), state=walk.state)
+        return Outcome(verdict=_rejected(walk, crash), state=state, before=state)
+    return Outcome(verdict=_admitted(walk), state=walk.state, before=state)
 
 
 def _rejected(walk: Walk, refusal: Refusal) -> Rejected:

@@ -8,26 +8,30 @@ Rules of this file
 - A replay that ends without a verdict, or fails, makes its own class unknown and no other.
 - If a replay ends before all random choices were tried, and one of the others could change the result, the result is
   POSSIBLE.
+- The coarse replay judges first, in every state that the nodes can be in. Where it has no verdict of one of them, or
+  where ids decide the merit, the full replay judges instead. Both have the same judgement.
 """
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 from extender.cluster.node_class import NodeClass
-from extender.replay.admission import MAX_OUTCOMES, Outcome, is_indifferent
-from extender.replay.budget import Budget, for_replays
+from extender.replay.admission import MAX_OUTCOMES, is_indifferent
+from extender.replay.budget import Budget, OutOfStepsError, for_replays
+from extender.replay.coarse.admission import CoarseReplay
+from extender.replay.coarse.verdict import CoarseAdmitted, CoarseRejected, IdsDecideError
 from extender.replay.counts import Counts
+from extender.replay.demand import NO_DEMAND
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, has_pod_level_resources, resolve
 from extender.replay.rules import Rules
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, Verdict, is_given_up
+from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, is_given_up
 from extender.scheduling.counts_only import refusal_by_counts
 from extender.scheduling.demands import misses_preference, refusal_by_demand, refusal_without_placement
-from extender.scheduling.ranking.outcome import AdmissionOutcome, Strategy
+from extender.scheduling.ranking.outcome import AdmissionOutcome, CoarseOutcome, RankedAdmission, Strategy
 from extender.scheduling.reasons import RefusalReason, refusal_of
 
 
@@ -101,24 +105,36 @@ class Judgement(NamedTuple):
     misses: bool = False
 
 
+COARSE_STEPS: Final = 5_000
+"""Steps of the coarse replay for one judgement: some milliseconds, so that the event loop can run it. It takes a few
+dozen nearly always; where it takes more, the full replay judges, with a budget of its own."""
+
 INDIFFERENT = Judgement(None, Certainty.EXACT)
 """The pod requests nothing that a manager of the node aligns."""
 
 
 class PodShape:
-    """A pod, with its request resolved once for each rule set of kubelets."""
+    """A pod, with its request resolved once for each rule set of kubelets. Any thread may call it."""
 
-    __slots__ = ("_requests", "pod")
+    __slots__ = ("_coarse", "_requests", "pod")
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
         self._requests: dict[Rules, PodRequest] = {}
+        self._coarse: dict[Rules, CoarseReplay] = {}
 
     def request(self, rules: Rules) -> PodRequest:
         """The pod's request to the managers of a kubelet with these rules."""
         found = self._requests.get(rules)
         if found is None:
             found = self._requests[rules] = resolve(self.pod, rules)
+        return found
+
+    def coarse_replay(self, rules: Rules) -> CoarseReplay:
+        """The coarse replay of the pod on kubelets with these rules."""
+        found = self._coarse.get(rules)
+        if found is None:
+            found = self._coarse[rules] = CoarseReplay(self.request(rules))
         return found
 
     def is_aligned_anywhere(self, rules: Iterable[Rules]) -> bool:
@@ -133,27 +149,38 @@ class BoundedJudge(Protocol):
     """A judge whose work can be bounded. Raises nothing."""
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
-        """The judgement; *budget* bounds its replays, None: `budget.for_replays(MAX_OUTCOMES)`."""
+        """The judgement; *budget* bounds its full replays, None: `budget.for_replays(MAX_OUTCOMES)`."""
 
 
 def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
     """A judge with this strategy and this policy."""
+    return _Judge(strategy, policy)
 
-    def judge(shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+
+class _Judge:
+    """See `make_judge`. Any thread may call it."""
+
+    __slots__ = ("_policy", "_strategy")
+
+    def __init__(self, strategy: Strategy, policy: UncertaintyPolicy) -> None:
+        self._strategy: Final = strategy
+        self._policy: Final = policy
+
+    def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         try:
-            return _placed(shape, node_class, replayed(shape, node_class, budget))
+            return _placed(shape, node_class, self._judgement(shape, node_class, budget))
         except Exception:  # noqa: BLE001 - a defect in one class of nodes must not fail the call for all of them
             detail = traceback.format_exc()[-_MAX_DETAIL:]
-            unknown = _unknown(policy)._replace(trouble=Trouble.DEFECT, detail=detail)
+            unknown = _unknown(self._policy)._replace(trouble=Trouble.DEFECT, detail=detail)
             return _placed(shape, node_class, unknown)
 
-    def replayed(shape: PodShape, node_class: NodeClass, budget: Budget | None) -> Judgement:
-        kubelet, state = node_class.kubelet, node_class.state
+    def _judgement(self, shape: PodShape, node_class: NodeClass, budget: Budget | None) -> Judgement:
+        kubelet, policy = node_class.kubelet, self._policy
         if node_class.counts is not None:
             return _by_counts(shape, node_class.counts, policy, stale=node_class.stale)
         if node_class.awaited:
             return Judgement(RefusalReason.AWAITED, Certainty.UNKNOWN)
-        if kubelet is None or state is None:
+        if kubelet is None or not node_class.states:
             return _unknown(policy)
         request = shape.request(kubelet.rules)
         if is_indifferent(kubelet, request):
@@ -162,45 +189,98 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
             return _unknown(policy)
         if (by_setting := _by_setting(kubelet, policy, stale=node_class.stale)) is not None:
             return by_setting
+        try:
+            return self._decided(node_class, kubelet, _coarse_verdicts(shape, node_class, kubelet))
+        except (IdsDecideError, OutOfStepsError):
+            return self._by_full_replay(shape, node_class, kubelet, budget)
+
+    def _by_full_replay(
+        self, shape: PodShape, node_class: NodeClass, kubelet: Kubelet, budget: Budget | None
+    ) -> Judgement:
+        demand, request = shape.pod.demand, shape.request(kubelet.rules)
         budget = budget or for_replays(MAX_OUTCOMES)
         outcomes = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
-        if is_given_up(outcomes[0].verdict):
-            return _given_up(outcomes[0].verdict, policy)
-        certainty = _certainty(node_class, outcomes[0].verdict)
+        first = outcomes[0].verdict
+        if is_given_up(first):
+            return _given_up(self._policy, is_late=isinstance(first, Rejected) and first.reason is Reason.REPLAY_TIME)
         rejected = [o.verdict for o in outcomes if isinstance(o.verdict, Rejected)]
-        admissions = _admissions(kubelet, state, outcomes)
-        is_score_only = kubelet.rules.newer_than_known and policy.newer is Action.PASS
+        admissions = [
+            AdmissionOutcome(kubelet=kubelet, before=o.before, after=o.state, admitted=o.verdict)
+            for o in outcomes
+            if isinstance(o.verdict, Admitted)
+        ]
         is_open = outcomes[0].undecided and not (rejected and admissions)
-        trouble = Trouble.STEPS if is_open and budget.is_used_up else None
-        if (node_class.distrusted or is_score_only) and (rejected or is_open):
-            return Judgement(None, certainty, trouble=trouble)
-        if not admissions and not is_open:
-            return Judgement(refusal_of(rejected[0]), certainty)
-        if (rejected or is_open or not node_class.complete) and policy.requires_certainty:
-            is_settled = node_class.possible.is_certain
-            return Judgement(
-                RefusalReason.CHANCE if is_settled else RefusalReason.UNSETTLED, certainty, trouble=trouble
-            )
-        demand, merit = shape.pod.demand, min(map(strategy, admissions), default=None)
-        refusal = refusal_by_demand(demand, kubelet, request, outcomes, each_must=policy.requires_certainty)
-        misses = misses_preference(demand, kubelet, request, outcomes)
-        return Judgement(refusal, certainty, merit, trouble, misses=misses)
+        found = _Verdicts(
+            certainty=first.certainty,
+            refusal=refusal_of(rejected[0]) if rejected else None,
+            admissions=admissions,
+            is_open=is_open,
+            trouble=Trouble.STEPS if is_open and budget.is_used_up else None,
+            unmet=refusal_by_demand(demand, kubelet, request, outcomes, each_must=self._policy.requires_certainty),
+            misses=misses_preference(demand, kubelet, request, outcomes),
+        )
+        return self._decided(node_class, kubelet, found)
 
-    return judge
+    def _decided(self, node_class: NodeClass, kubelet: Kubelet, found: "_Verdicts") -> Judgement:
+        policy = self._policy
+        certainty = found.certainty if node_class.complete else Certainty.POSSIBLE
+        certainty = Certainty.STALE if node_class.stale else certainty
+        is_refused = found.refusal is not None or found.is_open
+        is_score_only = kubelet.rules.newer_than_known and policy.newer is Action.PASS
+        if is_refused and (node_class.distrusted or is_score_only):
+            return Judgement(None, certainty, trouble=found.trouble)
+        if not found.admissions and not found.is_open:
+            return Judgement(found.refusal, certainty)
+        if (is_refused or not node_class.complete) and policy.requires_certainty:
+            refusal = RefusalReason.CHANCE if node_class.possible.is_certain else RefusalReason.UNSETTLED
+            return Judgement(refusal, certainty, trouble=found.trouble)
+        merit = min(map(self._strategy, found.admissions), default=None)
+        return Judgement(found.unmet, certainty, merit, found.trouble, misses=found.misses)
 
 
-def _admissions(kubelet: Kubelet, before: ManagerState, outcomes: Iterable[Outcome]) -> list[AdmissionOutcome]:
-    return [
-        AdmissionOutcome(kubelet=kubelet, before=before, after=o.state, admitted=o.verdict)
-        for o in outcomes
-        if isinstance(o.verdict, Admitted)
-    ]
+class _Verdicts(NamedTuple):
+    """The verdicts on one class. `refusal`: of the likeliest state that refuses the pod; None if none does.
+
+    `is_open`: an outcome that was not tried may be another verdict. `unmet`: the refusal by the pod's demand for
+    alignment if the kubelet admits the pod. `misses`: an outcome is not what the pod prefers.
+    """
+
+    certainty: Certainty
+    refusal: RefusalReason | None
+    admissions: Sequence[RankedAdmission]
+    is_open: bool = False
+    trouble: Trouble | None = None
+    unmet: RefusalReason | None = None
+    misses: bool = False
 
 
-def _certainty(node_class: NodeClass, verdict: Verdict) -> Certainty:
-    if node_class.stale:
-        return Certainty.STALE
-    return verdict.certainty if node_class.complete else Certainty.POSSIBLE
+def _coarse_verdicts(shape: PodShape, node_class: NodeClass, kubelet: Kubelet) -> _Verdicts:
+    """The verdicts of the coarse replay in all states.
+
+    Raises:
+        IdsDecideError: the coarse replay has no verdict of a state, the verdicts' messages decide the certainty, or the
+            pod demands alignment.
+        OutOfStepsError: it takes more than `COARSE_STEPS`.
+    """
+    if shape.pod.demand is not NO_DEMAND and shape.pod.demand != NO_DEMAND:
+        raise IdsDecideError
+    replay, uid, budget = shape.coarse_replay(kubelet.rules), shape.pod.uid, Budget(COARSE_STEPS)
+    rejected: list[CoarseRejected] = []
+    admissions: list[CoarseOutcome] = []
+    for state, amounts in zip(node_class.states, node_class.amounts, strict=True):
+        verdict = None if state.knows(uid) else replay.admit(amounts, budget)
+        if isinstance(verdict, CoarseAdmitted):
+            admissions.append(CoarseOutcome(amounts, verdict))
+        elif verdict is None:
+            raise IdsDecideError
+        else:
+            rejected.append(verdict)
+    if not rejected:
+        return _Verdicts(kubelet.certainty, None, admissions)
+    if not admissions and any(r.reason is not Reason.TOPOLOGY_AFFINITY for r in rejected[1:] and rejected):
+        raise IdsDecideError  # two refusals with unlike amounts in their messages count as two answers
+    certainty = Certainty.POSSIBLE if admissions else kubelet.certainty
+    return _Verdicts(certainty, refusal_of(rejected[0]), admissions)
 
 
 def _placed(shape: PodShape, node_class: NodeClass, judgement: Judgement) -> Judgement:
@@ -236,8 +316,7 @@ def _by_counts(shape: PodShape, counts: Counts, policy: UncertaintyPolicy, *, st
     return Judgement(refusal, Certainty.DEGRADED)
 
 
-def _given_up(verdict: Verdict, policy: UncertaintyPolicy) -> Judgement:
-    is_late = isinstance(verdict, Rejected) and verdict.reason is Reason.REPLAY_TIME
+def _given_up(policy: UncertaintyPolicy, *, is_late: bool) -> Judgement:
     return _unknown(policy)._replace(trouble=Trouble.TIME if is_late else Trouble.STEPS)
 
 

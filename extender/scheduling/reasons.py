@@ -7,6 +7,7 @@ never names a node, a pod or an amount; the explanation endpoints have the detai
 from enum import Enum
 from typing import Final
 
+from extender.replay.coarse.verdict import CoarseRejected
 from extender.replay.verdict import Provider, Reason, Rejected, When
 
 
@@ -67,7 +68,7 @@ _BY_REASON: Final = {
 }
 
 
-def refusal_of(verdict: Rejected) -> RefusalReason:
+def refusal_of(verdict: Rejected | CoarseRejected) -> RefusalReason:
     """The reason for a verdict."""
     if verdict.reason is Reason.KUBELET_PANIC and verdict.resource is not None:
         return RefusalReason.PAGE_SIZE

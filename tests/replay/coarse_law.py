@@ -12,7 +12,7 @@ from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Placement, Rejected
-from extender.scheduling.ranking.strategies import _footprint
+from extender.scheduling.ranking.outcome import _footprint
 
 Facts = dict[str, object]
 

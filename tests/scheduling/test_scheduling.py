@@ -11,13 +11,11 @@ from extender.cluster.store import NodeStore
 from extender.questions.node_context import NOTHING_KNOWN
 from extender.questions.subjects import live
 from extender.questions.what_if import what_if
-from extender.replay.admission import Outcome
-from extender.replay.branches import admit_in_all
 from extender.replay.budget import MAX_STEPS, Budget
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
+from extender.replay.coarse.admission import CoarseReplay
+from extender.replay.coarse.amounts import FreeAmounts
+from extender.replay.coarse.verdict import CoarseVerdict
 from extender.replay.possible_states import PossibleStates
-from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty, Provider
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import JudgementCache
@@ -305,14 +303,13 @@ def test_nodes_that_have_not_reported_are_awaited_while_the_service_warms_up() -
 def test_a_defect_in_one_class_is_that_class_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     broken, good = _class(EMPTY), _class(SPREADING)
 
-    def admit(
-        kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, **bounds: Any
-    ) -> tuple[Outcome, ...]:
-        if kubelet is broken.kubelet:
+    def admit(replay: CoarseReplay, amounts: FreeAmounts, budget: Budget) -> CoarseVerdict | None:
+        if amounts.kubelet is broken.kubelet:
             raise ZeroDivisionError("a defect")
-        return admit_in_all(kubelet, states, request, **bounds)
+        return coarse_admit(replay, amounts, budget)
 
-    monkeypatch.setattr("extender.replay.possible_states.admit_in_all", admit)
+    coarse_admit = CoarseReplay.admit
+    monkeypatch.setattr(CoarseReplay, "admit", admit)
     judged = judge_all(make_judge(least_numa, UncertaintyPolicy(unknown=REFUSE)), _shape(), [broken, good])
 
     assert judged.judgements[broken.id][:4] == (RefusalReason.UNKNOWN, Certainty.UNKNOWN, None, Trouble.DEFECT)

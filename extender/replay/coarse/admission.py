@@ -8,11 +8,11 @@ walked. Where a projection does not decide, each node is walked; where counts do
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from extender.replay.budget import Budget, BudgetError
+from extender.replay.budget import Budget
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import NodeHardware
 from extender.replay.coarse.verdict import CoarseRefusalError, CoarseRejected, CoarseVerdict, IdsDecideError
-from extender.replay.coarse.walk import MAX_STEPS, CoarseWalk
+from extender.replay.coarse.walk import CoarseWalk
 from extender.replay.config import TopologyPolicy
 from extender.replay.never import can_never_fit
 from extender.replay.pod import INT64_MAX, ContainerRequest, PodRequest
@@ -24,6 +24,9 @@ NOT_SERVED: Final = ()
 
 ANYWHERE: Final = -1
 """The mask of rows and affinities where the NUMA node does not matter."""
+
+MAX_KNOWN: Final = 4096
+"""Projections whose verdicts one `CoarseReplay` keeps; then all are dropped."""
 
 Key = tuple[object, ...]
 
@@ -43,10 +46,12 @@ class _Step(NamedTuple):
 class CoarseReplay:
     """Admissions of one pod on any number of nodes with equal rules.
 
-    The pod is new: no node holds anything for its UID. Verdicts by projection are kept as long as this object.
+    The pod is new: `ManagerState.knows` is False of every node. Verdicts by projection are kept as long as this object.
+    Any thread may call it: what it keeps are immutable values that follow from their keys, so it does not matter which
+    thread computes one, or whether two do.
     """
 
-    __slots__ = ("_by_container", "_by_pod", "_cpus", "_known", "_memory_types", "_never", "_pod", "projected")
+    __slots__ = ("_by_container", "_by_pod", "_cpus", "_known", "_memory_types", "_never", "_pod")
 
     def __init__(self, pod: PodRequest) -> None:
         self._pod = pod
@@ -55,19 +60,26 @@ class CoarseReplay:
         self._by_container, self._by_pod = _steps_by_container(pod), _steps_by_pod(pod)
         self._cpus = sum(c.cpus for c in pod.containers)
         self._memory_types = frozenset(name for c in pod.containers for name in c.memory_bytes or ())
-        self.projected = 0
-        """Admissions that a projection decided."""
 
-    def admit(self, amounts: FreeAmounts) -> CoarseVerdict | None:
-        """The verdict of `admission.admit` in a state with these amounts; None: ids decide, or it takes long."""
+    def admit(self, amounts: FreeAmounts, budget: Budget | None = None) -> CoarseVerdict | None:
+        """The verdict of `admission.admit` in a state with these amounts; None: ids decide.
+
+        *budget* bounds the work; None: as much as one full replay may take.
+
+        Raises:
+            BudgetError: the budget is used up, or its time is over.
+        """
+        budget = budget or Budget()
         key = self.projection(amounts)
         if key is None:
-            return self._walk(amounts)
+            return self._walk(amounts, budget)
         try:
-            verdict = self._known[key]
+            return self._known[key]
         except KeyError:
-            verdict = self._known[key] = self._walk(amounts)
-        self.projected += 1
+            verdict = self._walk(amounts, budget)
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[key] = verdict
         return verdict
 
     def projection(self, amounts: FreeAmounts) -> Key | None:
@@ -139,24 +151,25 @@ class CoarseReplay:
             and amounts.cpus.whole_cores[position] * layout.cpus_per_core >= self._cpus
         )
 
-    def _walk(self, amounts: FreeAmounts) -> CoarseVerdict | None:
+    def _walk(self, amounts: FreeAmounts, budget: Budget) -> CoarseVerdict | None:
         if self._pod.pod_level is not None or not amounts.layout.is_sound:
             return None
-        walk = CoarseWalk(amounts, self._pod)
+        walk = CoarseWalk(amounts, self._pod, budget)
         try:
-            try:
-                return walk.run()
-            except CoarseRefusalError as refusal:
-                never = refusal.reason is Reason.KUBELET_PANIC or self._can_never_fit(amounts)
-                when = When.NEVER if never else When.NOW
-                return CoarseRejected(refusal.reason, refusal.provider, walk.container, refusal.resource, when)
-        except (IdsDecideError, BudgetError):
+            return walk.run()
+        except CoarseRefusalError as refusal:
+            never = refusal.reason is Reason.KUBELET_PANIC or self._can_never_fit(amounts, budget)
+            when = When.NEVER if never else When.NOW
+            return CoarseRejected(refusal.reason, refusal.provider, walk.container, refusal.resource, when)
+        except IdsDecideError:
             return None
 
-    def _can_never_fit(self, amounts: FreeAmounts) -> bool:
+    def _can_never_fit(self, amounts: FreeAmounts, budget: Budget) -> bool:
         found = self._never.get(amounts.hardware)
         if found is None:
-            found = can_never_fit(amounts.kubelet, amounts.inventory, self._pod, Budget(MAX_STEPS))
+            found = can_never_fit(amounts.kubelet, amounts.inventory, self._pod, budget)
+            if len(self._never) >= MAX_KNOWN:
+                self._never.clear()
             self._never[amounts.hardware] = found
         return found
 

@@ -151,6 +151,8 @@ class MemoryWalk:
             raise CoarseRefusalError(refusal.reason, refusal.provider, refusal.resource) from None
         except KubeletPanicError as panic:
             raise CoarseRefusalError(Reason.KUBELET_PANIC, Provider.MEMORY, panic.missing) from None
+        if not (container.memory_bytes or {}).keys() <= self._bytes.free.keys():
+            raise IdsDecideError  # a type that not every NUMA node has: the amounts do not count it
         self._state = state
         self._bytes = memory_amounts(state.nodes)
         self._reusable = dict(state.reusable_by(pod.uid))

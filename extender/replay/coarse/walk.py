@@ -11,7 +11,7 @@ Mirrors: `extender.replay.admission`, `scopes`, `cpu_manager`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from extender.replay import cpu_manager
 from extender.replay.budget import Budget
@@ -36,9 +36,6 @@ from extender.replay.policies import decide
 from extender.replay.scopes import ANY_NODE
 from extender.replay.sets import bits_of, iter_bits
 from extender.replay.verdict import Provider, Reason
-
-MAX_STEPS: Final = 20_000
-"""Steps of one coarse admission, as `extender.replay.budget` counts them; a longer one is left to the full replay."""
 
 
 class _Opinion(NamedTuple):
@@ -76,12 +73,12 @@ class CoarseWalk:
         "container",
     )
 
-    def __init__(self, amounts: FreeAmounts, pod: PodRequest) -> None:
+    def __init__(self, amounts: FreeAmounts, pod: PodRequest, budget: Budget) -> None:
         self._amounts = amounts
         self._kubelet = amounts.kubelet
         self._layout = amounts.layout
         self._pod = pod
-        self._budget = Budget(MAX_STEPS)
+        self._budget = budget
         self._memory = MemoryWalk(amounts, pod)
         self._devices = DeviceWalk(amounts.devices)
         self._pool = CPUPool(list(amounts.cpus.free), list(amounts.cpus.whole_cores))
@@ -100,7 +97,7 @@ class CoarseWalk:
         Raises:
             CoarseRefusalError: a manager refuses `container`, or the whole pod where that is None.
             IdsDecideError: only the full replay has the answer.
-            BudgetError: the walk takes more than MAX_STEPS.
+            BudgetError: the budget is used up, or its time is over.
         """
         kubelet, pod = self._kubelet, self._pod
         if kubelet.policy is TopologyPolicy.NONE:

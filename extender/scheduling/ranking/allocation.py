@@ -11,28 +11,28 @@ Rules of this file
 from math import isqrt
 from typing import Final
 
-from extender.scheduling.ranking.outcome import AdmissionOutcome
+from extender.scheduling.ranking.outcome import RankedAdmission
 from extender.scheduling.ranking.weights import Weights
 
 FULL: Final = 1_000_000
 """A share of 1: everything is allocated."""
 
 
-def least_allocated(outcome: AdmissionOutcome, weights: Weights) -> int:
+def least_allocated(outcome: RankedAdmission, weights: Weights) -> int:
     """The free share after the admission: the weighted mean of free / capacity. 0 to FULL."""
     shares = _free_shares(outcome, weights)
     total = sum(weight for _, weight in shares)
     return sum(free * weight for free, weight in shares) // total if total else 0
 
 
-def most_allocated(outcome: AdmissionOutcome, weights: Weights) -> int:
+def most_allocated(outcome: RankedAdmission, weights: Weights) -> int:
     """The used share after the admission: the weighted mean of 1 - free / capacity. 0 to FULL."""
     shares = _free_shares(outcome, weights)
     total = sum(weight for _, weight in shares)
     return sum((FULL - free) * weight for free, weight in shares) // total if total else 0
 
 
-def balanced(outcome: AdmissionOutcome, weights: Weights) -> int:
+def balanced(outcome: RankedAdmission, weights: Weights) -> int:
     """How equally the resources are used: FULL less the weighted standard deviation of their used shares.
 
     At least FULL / 2 (one half of the weight fully used, the other half free); 0 if nothing counts.
@@ -46,6 +46,6 @@ def balanced(outcome: AdmissionOutcome, weights: Weights) -> int:
     return FULL - isqrt(variance)
 
 
-def _free_shares(outcome: AdmissionOutcome, weights: Weights) -> list[tuple[int, int]]:
+def _free_shares(outcome: RankedAdmission, weights: Weights) -> list[tuple[int, int]]:
     """(free share after the admission, weight) of each resource that the pod takes from."""
     return [(FULL * after.free // after.capacity, weights[name]) for name, _, after in outcome.taken()]

@@ -9,7 +9,7 @@ Rules of this file
 
 from typing import Final
 
-from extender.scheduling.ranking.outcome import AdmissionOutcome, Headroom
+from extender.scheduling.ranking.outcome import Headroom, RankedAdmission
 from extender.scheduling.ranking.weights import Weights
 
 WHOLE: Final = 1000
@@ -18,7 +18,7 @@ LARGEST_FACTOR: Final = 10
 """How much the largest aligned request counts against the fullness of the NUMA nodes that are used."""
 
 
-def least_fragmentation(outcome: AdmissionOutcome, weights: Weights) -> int:
+def least_fragmentation(outcome: RankedAdmission, weights: Weights) -> int:
     """Minus the weighted mean of each taken resource's cost; 0 (best) to -11,000.
 
     The cost of a resource is 10 x the loss of the largest aligned request / what the pod takes, + how empty the NUMA

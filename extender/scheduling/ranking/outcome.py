@@ -1,35 +1,72 @@
-"""One replayed admission, as strategies see it, and what it leaves free on each NUMA node.
+"""One admission of the full or of the coarse replay, as strategies see it, and what it leaves free on each NUMA node.
 
 Rules of this file
 - Amounts are whole CPUs, bytes, devices. NUMA ids may be sparse, a NUMA node may have nothing of a resource, and a
   device may belong to several NUMA nodes or to none.
 - A resource is what a manager of the node allocates: CPUs under the static CPU policy, without reserved ones; memory
   types under the Static memory policy; healthy devices. Resources of which the node has nothing are left out.
+- Both kinds of admission have the same merit. Where ids decide it, the coarse one raises `IdsDecideError`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
+from extender.replay.coarse.amounts import FreeAmounts, Kinds
+from extender.replay.coarse.devices import footprint
+from extender.replay.coarse.layout import Layout
+from extender.replay.coarse.verdict import CoarseAdmitted, IdsDecideError, Taken
 from extender.replay.kubelet import Kubelet
+from extender.replay.machine import Machine
 from extender.replay.sets import iter_bits
 from extender.replay.state import CPUState, Device, ManagerState, MemoryState
-from extender.replay.verdict import Admitted
+from extender.replay.verdict import Admitted, Placement
 
 CPU: Final = "cpu"
 
 
+class RankedAdmission(Protocol):
+    """An admission, as far as strategies read it."""
+
+    @property
+    def machine(self) -> Machine:
+        """The node's hardware."""
+
+    def spans(self) -> Iterator[tuple[int, bool]]:
+        """For each container: the NUMA nodes that it is on, raw bits, 0 if it has nothing of its own; is preferred.
+
+        A device that belongs to several NUMA nodes adds none if the container is on one of them already.
+        """
+
+    def taken(self) -> Iterator[tuple[str, "Headroom", "Headroom"]]:
+        """Each resource of which the pod takes something: name, headroom before, headroom after."""
+
+
+Strategy = Callable[[RankedAdmission], int]
+"""RankedAdmission -> merit. More is better; see `strategies`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionOutcome:
-    """An admission: the kubelet, its state before and after, and the placements."""
+    """An admission of the full replay: the kubelet, its state before and after, and the placements."""
 
     kubelet: Kubelet
     before: ManagerState
     after: ManagerState
     admitted: Admitted
 
+    @property
+    def machine(self) -> Machine:
+        """The node's hardware."""
+        return self.kubelet.machine
+
+    def spans(self) -> Iterator[tuple[int, bool]]:
+        """See `RankedAdmission`."""
+        for placement in self.admitted.placements.values():
+            yield _footprint(self.kubelet.machine, self.before, placement), placement.preferred
+
     def taken(self) -> Iterator[tuple[str, "Headroom", "Headroom"]]:
-        """Each resource of which the pod takes something: name, headroom before, headroom after."""
+        """See `RankedAdmission`."""
         rooms = headrooms_of(self.kubelet, self.after)
         for name, before in headrooms_of(self.kubelet, self.before).items():
             after = rooms[name]
@@ -37,8 +74,31 @@ class AdmissionOutcome:
                 yield name, before, after
 
 
-Strategy = Callable[[AdmissionOutcome], int]
-"""AdmissionOutcome -> merit. More is better; see `strategies`."""
+@dataclass(frozen=True, slots=True)
+class CoarseOutcome:
+    """An admission of the coarse replay: the amounts before, and the placements."""
+
+    before: FreeAmounts
+    admitted: CoarseAdmitted
+
+    @property
+    def machine(self) -> Machine:
+        """The node's hardware."""
+        return self.before.kubelet.machine
+
+    def spans(self) -> Iterator[tuple[int, bool]]:
+        """See `RankedAdmission`."""
+        for placement in self.admitted.placements.values():
+            span = footprint(placement.devices, placement.cpus | placement.memory)
+            if span is None:
+                raise IdsDecideError
+            yield span, placement.preferred
+
+    def taken(self) -> Iterator[tuple[str, "Headroom", "Headroom"]]:
+        """See `RankedAdmission`."""
+        for name, before, after in _coarse_rooms(self.before, self.admitted.taken):
+            if before.free > after.free:
+                yield name, before, after
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +166,62 @@ def _device_room(kubelet: Kubelet, devices: Mapping[str, Device], held: frozense
         for numa in iter_bits(device.numa or 0):
             aligned[numa] = aligned.get(numa, 0) + 1
     return Headroom(capacity=len(healthy), free=len(free), aligned=tuple(aligned.values()))
+
+
+def _footprint(machine: Machine, state: ManagerState, placement: Placement) -> int:
+    """See `RankedAdmission.spans`."""
+    span = machine.numa_bits_of_cpus(placement.cpus)
+    for block in placement.memory:
+        span |= block.mask
+    for resource, ids in placement.devices.items():
+        known = state.devices.devices.get(resource, {})
+        for device_id in ids:
+            device = known.get(device_id)
+            numa = device.numa if device is not None and device.numa else 0
+            if not numa & span:
+                span |= numa & -numa
+    return span
+
+
+def _coarse_rooms(amounts: FreeAmounts, taken: Taken) -> Iterator[tuple[str, Headroom, Headroom]]:
+    """The resources of which the pod may take something: name, headroom before, headroom after."""
+    layout, known = amounts.layout, amounts.bytes
+    if layout.cpu_static:
+        if taken.cpus is None or (layout.options.full_pcpus_only and taken.physical is None):
+            raise IdsDecideError
+        capacity, free = sum(layout.allocatable), sum(amounts.cpus.free)
+        aligned, less = amounts.cpus.free, taken.cpus
+        if layout.options.full_pcpus_only and taken.physical is not None:
+            aligned, less = amounts.cpus.physical, taken.physical
+        before = Headroom(capacity, free, aligned)
+        yield CPU, before, Headroom(capacity, free - sum(taken.cpus), _less(aligned, less))
+    grouped = (known.grouped | taken.joined) & ~taken.left
+    for name, gone in taken.bytes.items():
+        row, capacity = known.free[name], sum(known.allocatable[name])
+        after = _less(row, gone)
+        yield (
+            name,
+            Headroom(capacity, sum(row), _outside(row, layout.numa_ids, known.grouped)),
+            Headroom(capacity, sum(after), _outside(after, layout.numa_ids, grouped)),
+        )
+    for name, of_kind in taken.devices.items():
+        devices = amounts.devices[name]
+        left = tuple((kind, count - of_kind.get(kind, 0)) for kind, count in devices.free)
+        yield name, _room_of_kinds(layout, devices.healthy, devices.free), _room_of_kinds(layout, devices.healthy, left)
+
+
+def _less(row: Sequence[int], taken: Sequence[int]) -> tuple[int, ...]:
+    return tuple([was - gone for was, gone in zip(row, taken, strict=True)])
+
+
+def _outside(row: Sequence[int], numa_ids: Sequence[int], grouped: int) -> tuple[int, ...]:
+    """The amounts of the NUMA nodes that are in no group, and 0 for the others."""
+    return tuple([0 if grouped >> numa & 1 else amount for numa, amount in zip(numa_ids, row, strict=True)])
+
+
+def _room_of_kinds(layout: Layout, healthy: int, free: Kinds) -> Headroom:
+    aligned = dict.fromkeys(layout.numa_ids, 0)
+    for kind, count in free:
+        for numa in iter_bits(max(0, kind)):
+            aligned[numa] = aligned.get(numa, 0) + count
+    return Headroom(healthy, sum(count for _, count in free), tuple(aligned.values()))

@@ -10,11 +10,9 @@ from typing import Final
 
 from extender.replay.machine import Machine
 from extender.replay.sets import iter_bits
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Placement
 from extender.scheduling.ranking.allocation import balanced, least_allocated, most_allocated
 from extender.scheduling.ranking.fragmentation import least_fragmentation
-from extender.scheduling.ranking.outcome import AdmissionOutcome, Strategy
+from extender.scheduling.ranking.outcome import RankedAdmission, Strategy
 from extender.scheduling.ranking.weights import Weights
 
 NODE_COST: Final = 1000
@@ -23,24 +21,23 @@ NOT_PREFERRED_COST: Final = 500
 """Cost of a container that got more NUMA nodes than the hardware requires."""
 
 
-def least_numa(outcome: AdmissionOutcome) -> int:
+def least_numa(outcome: RankedAdmission) -> int:
     """Fewest NUMA nodes, then preferred hints, then the closest nodes.
 
     The cost of a container is 1000 for each NUMA node beyond the first that its CPUs, memory and devices are on, 500 if
     its hint is not preferred, and the mean distance between its nodes beyond the local distance (sysfs units, 10 is
     local). Merit is minus the sum over containers.
     """
-    machine = outcome.kubelet.machine
     cost = 0
-    for placement in outcome.admitted.placements.values():
-        span = _footprint(machine, outcome.before, placement)
-        if span:
-            cost += NODE_COST * (span.bit_count() - 1) + _mean_distance_beyond_local(machine, span)
-            cost += 0 if placement.preferred else NOT_PREFERRED_COST
+    for span, is_preferred in outcome.spans():
+        if span & (span - 1):
+            cost += NODE_COST * (span.bit_count() - 1) + _mean_distance_beyond_local(outcome.machine, span)
+        if span and not is_preferred:
+            cost += NOT_PREFERRED_COST
     return -cost
 
 
-_WEIGHTED: Final[Mapping[str, Callable[[AdmissionOutcome, Weights], int]]] = {
+_WEIGHTED: Final[Mapping[str, Callable[[RankedAdmission, Weights], int]]] = {
     "least-fragmentation": least_fragmentation,
     "least-allocated": least_allocated,
     "most-allocated": most_allocated,
@@ -56,24 +53,6 @@ def make_strategy(name: str, weights: Weights) -> Strategy:
         return least_numa
     weighted = _WEIGHTED[name]
     return lambda outcome: weighted(outcome, weights)
-
-
-def _footprint(machine: Machine, state: ManagerState, placement: Placement) -> int:
-    """The NUMA nodes that a container is on, raw bits; 0 if it has nothing of its own.
-
-    A device that belongs to several NUMA nodes adds none if the container is on one of them already.
-    """
-    span = machine.numa_bits_of_cpus(placement.cpus)
-    for block in placement.memory:
-        span |= block.mask
-    for resource, ids in placement.devices.items():
-        known = state.devices.devices.get(resource, {})
-        for device_id in ids:
-            device = known.get(device_id)
-            numa = device.numa if device is not None and device.numa else 0
-            if not numa & span:
-                span |= numa & -numa
-    return span
 
 
 def _mean_distance_beyond_local(machine: Machine, span: int) -> int:

@@ -1,0 +1,155 @@
+"""Judgements by the coarse replay are those by the full replay: refusal, certainty and merit."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from extender.cluster.node_class import ClassTable, NodeClass
+from extender.replay.admission import admit, release_pods, start_pod
+from extender.replay.branches import admit_in_all
+from extender.replay.coarse.verdict import IdsDecideError
+from extender.replay.config import KubeletConfigError
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import Pod, PodRequest, resolve
+from extender.replay.possible_states import PossibleStates
+from extender.replay.startup import initial_state, start
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Provider
+from extender.scheduling.judge import Action, BoundedJudge, Judgement, PodShape, UncertaintyPolicy, make_judge
+from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
+from extender.scheduling.ranking.weights import Weights
+from extender.wire.scenarios import scenario_from_json
+from tests.replay.strategies import scenarios as drawn_scenarios
+from tests.replay.vectors import VERSIONS, scenarios
+
+Json = dict[str, Any]
+ALIKE = Weights({})
+SHAPE = "shape"
+"""The UID of pods that no node holds."""
+
+
+@dataclass(frozen=True)
+class History:
+    """A kubelet, the states that it has been in, and the pods that it was given."""
+
+    kubelet: Kubelet
+    states: list[ManagerState]
+    pods: list[Pod]
+
+
+def history_of(document: Json) -> History | None:
+    """What a scenario leads to; None where no kubelet starts."""
+    scenario = scenario_from_json(document)
+    try:
+        kubelet = start(scenario.machine, scenario.config)
+    except KubeletConfigError:
+        return None
+    states = [initial_state(kubelet, scenario.devices)]
+    pods: list[Pod] = []
+    requests: dict[str, PodRequest] = {}
+    for step in scenario.steps:
+        state = states[-1]
+        if step.pod is not None:
+            pods.append(step.pod)
+            requests[step.uid] = request = resolve(step.pod, kubelet.rules)
+            states.append(admit(kubelet, state, request, max_replays=1).state)
+        elif step.op == "remove":
+            states.append(release_pods(state, (step.uid,)))
+        elif step.uid in requests:
+            states.append(start_pod(state, requests[step.uid]))
+    return History(kubelet, states, pods)
+
+
+def both(judge: BoundedJudge, pod: Pod, node_class: NodeClass) -> tuple[Judgement, Judgement, bool]:
+    """The judgement of a fresh shape, the one by full replay alone, and whether the first needed a full replay."""
+    with patch("extender.replay.possible_states.admit_in_all", side_effect=admit_in_all) as full:
+        ours = judge(PodShape(pod), node_class)
+        needed = full.called
+    with patch("extender.scheduling.judge._coarse_verdicts", side_effect=IdsDecideError):
+        return ours, judge(PodShape(pod), node_class), needed
+
+
+def with_pod_level(document: Json, number: int) -> Json:
+    """The scenario with pod-level resources in one of its pods, under kubelets that allocate them."""
+    gates = {**document["kubelet"]["featureGates"], "PodLevelResourceManagers": True}
+    pods = [step["pod"] for step in document["steps"] if "pod" in step]
+    spec = pods[number % len(pods)]["spec"]
+    cpus, memory = ("4", "300Mi") if number % 2 else ("2", "150Mi")
+    spec["resources"] = {"requests": {"cpu": cpus, "memory": memory}, "limits": {"cpu": cpus, "memory": memory}}
+    return {**document, "kubelet": {**document["kubelet"], "featureGates": gates}}
+
+
+POLICIES = st.builds(
+    UncertaintyPolicy,
+    stale=st.sampled_from([Action.REPLAY, Action.PASS]),
+    possible=st.sampled_from([Action.REFUSE, Action.REPLAY, Action.PASS]),
+    newer=st.sampled_from([Action.REPLAY, Action.PASS]),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    document=drawn_scenarios((*VERSIONS, "1.99")),
+    policy=POLICIES,
+    weights=st.dictionaries(st.sampled_from(["cpu", "memory", "gpu.example/gpu"]), st.integers(0, 100)),
+    pod_level=st.one_of(st.none(), st.integers(0, 9)),
+    random=st.randoms(use_true_random=False),
+)
+def test_on_random_nodes_whatever_is_known_of_them(
+    document: Json, policy: UncertaintyPolicy, weights: Mapping[str, int], pod_level: int | None, random: Random
+) -> None:
+    history = history_of(document if pod_level is None else with_pod_level(document, pod_level))
+    if history is None:
+        return
+    table = ClassTable()
+    for _ in range(4):
+        states = random.sample(history.states, min(len(history.states), random.choice((1, 1, 1, 2, 3))))
+        node_class = table.hold(
+            history.kubelet,
+            PossibleStates(tuple({s.key: s for s in states}.values()), complete=random.random() < 0.8),
+            frozenset(random.sample(list(Provider), random.choice((0, 0, 0, 1, 2)))),
+            stale=random.random() < 0.2,
+            distrusted=random.random() < 0.2,
+        )
+        pod = random.choice(history.pods)
+        for name in STRATEGIES:
+            judge = make_judge(make_strategy(name, Weights(weights)), policy)
+            for uid in (SHAPE, pod.uid):
+                ours, theirs, _ = both(judge, replace(pod, uid=uid), node_class)
+
+                assert ours == theirs
+                assert theirs.trouble is None
+
+
+def recorded(version: str) -> Iterator[tuple[str, History]]:
+    for document in scenarios(version, 1, 30 if version == "1.36" else 8):
+        history = history_of(document)
+        if history is not None:
+            yield document["id"], history
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_in_the_states_of_recorded_kubelets(version: str) -> None:
+    random, table = Random(version), ClassTable()
+    judges = {name: make_judge(make_strategy(name, ALIKE), UncertaintyPolicy()) for name in STRATEGIES}
+    answers: Counter[object] = Counter()
+    for number, history in recorded(version):
+        for pod in history.pods:
+            states = random.sample(history.states, min(len(history.states), random.choice((1, 1, 2))))
+            possible = PossibleStates(tuple({s.key: s for s in states}.values()))
+            node_class = table.hold(history.kubelet, possible, frozenset(), stale=False)
+            for name in ("least-numa", random.choice(STRATEGIES[1:])):
+                ours, theirs, needed = both(judges[name], replace(pod, uid=SHAPE), node_class)
+
+                assert ours == theirs, (number, name)
+                answers["full" if needed else "coarse", ours.refusal is None] += 1
+
+    assert answers["coarse", True] > 50
+    assert answers["coarse", False] > 50
