@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 
 from extender.conformance.agreement import Difference
-from extender.replay.budget import BudgetError
+from extender.replay.budget import Budget, BudgetError
 from extender.replay.nri.books import Books, Grant
 from extender.replay.nri.config import PolicyStartError
 from extender.replay.nri.cpu_taking import CPUTopology, discover
@@ -25,7 +25,7 @@ from extender.replay.nri.events import (
 )
 from extender.replay.nri.machine import DRAM, HBM, PMEM, Machine
 from extender.replay.nri.objects import QoS
-from extender.replay.nri.orders import MAX_RESULTS
+from extender.replay.nri.orders import MAX_RESULTS, MAX_SEARCH_STEPS
 from extender.replay.nri.pinning import Pins
 from extender.replay.nri.reconfigure import reconfigurations
 from extender.replay.nri.restarts import restart
@@ -36,6 +36,9 @@ from extender.wire.nri_scenarios import NRIScenario, NriStep, config_from_json, 
 
 COMPARED: Final = ("ec", "g", "cpus", "mems", "sh", "upd", "un", "z", "gs")
 """The fields of an answer that are compared."""
+
+MAX_STEPS_OF_SEARCHES: Final = 4 * MAX_SEARCH_STEPS
+"""For the random orders of one scenario. The searches of a recorded one take an eighth of it at most."""
 
 MAX_CPUS_WITH_ZONES: Final = 64
 """Answers for larger machines have no zones (`z`), as in the recordings, unless the scenario starts with `z0`."""
@@ -59,19 +62,20 @@ class _Branch:
     zones: dict[int, tuple[int, int, int, int]]
     with_zones: bool
 
-    def follow(self, step: NriStep, expected: _Expected) -> tuple[list[tuple[Answer, "_Branch"]], bool]:
+    def follow(self, step: NriStep, expected: _Expected, budget: Budget) -> tuple[list[tuple[Answer, "_Branch"]], bool]:
         """The possible answers to *step* with what follows each, and whether these are all.
 
-        *expected*: recorded answers; of a restart only the courses that they allow are followed.
+        *expected*: recorded answers; of a restart only the courses that they allow are followed. *budget*: for the
+        orders in which containers can be taken.
         """
         complete = True
         match step.o:
             case "restart":
-                found = restart(self.node, partial(_is_expected, self.node.books, expected))
+                found = restart(self.node, partial(_is_expected, self.node.books, expected), budget)
                 answers = [(_all_grants(node, outcome, ""), node) for node, outcome in found.states]
                 complete = found.complete
             case "cfg":
-                possible = reconfigurations(self.node, config_from_json(step.cfg, "cfg"))
+                possible = reconfigurations(self.node, config_from_json(step.cfg, "cfg"), budget)
                 answers = [
                     (_all_grants(node, outcome, "" if accepted else "config"), node)
                     for node, outcome, accepted in possible.states
@@ -161,6 +165,7 @@ class _Run:
 
     branches: list[_Branch]
     complete: bool = True
+    budget: Budget = field(default_factory=lambda: Budget(MAX_STEPS_OF_SEARCHES))
 
     def step(self, step: NriStep, expected: _Expected = ()) -> list[tuple[Answer, _Branch]]:
         """The possible answers to *step*, each with the branch that it belongs to; the plugin died in some of them.
@@ -171,7 +176,7 @@ class _Run:
         for branch in self.branches:
             answers: list[tuple[Answer, _Branch]] = []
             for wanted in [(entry,) for entry in expected] if step.o == "restart" and expected else [expected]:
-                found, complete = branch.follow(step, wanted)
+                found, complete = branch.follow(step, wanted, self.budget)
                 self.complete &= complete
                 answers += found
             result += answers

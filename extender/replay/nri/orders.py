@@ -4,21 +4,28 @@ The plugin walks Go maps when it restarts and when its configuration changes, so
 to the same state are followed once.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
+
+from extender.replay.budget import Budget, BudgetError
 
 S = TypeVar("S")
 
 MAX_RESULTS: Final = 64
 """Results of one search; with more of them nobody can act on any."""
 MAX_PLACEMENTS: Final = 1_000
-"""Containers that one search places; about half a second of work."""
+"""Containers that one search places; half a second of work on machines with few pools."""
+MAX_SEARCH_STEPS: Final = 500_000
+"""Steps of one search: two seconds of work at most, on large machines as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results(Generic[S]):
-    """What the orders lead to, the given order's result first. `complete`: False where the search was cut short."""
+    """What the orders lead to, the given order's result first. `complete`: False where the search was cut short.
+
+    A search that was cut short may have no result.
+    """
 
     states: tuple[S, ...]
     complete: bool
@@ -30,32 +37,26 @@ def explore(
     step: Callable[[S, str], S | None],
     key: Callable[[S], Hashable],
     *,
+    budget: Budget,
     is_over: Callable[[S], bool] = lambda _state: False,
 ) -> Results[S]:
-    """Apply *step* for each of *ids* to *start*, in every order.
+    """Apply *step* for each of *ids* to *start*, in every order; the given order is followed first.
 
-    *step* makes a new state, or None where that order is of no interest. States with equal *key* and the same ids left
-    have the same results. *is_over*: whether a state ends its order early. Results with equal *key* count once.
+    *step* makes a new state, or None where that order is of no interest; it may raise BudgetError. States with equal
+    *key* and the same ids left have the same results. *is_over*: whether a state ends its order early. Results with
+    equal *key* count once.
     """
-    results: list[S] = []
+    results: dict[Hashable, S] = {}
     seen: set[Hashable] = set()
-    stack = [(start, tuple(ids))]
     placements = 0
-    while stack:
-        state, left = stack.pop()
-        if not left or is_over(state):
-            end = ("end", key(state))
-            if end not in seen:
-                seen.add(end)
-                results.append(state)
-            if len(results) == MAX_RESULTS and stack:
-                return Results(tuple(results), complete=False)
-            continue
-        following = []
+
+    def followed(state: S, left: tuple[str, ...]) -> Iterator[tuple[S, tuple[str, ...]]]:
+        nonlocal placements
         for position, id_ in enumerate(left):
             if placements == MAX_PLACEMENTS:
-                return Results(tuple(results), complete=False)
+                raise BudgetError
             placements += 1
+            budget.spend(len(ids))
             after = step(state, id_)
             if after is None:
                 continue
@@ -63,6 +64,22 @@ def explore(
             place = (frozenset(rest), key(after))
             if place not in seen:
                 seen.add(place)
-                following.append((after, rest))
-        stack += reversed(following)
-    return Results(tuple(results), complete=True)
+                yield after, rest
+
+    under_way = [iter([(start, tuple(ids))])]
+    try:
+        while under_way:
+            found = next(under_way[-1], None)
+            if found is None:
+                under_way.pop()
+                continue
+            state, left = found
+            if left and not is_over(state):
+                under_way.append(followed(state, left))
+                continue
+            if len(results) == MAX_RESULTS and key(state) not in results:
+                return Results(tuple(results.values()), complete=False)
+            results.setdefault(key(state), state)
+    except BudgetError:
+        return Results(tuple(results.values()), complete=False)
+    return Results(tuple(results.values()), complete=True)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
 
-from extender.replay.budget import MAX_STEPS, Budget
+from extender.replay.budget import Budget, BudgetError
 from extender.replay.nri.books import Books, Grant, Setup
 from extender.replay.nri.config import PolicyConfig, PolicyStartError
 from extender.replay.nri.events import Node, Outcome, set_up
 from extender.replay.nri.objects import Container, QoS
-from extender.replay.nri.orders import Results, explore
+from extender.replay.nri.orders import MAX_SEARCH_STEPS, Results, explore
 from extender.replay.nri.pinning import Updates, apply_grant, update_shared, widen_memory
 from extender.replay.nri.placing import place, release
 from extender.replay.nri.requests import CPUType
@@ -50,17 +50,14 @@ class _Course:
     has_moved: bool = False
 
 
-def reconfigure(node: Node, config: PolicyConfig) -> tuple[Node, Outcome, bool]:
-    """Apply *config*: the node, what is sent, and whether it was accepted. Else the old configuration applies again.
+def reconfigurations(
+    node: Node, config: PolicyConfig, budget: Budget | None = None
+) -> Results[tuple[Node, Outcome, bool]]:
+    """Every answer that the plugin may give to *config*: the node, what is sent, and whether it was accepted.
 
-    Either way reserved grants lose what they had booked: the plugin copies only shared portions. Of several answers
-    that `reconfigurations` knows this is the first.
-    """
-    return reconfigurations(node, config).states[0]
-
-
-def reconfigurations(node: Node, config: PolicyConfig) -> Results[tuple[Node, Outcome, bool]]:
-    """Every answer that the plugin may give to *config*: it carries grants over in a random order.
+    The plugin carries grants over in a random order. A configuration that is not accepted leaves the old one in place.
+    Either way reserved grants lose what they had booked: the plugin copies only shared portions. *budget*: for all
+    orders together; None: `MAX_SEARCH_STEPS` for the new configuration, and as many for the old one.
 
     Where the old configuration cannot be restored either, the plugin goes on with books that are half done. What is in
     them is not replayed, so the answers are not complete then.
@@ -69,7 +66,7 @@ def reconfigurations(node: Node, config: PolicyConfig) -> Results[tuple[Node, Ou
     rejections = dict[Hashable, tuple[Updates, Refusal | None]]()
     complete = True
     try:
-        applied = _apply(node.books, node.updates, set_up(node.books.setup.topology, config))
+        applied = _apply(node.books, node.updates, set_up(node.books.setup.topology, config), budget)
     except (_ReconfigureError, PolicyStartError):
         rejections[None] = (node.updates, None)
     else:
@@ -80,17 +77,20 @@ def reconfigurations(node: Node, config: PolicyConfig) -> Results[tuple[Node, Ou
                 rejections.setdefault(key, (course.updates, course.refusal))
             else:
                 results.append((*_sent(node, course, None), True))
+    budget = budget or Budget(MAX_SEARCH_STEPS)
     for updates, refusal in rejections.values():
-        restored, is_all = _restore(node, updates, refusal)
+        restored, is_all = _restore(node, updates, refusal, budget)
         results += restored
         complete &= is_all
     return Results(tuple(results), complete)
 
 
-def _restore(node: Node, updates: Updates, refusal: Refusal | None) -> tuple[list[tuple[Node, Outcome, bool]], bool]:
+def _restore(
+    node: Node, updates: Updates, refusal: Refusal | None, budget: Budget
+) -> tuple[list[tuple[Node, Outcome, bool]], bool]:
     """The old configuration once more, after *refusal*; and whether these are all answers."""
     try:
-        applied = _apply(node.books, updates, node.books.setup)
+        applied = _apply(node.books, updates, node.books.setup, budget)
     except _ReconfigureError:
         return [(replace(node, updates=updates), Outcome(refusal), False)], True
     results = []
@@ -110,26 +110,26 @@ def _sent(node: Node, course: _Course, refusal: Refusal | None) -> tuple[Node, O
     return replace(node, books=course.books, updates=updates), Outcome(refusal, updates=sent)
 
 
-def _apply(old: Books, updates: Updates, setup: Setup) -> Results[_Course]:
+def _apply(old: Books, updates: Updates, setup: Setup, budget: Budget | None) -> Results[_Course]:
     """The grants of *old* under *setup*, carried over in every order.
 
     Raises:
         _ReconfigureError: a pool is no longer there.
     """
-    grants = {}
+    budget, grants = budget or Budget(MAX_SEARCH_STEPS), {}
     for grant in old.grants.values():
         pool = setup.tree.by_name(old.setup.tree.pools[grant.pool].name)
         if pool is None:
             raise _ReconfigureError
         grants[grant.container] = replace(grant, pool=pool.id, portion=grant.shared_portion)
-    books = Books(setup, Budget(MAX_STEPS))
+    books = Books(setup, budget)
     books.adopt(old)
-    books.memory = old.memory.copy(books.budget)
+    books.memory = old.memory.copy(budget)
     for id_ in grants:
         books.memory.release(id_)
 
     def carry_over(course: _Course, id_: str) -> _Course:
-        books, updates = course.books.copy(Budget(MAX_STEPS)), course.updates.copy()
+        books, updates = course.books.copy(budget), course.updates.copy()
         has_moved = _reinstate(books, updates, grants[id_])
         if has_moved is None:
             return _placed_again(books, updates, list(grants.values()))
@@ -139,11 +139,14 @@ def _apply(old: Books, updates: Updates, setup: Setup) -> Results[_Course]:
         return (state_key(course.books, course.updates), course.is_over, course.is_rejected, course.refusal)
 
     begin = _Course(books, updates)
-    usual = reduce(lambda course, id_: course if course.is_over else carry_over(course, id_), grants, begin)
+    try:
+        usual = reduce(lambda course, id_: course if course.is_over else carry_over(course, id_), grants, begin)
+    except BudgetError:
+        return Results((), complete=False)
     if _is_same_in_any_order(usual):
         found = Results((usual,), complete=True)
     else:
-        found = explore(begin, list(grants), carry_over, key, is_over=lambda course: course.is_over)
+        found = explore(begin, list(grants), carry_over, key, budget=budget, is_over=lambda course: course.is_over)
     return Results(tuple(_settled(course) for course in found.states), found.complete)
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from extender.replay.budget import MAX_STEPS, Budget
+from extender.replay.budget import Budget
 from extender.replay.nri.books import Books, Grant
 from extender.replay.nri.events import Node, Outcome, allocate
 from extender.replay.nri.objects import QoS
-from extender.replay.nri.orders import Results, explore
+from extender.replay.nri.orders import MAX_SEARCH_STEPS, Results, explore
 from extender.replay.nri.pinning import Updates
 from extender.replay.nri.verdict import RefusalError
 
@@ -27,13 +27,11 @@ def restart(
 ) -> Results[tuple[Node, Outcome]]:
     """All that a restart of the plugin can make of *node*; the first result is that of the order of creation.
 
-    A container that finds no place is left without a grant, and nobody is told. *keep*: whether orders that give a
-    container this grant (None: none) are of interest.
-
-    Raises:
-        BudgetError: one placement takes more steps than *budget* has.
+    A container that finds no place is left without a grant, and no message says so. *keep*: whether orders that give a
+    container this grant (None: none) are of interest. *budget*: for all orders together.
     """
-    books = Books(node.books.setup, budget or Budget(MAX_STEPS))
+    budget = budget or Budget(MAX_SEARCH_STEPS)
+    books = Books(node.books.setup, budget)
     books.adopt(node.books)
     for id_ in books.uncached:
         books.containers.pop(id_, None)
@@ -42,13 +40,14 @@ def restart(
     placed = [id_ for id_ in running if books.qos(books.containers[id_]) is not QoS.UNKNOWN]
 
     def place(state: _State, id_: str) -> _State | None:
-        after = _State(state.books.copy(budget or Budget(MAX_STEPS)), state.updates.copy())
+        after = _State(state.books.copy(budget), state.updates.copy())
         grant = None
         with suppress(RefusalError):
             grant = allocate(after.books, after.updates, after.books.containers[id_])
         return after if keep(id_, grant) else None
 
-    found = explore(_State(books, node.updates), placed, place, lambda state: state_key(state.books, state.updates))
+    start = _State(books, node.updates)
+    found = explore(start, placed, place, lambda state: state_key(state.books, state.updates), budget=budget)
     names = {books.containers[id_].full_name: id_ for id_ in running}
     return Results(tuple(_finish(node, state, names) for state in found.states), found.complete)
 
