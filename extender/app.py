@@ -152,6 +152,8 @@ def _make_store(settings: Settings, clock: Callable[[], float], audit: Audit, me
     def settle(settled: SettledPod) -> None:
         kind = audit.take(settled)
         metrics.predictions.labels(*kind).inc()
+        if (result := audit.demands.take(settled, clock())) is not None:
+            metrics.demands.labels(result.value).inc()
 
     return NodeStore(
         stale_after_seconds=settings.stale_after_seconds,

@@ -20,6 +20,7 @@ import orjson
 from extender.kube.client import KubeClient
 from extender.kube.fields import integer, items, mapping, strings, text
 from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+from extender.wire.demands import understood
 from extender.wire.times import rfc_3339, unix_seconds
 
 SOURCE: Final = Source(path="/api/v1/pods", field_selector="spec.nodeName!=")
@@ -139,7 +140,7 @@ def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mappi
     return {
         "metadata": {
             "labels": strings(metadata, "labels"),
-            "annotations": _pick(strings(metadata, "annotations"), EVICTION_ANNOTATIONS),
+            "annotations": _annotations(strings(metadata, "annotations")),
             "ownerReferences": [
                 {"kind": text(owner, "kind"), "controller": True}
                 for owner in items(metadata, "ownerReferences")
@@ -159,6 +160,11 @@ def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mappi
             **_pick(status, ("qosClass", "extendedResourceClaimStatus", "resourceClaimStatuses")),
         },
     }
+
+
+def _annotations(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Those about eviction, and demands for alignment that are understood."""
+    return {**_pick(texts, EVICTION_ANNOTATIONS), **{key: texts[key] for key in understood(texts)}}
 
 
 def _statuses(statuses: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -130,6 +130,12 @@ class Metrics:
             "for a reason other than NUMA; `unsettled`: not known. By topology policy and scope, kubelet, certainty.",
             ("policy", "scope", "kubelet", "certainty", "outcome"),
         )
+        self.demands = self._counter(
+            "demands",
+            "Bound pods that demand alignment, by where their kubelets placed them: `met`; `broken`: against the "
+            "demand; `not_known`: gone before a report showed it.",
+            ("result",),
+        )
         self.behaviours = self._gauge(
             "kubelet_behaviours",
             "Nodes whose failed predictions would have come true with a rule of the replay on (`value` true) or off.",

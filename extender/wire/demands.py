@@ -33,6 +33,11 @@ def demand_from_json(texts: object, where: str = "annotation") -> Demand:
     )
 
 
+def understood(texts: Mapping[str, object]) -> list[str]:
+    """Our keys whose values are understood."""
+    return [key for key in _VALUES if key in texts and not fault_of(key, texts[key])]
+
+
 def fault_of(key: str, text: object) -> str:
     """What is wrong with the value of one of our keys. Empty: nothing, or the key has no meaning."""
     kind = _VALUES.get(key)

@@ -170,3 +170,35 @@ def _reply(connection: http.client.HTTPConnection) -> Any:  # noqa: ANN401 - JSO
     body = response.read()
     assert response.status == 200, body
     return orjson.loads(body) if body[:1] in b"[{" else body
+
+
+def test_a_pod_that_was_placed_against_its_demand_is_shown_and_counted(tmp_path: Path) -> None:
+    """Another scheduler's pod arrives at the kubelet first: the demanding pod lands on both NUMA nodes."""
+    with cluster(tmp_path, "node-a") as (server, _service, client):
+        client.report(report_of(_best_effort("node-a")))
+        pod = pod_of(22, name="w22-0")
+        pod["metadata"]["annotations"] = {KEY: "single-numa-node"}
+        happened = sample(
+            "node-a",
+            hardware=LARGE,
+            topologyManagerPolicy="best-effort",
+            memoryManagerPolicy="None",
+            workloads=[
+                Workload(name="w19", copies=2, resources={"cpu": 19, "memory": "1Gi"}),
+                Workload(name="w22", resources={"cpu": 22, "memory": "1Gi"}),
+            ],
+        )
+        pod["metadata"]["uid"] = happened.pods[-1]["metadata"]["uid"]
+        server.pods.create(pod)
+        client.filter(pod, "node-a")
+        assert client.bind(pod, "node-a") == ""
+
+        client.report(report_of(happened, sequence=2))
+
+        demands = client.call("GET", "/v1/audit")[1]["demands"]
+        assert (demands["met"], demands["broken"], demands["not_known"]) == (0, 1, 0)
+        (shown,) = demands["recent"]
+        assert (shown["pod_name"], shown["broken"], shown["demand"]) == ("w22-0", "numa-nodes", "single-numa-node")
+        assert shown["reported"].startswith("app: CPUs ")
+        assert b'numa_extender_demands_total{result="broken"} 1.0' in client.call("GET", "/metrics")[1]
+        assert server.pods.get("w22-0") is not None, "nothing is deleted"

@@ -7,6 +7,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from extender.api.service import Service
+from extender.replay.demands import Breach
+from extender.scheduling.records.demand_results import DemandResult, DemandResults
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Result
 
@@ -78,6 +80,34 @@ class NodeView(_View):
     distrusted: Annotated[bool, Field(description="True if verdicts only score this node: see `distrust_after`.")]
 
 
+class BrokenDemandView(_View):
+    """A pod that its kubelet placed against the alignment that it demands. It was not deleted."""
+
+    seconds_ago: float
+    node_name: str
+    namespace: str
+    pod_name: str
+    uid: str
+    demand: Annotated[str, Field(description="In the words of the annotations, such as `single-numa-node`.")]
+    broken: Annotated[
+        Breach,
+        Field(
+            description="`numa-nodes`, `sockets`: split over several; `remote-memory`: not beside its CPUs, or not "
+            "pinned; `not-placed`: on no particular NUMA nodes."
+        ),
+    ]
+    reported: Annotated[str, Field(description="What the pod holds by its kubelet's report.")]
+
+
+class DemandsView(_View):
+    """The pods that demand alignment and were bound since this process started."""
+
+    met: int
+    broken: int
+    not_known: Annotated[int, Field(description="Gone before a report showed what they held.")]
+    recent: Annotated[list[BrokenDemandView], Field(description="The last broken ones, newest first.")]
+
+
 class AuditView(_View):
     """All predictions whose result became known since this process started."""
 
@@ -87,6 +117,7 @@ class AuditView(_View):
     behaviours: Annotated[
         list[BehaviourView], Field(description="Kubelets that carry a fix, or lack one, by node.", max_length=MAX_SHOWN)
     ]
+    demands: Annotated[DemandsView, Field(description="Where pods that demand alignment were placed.")]
     pods_in_flight: Annotated[int, Field(description="Pods that are bound and not yet in a report of their node.")]
 
 
@@ -98,6 +129,25 @@ def behaviour_view(behaviour: Behaviour) -> BehaviourView:
         value=behaviour.setting.value,
         agreeing=behaviour.agreeing,
         examined=behaviour.examined,
+    )
+
+
+def _demands_view(demands: DemandResults, now: float) -> DemandsView:
+    return DemandsView(
+        **{result.value: demands.counts[result] for result in DemandResult},
+        recent=[
+            BrokenDemandView(
+                seconds_ago=round(now - each.at, 3),
+                node_name=each.node_name,
+                namespace=each.namespace,
+                pod_name=each.pod_name,
+                uid=each.uid,
+                demand=each.demand,
+                broken=each.broken.breach,
+                reported=each.reported,
+            )
+            for each in reversed(demands.recent)
+        ],
     )
 
 
@@ -130,6 +180,7 @@ def audit_router(service: Service) -> APIRouter:
                 for each in reversed(audit.recent)
             ],
             behaviours=[behaviour_view(each) for each in islice(service.behaviours(), MAX_SHOWN)],
+            demands=_demands_view(audit.demands, now),
             pods_in_flight=service.cluster.pods_in_flight,
         )
 

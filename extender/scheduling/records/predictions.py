@@ -18,6 +18,7 @@ from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.replay.pod import ContainerKind
 from extender.replay.state import Device
 from extender.replay.verdict import Admitted, Certainty, Reason
+from extender.scheduling.records.demand_results import DemandResults
 from extender.scheduling.records.kubelet_rules import Behaviour, KubeletBehaviours, RuleSetting
 from extender.scheduling.records.prediction_texts import predicted_words, reported_words
 
@@ -86,6 +87,7 @@ class Audit:
         self.counts: Counter[Kind] = Counter()
         self.recent: deque[Disagreement] = deque(maxlen=MAX_RECENT)
         self.behaviours = KubeletBehaviours()
+        self.demands = DemandResults()
         self._nodes: OrderedDict[str, deque[Result]] = OrderedDict()
 
     def take(self, settled: SettledPod) -> Kind:
