@@ -6,6 +6,7 @@ kube-scheduler logs. It then scores the pod without this extender, or fails the 
 Prioritize, ProcessPreemption).
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
@@ -21,6 +22,7 @@ from extender.observability.metrics import Metrics
 from extender.scheduling.binder import PodBound
 from extender.scheduling.scheduling import Scheduling
 from extender.wire.binding import ExtenderBindingResult, binding_reply, parse_binding
+from extender.wire.node_names import NodeNames
 from extender.wire.preemption import ExtenderPreemptionResult, parse_preemption, preemption_reply
 from extender.wire.scheduler import (
     ExtenderFilterResult,
@@ -37,6 +39,10 @@ BIND: Final = "/scheduler/bind"
 PREEMPT: Final = "/scheduler/preempt"
 
 
+_MAX_REPLIED: Final = 4
+"""Replies of filter whose names prioritize recognises: kube-scheduler sends it the names that filter let pass."""
+
+
 class SchedulerEndpoints:
     """One method for each verb. *max_bytes*: limit of a body; *max_binding_bytes*: limit of a body of bind."""
 
@@ -50,6 +56,7 @@ class SchedulerEndpoints:
         clock: Callable[[], float],
     ) -> None:
         self._scheduling, self._binds = scheduling, metrics.binds
+        self._replied: deque[NodeNames] = deque(maxlen=_MAX_REPLIED)
         call = partial(VerbCall, metrics=metrics, clock=clock, max_bytes=max_bytes)
         self._filter_call = call(verb="filter", failed=_not_filtered, phases=True)
         self._prioritize_call = call(verb="prioritize", failed=_not_prioritized, phases=True)
@@ -82,10 +89,12 @@ class SchedulerEndpoints:
         lap("parse")
         result = await self._scheduling.filter.filter(args)
         lap("judge")
+        if isinstance(result.feasible, NodeNames):
+            self._replied.append(result.feasible)
         return filter_reply(args, result.feasible, result.failed, result.unresolvable)
 
     async def _prioritize(self, body: bytes, lap: Lap) -> bytes:
-        args = parse_args(body)
+        args = parse_args(body, self._replied)
         lap("parse")
         scores = await self._scheduling.prioritize.prioritize(args)
         lap("judge")

@@ -1,85 +1,107 @@
-"""The class of each node: an index that changes, immutable snapshots of it, and what changed since a snapshot.
+"""The class of each node: an index that changes, and immutable snapshots of it.
 
 Rules of this file
-- A snapshot never changes. All readers share one snapshot until a node changes its class; the next one is a copy.
-- The generation counts the changes of the index. Only the last `MAX_CHANGES` changes are kept by name.
+- Nodes have numbers (slots, see `name_table`), and every array by slot has one more element at the end, for all names
+  that no node has.
+- A snapshot never changes. All readers share one snapshot until a node changes its class. The next one copies only the
+  parts of `PART` slots that have changed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
+import numpy as np
+
+from extender.cluster.name_table import NO_SLOT, Int64s, NameTable
 from extender.cluster.node_class import UNKNOWN, NodeClass
 
-MAX_CHANGES: Final = 10_000
-"""Changes kept by name. A reader that is further behind starts again from a whole snapshot, which costs no more."""
+PART: Final = 256
+_NO_CLASS: Final = np.iinfo(np.int64).min
+"""The class id of a slot that no node has."""
 
 
-class ClusterSnapshot(dict[str, NodeClass]):
-    """The class of each node at one generation.
+class ClusterSnapshot:
+    """The class of each of `count` nodes at one moment. `unknown`: the class of all names that no node has."""
 
-    Looking up a name that no node has returns `unknown`, and does not add the name.
-    """
+    __slots__ = ("_parts", "count", "unknown")
 
-    def __init__(self, classes: Mapping[str, NodeClass], unknown: NodeClass, generation: int) -> None:
-        super().__init__(classes)
+    def __init__(self, parts: tuple[Sequence[NodeClass], ...], unknown: NodeClass, count: int) -> None:
+        self._parts: Final = parts
         self.unknown: Final = unknown
-        self.generation: Final = generation
+        self.count: Final = count
 
-    def __missing__(self, _name: str) -> NodeClass:
-        return self.unknown
-
-    def classes_of(self, names: Iterable[str]) -> list[NodeClass]:
-        """The class of each name, in order. Cost: a lookup for each name."""
-        return list(map(self.__getitem__, names))
+    def at(self, slots: Int64s) -> list[NodeClass]:
+        """The class at each slot, in order; slots are those of the moment of the snapshot."""
+        if len(slots) * 4 < self.count:
+            parts, unknown = self._parts, self.unknown
+            return [unknown if slot < 0 else parts[slot // PART][slot % PART] for slot in slots.tolist()]
+        classes = list(chain.from_iterable(self._parts))
+        classes.append(self.unknown)
+        return list(map(classes.__getitem__, slots.tolist()))
 
 
 class ClassIndex:
     """The class of each node now. *unknown*: class returned for names that no node has."""
 
     def __init__(self, unknown: NodeClass = UNKNOWN) -> None:
+        self.names: Final = NameTable()
         self._unknown = unknown
-        self._class_of: dict[str, NodeClass] = {}
-        self._changed: list[str] = []
-        self._generation = 0
+        self._parts: list[list[NodeClass]] = []
+        self._shared: set[int] = set()
+        """Parts that a snapshot has too."""
+        self._ids: Int64s = np.full(1, unknown.id, np.int64)
         self._snapshot: ClusterSnapshot | None = None
 
     def __getitem__(self, name: str) -> NodeClass:
-        return self._class_of.get(name, self._unknown)
+        slot = self.names.get(name)
+        return self._unknown if slot == NO_SLOT else self._parts[slot // PART][slot % PART]
+
+    @property
+    def ids(self) -> Int64s:
+        """The class id by slot; the last element is that of names that no node has. Do not keep or change it."""
+        return self._ids
 
     def put(self, name: str, node_class: NodeClass) -> NodeClass | None:
         """Set the class of a node. Returns its class before, None for a new node."""
-        before = self._class_of.get(name)
+        slot = self.names.get(name)
+        if slot == NO_SLOT:
+            slot, before = self.names.add(name), None
+        else:
+            before = self._parts[slot // PART][slot % PART]
         if before is not node_class:
-            self._class_of[name] = node_class
-            self._record_change(name)
+            self._set(slot, node_class, node_class.id)
         return before
 
     def remove(self, name: str) -> NodeClass:
         """Remove a node. Returns its last class."""
-        before = self._class_of.pop(name)
-        self._record_change(name)
+        before = self[name]
+        self._set(self.names.remove(name), self._unknown, _NO_CLASS)
         return before
 
     def set_unknown(self, unknown: NodeClass) -> None:
-        """Set the class returned for unknown names. `changed_since` cannot list those names."""
+        """Set the class returned for names that no node has."""
         self._unknown, self._snapshot = unknown, None
-        self._generation += 1
-        self._changed.clear()
+        self._ids[NO_SLOT] = unknown.id
 
     def snapshot(self) -> ClusterSnapshot:
-        """The index as of now. Cost: a copy if anything has changed since the last call."""
+        """The index as of now. Cost: a reference to each part, if anything has changed since the last call."""
         if self._snapshot is None:
-            self._snapshot = ClusterSnapshot(self._class_of, self._unknown, self._generation)
+            self._snapshot = ClusterSnapshot(tuple(self._parts), self._unknown, len(self.names))
+            self._shared.update(range(len(self._parts)))
         return self._snapshot
 
-    def changed_since(self, generation: int) -> Sequence[str] | None:
-        """The nodes whose class has changed since *generation*, with repeats; None: more changed than are kept."""
-        kept, missed = len(self._changed), self._generation - generation
-        return self._changed[kept - missed :] if missed <= kept else None
-
-    def _record_change(self, name: str) -> None:
+    def _set(self, slot: int, node_class: NodeClass, class_id: int) -> None:
         self._snapshot = None
-        self._generation += 1
-        self._changed.append(name)
-        if len(self._changed) > MAX_CHANGES:
-            del self._changed[: MAX_CHANGES // 2]
+        number = slot // PART
+        if number == len(self._parts):
+            self._parts.append([self._unknown] * PART)
+            if len(self._parts) * PART >= len(self._ids):
+                ids = np.full(2 * len(self._parts) * PART + 1, _NO_CLASS, np.int64)
+                ids[: len(self._ids) - 1], ids[NO_SLOT] = self._ids[:-1], self._unknown.id
+                self._ids = ids
+        elif number in self._shared:
+            self._parts[number] = self._parts[number].copy()
+        self._shared.discard(number)
+        self._parts[number][slot % PART] = node_class
+        self._ids[slot] = class_id

@@ -11,7 +11,7 @@ Rules of this file
 """
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -111,13 +111,15 @@ class NodeStore:
         return [self._class_of[name] for name in names]
 
     def snapshot(self) -> ClusterSnapshot:
-        """The class of every node as of the last `expire`. Cost: a copy, if a node has changed its class."""
+        """The class of every node as of the last `expire`. Cost: see `ClassIndex`."""
         self._file_all()
         return self._class_of.snapshot()
 
-    def changed_since(self, generation: int) -> Sequence[str] | None:
-        """The nodes whose class has changed since the snapshot of *generation*; None: more changed than are kept."""
-        return self._class_of.changed_since(generation)
+    @property
+    def index(self) -> ClassIndex:
+        """The class of every node as of the last `expire`, by slot."""
+        self._file_all()
+        return self._class_of
 
     def observe(self, observation: Observation, now: float) -> NodeRecord:
         """Take a report in. The very report that is held counts as a heartbeat.

@@ -14,14 +14,14 @@ from typing import Final
 
 from extender.cluster.node_class import NodeClass
 from extender.replay.pod import Pod
+from extender.scheduling.columns import Column
 from extender.scheduling.judge import Judgement, PodShape
-from extender.scheduling.known_feasible import KnownFeasible
 
 Judgements = Mapping[int, Judgement]
 """Judgements of one pod shape, by class id."""
 
-MAX_KNOWN_FEASIBLE: Final = 16
-"""Pod shapes whose feasible nodes are kept by name: with 5,000 nodes a megabyte each."""
+MAX_COLUMNS: Final = 16
+"""Pod shapes whose judgements are kept by slot too: 16 bytes a node each."""
 
 SHAPE_UID: Final = "\0shape"
 """A UID that no API server assigns."""
@@ -49,7 +49,7 @@ class JudgementCache:
     def __init__(self, max_judgements: int) -> None:
         self._max: Final = max_judgements
         self._shapes: OrderedDict[object, ShapeJudgements] = OrderedDict()
-        self._known_feasible: OrderedDict[ShapeJudgements, KnownFeasible] = OrderedDict()
+        self._columns: OrderedDict[ShapeJudgements, Column] = OrderedDict()
         self._held = 0
         """Judgements held, and one for each shape."""
 
@@ -79,22 +79,22 @@ class JudgementCache:
             self._held += len(entry.judgements) - before
             self._make_room()
 
-    def known_feasible(self, entry: ShapeJudgements) -> KnownFeasible:
-        """The known feasible nodes of a shape; an empty set if there is none. Only the last shapes used have one."""
-        if self._shapes.get(entry.key) is not entry:  # dropped: nothing may be recorded for it
-            return KnownFeasible()
-        found = self._known_feasible.setdefault(entry, KnownFeasible())
-        self._known_feasible.move_to_end(entry)
-        if len(self._known_feasible) > MAX_KNOWN_FEASIBLE:
-            self._known_feasible.popitem(last=False)
+    def column(self, entry: ShapeJudgements) -> Column:
+        """The judgements of a shape by slot; an empty column if there is none. Only the last shapes used have one."""
+        if self._shapes.get(entry.key) is not entry:  # dropped
+            return Column()
+        found = self._columns.setdefault(entry, Column())
+        self._columns.move_to_end(entry)
+        if len(self._columns) > MAX_COLUMNS:
+            self._columns.popitem(last=False)
         return found
 
     def _make_room(self) -> None:
         while self._held > self._max and len(self._shapes) > 1:
             _, oldest = self._shapes.popitem(last=False)
-            self._known_feasible.pop(oldest, None)
+            self._columns.pop(oldest, None)
             self._held -= 1 + len(oldest.judgements)
         if self._held > self._max:
             self._shapes.clear()
-            self._known_feasible.clear()
+            self._columns.clear()
             self._held = 0

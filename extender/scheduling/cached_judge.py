@@ -2,17 +2,20 @@
 
 Rules of this file
 - This is the only place that finds missing judgements, replays them and stores them.
-- Replays run off the event loop. Only `MAX_AT_ONCE` classes with at most `LOOP_STEPS` steps are replayed on it: for one
-  or two classes a thread costs more than the replay.
+- Replays run off the event loop. Only `MAX_AT_ONCE` classes with at most `LOOP_STEPS` steps in all are replayed on it:
+  for a few classes a thread costs more than the replay.
 - A class that could not be judged counts as unknown. It is logged and counted once, with all that reproduces it.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
+import numpy as np
+
+from extender.cluster.name_table import NO_SLOT
 from extender.cluster.node_class import NodeClass
 from extender.cluster.snapshot import ClusterSnapshot
 from extender.cluster.store import NodeStore
@@ -20,18 +23,19 @@ from extender.replay.pod import Pod
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
 from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
-from extender.scheduling.candidates import Candidates
+from extender.scheduling.columns import UNJUDGED, Int64s, Kinds
 from extender.scheduling.judge import INDIFFERENT, BoundedJudge, Judgement, PodShape, Trouble
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.replays import judge_all, judge_quickly
+from extender.wire.node_names import NodeNames
 
 LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 """The rules assumed for kubelets that have not reported."""
-MAX_AT_ONCE: Final = 2
-"""Nodes that changed since the last call of a shape and are judged before the other candidates."""
+MAX_AT_ONCE: Final = 16
+"""Classes that are judged on the event loop: of the few nodes that have changed since the last call of a shape."""
 NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
 """Of classes that were not judged in time, where the settings pass them."""
 TOO_LATE: Final = Judgement(RefusalReason.LATE, Certainty.UNKNOWN)
@@ -66,18 +70,20 @@ class JudgeMetrics(Protocol):
         """A class could not be judged."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAnswers:
-    """What is known of the nodes of one request.
+    """The judgements of the nodes of one request.
 
-    `known`: for each name, in order, whether `KnownFeasible` has it; empty if it has all. `rest`: the other candidates;
-    `judgements` has those of their classes.
+    `snapshot`: the classes that were judged; the nodes are at `slots` in it. `codes`: of each node's judgement, in
+    `kinds`. `judgements`: by class id, those of all nodes among them. `names_at`: the names of nodes by position.
     """
 
     snapshot: ClusterSnapshot
-    known: Sequence[bool]
-    rest: Candidates
+    slots: Int64s
+    codes: Int64s
+    kinds: Kinds
     judgements: Judgements
+    names_at: Callable[[Int64s], list[str]]
 
 
 class CachedJudge:
@@ -159,27 +165,51 @@ class CachedJudge:
         return {**entry.judgements, **dict.fromkeys(left, TOO_LATE)}
 
     async def answer_nodes(
-        self, entry: ShapeJudgements, names: Sequence[str], now: float, deadline: float | None = None
+        self, entry: ShapeJudgements, names: NodeNames, now: float, deadline: float | None = None
     ) -> NodeAnswers:
-        """What is known of the nodes *names*. Nodes that are known to be feasible cost one set operation in all.
+        """The judgement of each of the nodes *names*. Where all are known, it is a few operations on arrays.
 
         Raises:
             NotReadyError: see `answer_all`.
         """
         self._cluster.expire(now)
-        snapshot = self._cluster.snapshot()
-        known = self._cache.known_feasible(entry)
-        lost = known.advance(snapshot.generation, self._cluster.changed_since(known.generation))
-        if 0 < len(lost) <= MAX_AT_ONCE:
-            changed = Candidates.of(lost, snapshot.classes_of(lost))
-            if self.answer_at_once(entry, changed.distinct):
-                known.record(changed, entry.judgements, snapshot)
-        split = known.split(names)
-        rest = Candidates.of(split.others, snapshot.classes_of(split.others))
-        judgements = await self.answer_all(entry, rest.distinct, deadline)
-        if split.others:
-            known.record(rest, judgements, snapshot)
-        return NodeAnswers(snapshot, split.known, rest, judgements)
+        snapshot, index = self._cluster.snapshot(), self._cluster.index
+        slots, column = self._slots_of(names), self._cache.column(entry)
+        judgements: Judgements = entry.judgements
+        ids = index.ids[slots]
+        codes = column.codes(slots, ids, len(index.ids), entry.judgements)
+        missing = np.flatnonzero(codes == UNJUDGED)
+        if len(missing):
+            classes = frozenset(snapshot.at(slots[missing]))
+            are_few = len(classes) <= MAX_AT_ONCE and len(missing) < len(slots)
+            if not (are_few and self.answer_at_once(entry, classes)):
+                names.parsed  # noqa: B018 - slots can be other nodes' after the wait
+                judgements = await self.answer_all(entry, classes, deadline)
+            codes = column.codes(slots, ids, len(index.ids), entry.judgements)
+            late = np.flatnonzero(codes == UNJUDGED)
+            codes[late] = [column.kinds.code(judgements[each]) for each in ids[late].tolist()]
+
+        def names_at(positions: Int64s) -> list[str]:
+            if not names.is_parsed and slots.min() > NO_SLOT:
+                return index.names.names_at(slots[positions])
+            return list(map(names.parsed.__getitem__, positions.tolist()))
+
+        return NodeAnswers(
+            snapshot=snapshot,
+            slots=slots,
+            codes=codes,
+            kinds=column.kinds,
+            judgements=judgements,
+            names_at=names_at,
+        )
+
+    def _slots_of(self, names: NodeNames) -> Int64s:
+        table = self._cluster.index.names
+        if names.slots is not None and names.slots[0] == table.version:
+            return names.slots[1]
+        slots = table.find_each(names) if names.spans is None else table.find(names.packed, *names.spans)
+        names.slots = (table.version, slots)
+        return slots
 
     async def answer_node(self, pod: Pod, node_name: str, seconds: float) -> Judgement:
         """The judgement of one node in the state that it has when this returns. *seconds*: for each attempt."""

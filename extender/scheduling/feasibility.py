@@ -4,18 +4,17 @@ Names keep their order, and every candidate is either feasible or refused with a
 at all for a node that a reply leaves out.
 """
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, filterfalse
-from operator import not_
 from typing import Final
 
+import numpy as np
+
 from extender.replay.verdict import Certainty
-from extender.scheduling.cache import Judgements
-from extender.scheduling.candidates import Candidates
+from extender.scheduling.columns import Answer, Int64s
 from extender.scheduling.judge import Judgement
 from extender.scheduling.reasons import RefusalReason
+from extender.wire.node_names import GroupedReasons, NodeNames
 
 PASSED: Final = "passed"
 """The label of feasible nodes in counts. Refused nodes are counted by the text of their reason."""
@@ -31,13 +30,10 @@ class Filtered:
     feasible: Sequence[str]
     refused: Mapping[str, str] = field(default_factory=dict)
 
-
-def merge_known(names: Sequence[str], known: Sequence[bool], rest: Filtered) -> Filtered:
-    """The result for *names*: those that are *known* are feasible, *rest* is the result for the others."""
-    if not rest.refused:
-        return Filtered(feasible=names)
-    feasible = filterfalse(rest.refused.__contains__, names) if rest.feasible else compress(names, known)
-    return Filtered(feasible=list(feasible), refused=rest.refused)
+    @property
+    def reasons(self) -> Collection[str]:
+        """The texts of the reasons."""
+        return self.refused.reasons if isinstance(self.refused, GroupedReasons) else self.refused.values()
 
 
 def avoid(filtered: Filtered, names: Collection[str]) -> Filtered:
@@ -65,38 +61,27 @@ def without(filtered: Filtered, names: Collection[str], reason: RefusalReason) -
     )
 
 
-def filter_nodes(candidates: Candidates, judgements: Judgements) -> Filtered:
-    """Separate the candidates by the judgement of their class.
+def filtered_by_answers(
+    names: NodeNames, numbers: Int64s, answers: Sequence[Answer], names_at: Callable[[Int64s], list[str]]
+) -> tuple[Filtered, Mapping[tuple[str, Certainty], int]]:
+    """Separate the candidates, and count them by (PASSED or the text of the reason, certainty).
 
-    Cost: one lookup a node, and where some are refused two passes in C.
+    *numbers*: for each candidate, which of *answers* it got. *names_at*: the names of candidates by their positions.
     """
-    texts = {c: None if (r := judgements[c.id].refusal) is None else r.text for c in candidates.distinct}
-    if not any(texts.values()):
-        return Filtered(feasible=candidates.names)
-    names, answers = candidates.names, list(map(texts.__getitem__, candidates.classes))
-    return Filtered(
-        feasible=list(compress(names, map(not_, answers))),
-        refused=dict(zip(compress(names, answers), filter(None, answers), strict=True)),
-    )
-
-
-def count_answers(
-    filtered: Filtered, candidates: Candidates, judgements: Judgements
-) -> Mapping[tuple[str, Certainty], int]:
-    """How many candidates got each answer, by (PASSED or the text of the reason, certainty)."""
-    kinds = {c: _kind(judgements, c.id) for c in candidates.distinct}
-    certainties = dict(kinds.values())
-    if len(certainties) == len(set(kinds.values())):  # one certainty for each answer: counting answers will do
-        results = Counter(filtered.refused.values())
-        if filtered.feasible:
-            results[PASSED] = len(filtered.feasible)
-        return {(result, certainties[result]): count for result, count in results.items()}
-    counts: Counter[tuple[str, Certainty]] = Counter()
-    for node_class, count in Counter(candidates.classes).items():
-        counts[kinds[node_class]] += count
-    return counts
-
-
-def _kind(judgements: Judgements, class_id: int) -> tuple[str, Certainty]:
-    judgement = judgements[class_id]
-    return PASSED if judgement.refusal is None else judgement.refusal.text, judgement.certainty
+    counts = np.bincount(numbers, minlength=len(answers)).tolist()
+    counted = {(text or PASSED, certainty): n for (text, certainty), n in zip(answers, counts, strict=True) if n}
+    refusals = [number for number, (text, _) in enumerate(answers) if text is not None and counts[number]]
+    if not refusals:
+        return Filtered(feasible=names), counted
+    refused: dict[str, list[str]] = {}
+    is_feasible = np.ones(len(numbers), np.bool_)
+    for number in refusals:
+        has_it = numbers == number
+        is_feasible &= ~has_it
+        text = answers[number][0] or ""
+        refused.setdefault(text, []).extend(names_at(np.flatnonzero(has_it)))
+    feasible = names_at(np.flatnonzero(is_feasible))
+    if names.is_plain:
+        return Filtered(feasible=NodeNames.plain(feasible), refused=GroupedReasons(refused)), counted
+    by_name = {name: text for text, each in refused.items() for name in each}
+    return Filtered(feasible=feasible, refused=by_name), counted

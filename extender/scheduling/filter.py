@@ -16,10 +16,10 @@ from extender.replay.verdict import Certainty
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge, NotReadyError
-from extender.scheduling.feasibility import PASSED, Filtered, avoid, count_answers, filter_nodes, merge_known
+from extender.scheduling.feasibility import PASSED, Filtered, avoid, filtered_by_answers
 from extender.scheduling.nominator import Nominator
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
-from extender.scheduling.records.decisions import Call, DecisionLog, kept_of
+from extender.scheduling.records.decisions import Call, DecisionLog
 from extender.scheduling.records.refused_pods import WaitingPods
 from extender.wire.scheduler import SchedulerArgs
 
@@ -113,12 +113,11 @@ class Filter:
             self._metrics.filtered({EXACTLY_PASSED: len(args.names)})
             return Filtered(feasible=args.names), call
         answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._settings.seconds)
-        self._metrics.filtered({EXACTLY_PASSED: len(args.names) - len(answers.rest.names)})
-        rest = filter_nodes(answers.rest, answers.judgements)
-        if answers.rest.names:
-            self._metrics.filtered(count_answers(rest, answers.rest, answers.judgements))
-        call = replace(call, seen=kept_of(answers.snapshot, args.names), judgements=answers.judgements)
-        return merge_known(args.names, answers.known, rest), call
+        kinds, codes = answers.kinds, answers.codes
+        numbers = kinds.answers_of(codes)
+        filtered, counts = filtered_by_answers(args.names, numbers, kinds.answers, answers.names_at)
+        self._metrics.filtered(counts)
+        return filtered, call.about(answers.snapshot, answers.slots, answers.judgements)
 
     def _avoided(self, uid: str, *, is_aligned: bool) -> Collection[str]:
         """Nodes that bind would refuse now: it deferred the pod there a moment ago, or their kubelets are starting.

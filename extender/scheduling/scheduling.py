@@ -96,7 +96,7 @@ def make_scheduling(
             metrics=metrics,
             clock=clock,
         ),
-        prioritize=Prioritize(known.nodes, judge, records.decisions, clock=clock),
+        prioritize=Prioritize(judge, records.decisions, clock=clock),
         bind=Bind(
             settings.bind,
             known.nodes,

@@ -9,7 +9,8 @@ Rules of this file
   that prefers one NUMA node, if another node would not.
 """
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from extender.replay.verdict import Certainty
 from extender.scheduling.cache import Judgements
@@ -19,29 +20,46 @@ from extender.scheduling.judge import Judgement
 MAX_SCORE: Final = 10
 
 
+class Scale(NamedTuple):
+    """What scores of one request are relative to.
+
+    `merits`: the worst and the best one; None where no node has any. `is_met`: a node has what the pod prefers.
+    """
+
+    merits: tuple[int, int] | None
+    is_met: bool
+
+
 def score_nodes(candidates: Candidates, judgements: Judgements) -> list[int]:
     """The score of each candidate, in order."""
     by_class = {node_class: judgements[node_class.id] for node_class in candidates.distinct}
     kinds = set(by_class.values())
-    feasible = [j for j in kinds if j.merit is not None and j.refusal is None]
-    is_met = any(not j.misses for j in feasible)
-    merits = [j.merit for j in feasible if j.merit is not None and not (is_met and j.misses)]
-    spread = (min(merits), max(merits)) if merits else None
-    score_of = {j: 0 if is_met and j.misses else _score(j, spread) for j in kinds}
+    scale = scale_of(kinds)
+    score_of = {judgement: score_of_one(judgement, scale) for judgement in kinds}
     scores = {node_class: score_of[judgement] for node_class, judgement in by_class.items()}
     return list(map(scores.__getitem__, candidates.classes))
 
 
-def _score(judgement: Judgement, spread: tuple[int, int] | None) -> int:
-    """*spread*: the worst and the best merit of the request; None where no node has any."""
+def scale_of(judgements: Iterable[Judgement]) -> Scale:
+    """The scale of a request whose nodes have these judgements."""
+    feasible = [j for j in judgements if j.merit is not None and j.refusal is None]
+    is_met = any(not j.misses for j in feasible)
+    merits = [j.merit for j in feasible if j.merit is not None and not (is_met and j.misses)]
+    return Scale((min(merits), max(merits)) if merits else None, is_met)
+
+
+def score_of_one(judgement: Judgement, scale: Scale) -> int:
+    """The score of a node, in a request with this scale."""
     if judgement.refusal is not None or judgement.certainty is Certainty.UNKNOWN:
         return 0
-    if spread is None:
+    if scale.is_met and judgement.misses:
+        return 0
+    if scale.merits is None:
         score = MAX_SCORE
     elif judgement.merit is None:
         score = 0
     else:
-        score = _stretch(judgement.merit, *spread)
+        score = _stretch(judgement.merit, *scale.merits)
     return score // 2 if judgement.certainty in (Certainty.STALE, Certainty.DEGRADED) else score
 
 

@@ -6,7 +6,7 @@ Rules of this file
 - The models describe the protocol in the OpenAPI document. Requests are not validated with them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Final
@@ -17,14 +17,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError, shown
 from extender.wire.fields import Json, integer_at, object_at
+from extender.wire.node_names import GroupedReasons, NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.validation import load_json
 
-_NAMES_FROM: Final = len('{"Nodes":null,"NodeNames":')
-_NAMES_TO: Final = -len(',"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}')
-"""Where the names are in the reply to a filter request that all of them pass."""
-SPARE_BYTES: Final = 1 << 16
-"""The encoder's result can hold up to 4 KiB of unused memory. Copying is worthwhile for small values that are kept."""
+_BEFORE_NAMES: Final = b'{"Nodes":null,"NodeNames":'
+_BEFORE_REASONS: Final = b',"FailedNodes":{},"FailedAndUnresolvableNodes":'
+_AFTER_REASONS: Final = b',"Error":""}'
+_AFTER_NAMES: Final = _BEFORE_REASONS + b"{}" + _AFTER_REASONS
+"""What is around the names in the reply to a filter request that all of them pass."""
+_NAMES_KEY: Final = b'"NodeNames":'
+_END: Final = b'"]}'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +40,7 @@ class SchedulerArgs:
     """
 
     pod: Pod
-    names: Sequence[str]
+    names: NodeNames
     nodes: Sequence[object] | None
     priority: int = 0
     nominated_node: str = ""
@@ -45,24 +48,24 @@ class SchedulerArgs:
     @cached_property
     def all_pass(self) -> bytes:
         """The reply to a filter request by names if all of them pass."""
-        reply = _filter_result(None, self.names, {}, {})
-        return reply if len(reply) > SPARE_BYTES else bytes(memoryview(reply))
+        return b"".join((_BEFORE_NAMES, self.names.packed, _AFTER_NAMES))
 
     @property
     def packed_names(self) -> memoryview:
         """The names as JSON, for storing: a part of `all_pass`, so that thousands of names are written once."""
-        return memoryview(self.all_pass)[_NAMES_FROM:_NAMES_TO]
+        return memoryview(self.all_pass)[len(_BEFORE_NAMES) : -len(_AFTER_NAMES)]
 
 
-def parse_args(body: bytes) -> SchedulerArgs:
-    """Read the body of a filter or prioritize request.
+def parse_args(body: bytes, replied: Iterable[NodeNames] = ()) -> SchedulerArgs:
+    """Read the body of a filter or prioritize request. *replied*: names that the request may repeat.
 
     Raises:
         WireError: not JSON, no pod, neither names nor nodes, or a part of the wrong type.
     """
-    document = object_at(load_json(body), "")
+    split = _split(body, replied)
+    document = object_at(load_json(body if split is None else split[0]), "")
     pod = pod_from_json(document.get("Pod"), "Pod")
-    names, items = _candidates(document)
+    names, items = _candidates(document) if split is None else (split[1], None)
     manifest = object_at(document.get("Pod"), "Pod")
     return SchedulerArgs(
         pod=pod,
@@ -71,6 +74,20 @@ def parse_args(body: bytes) -> SchedulerArgs:
         priority=priority_of(manifest, "Pod"),
         nominated_node=nominated_node_of(manifest, "Pod"),
     )
+
+
+def _split(body: bytes, replied: Iterable[NodeNames]) -> tuple[bytes, NodeNames] | None:
+    """The body without its names, as a JSON document, and the names; None where the names do not come last, as in Go.
+
+    After a brace or a comma the quote begins a key or a string, and nothing but a key's colon can follow its name. That
+    the rest is complete with one bracket after the key proves that it is a key of the document itself.
+    """
+    at = body.find(_NAMES_KEY)
+    if at < 1 or body[at - 1] not in b"{," or not body.endswith(_END):
+        return None
+    packed = body[at + len(_NAMES_KEY) : -1]
+    names = next((each for each in replied if each.packed == packed), None) or NodeNames.proven(packed)
+    return None if names is None else (body[:at] + _NAMES_KEY + b"null}", names)
 
 
 def priority_of(manifest: Json, path: str) -> int:
@@ -98,19 +115,19 @@ def nominated_node_of(manifest: Json, path: str) -> str:
     return value
 
 
-def _candidates(document: Json) -> tuple[list[str], list[object] | None]:
+def _candidates(document: Json) -> tuple[NodeNames, list[object] | None]:
     """Names, and the Node objects if the scheduler sent them."""
     names, nodes = document.get("NodeNames"), document.get("Nodes")
     if names is not None:
-        return _names(names), None
+        return NodeNames.of(_names(names)), None
     if nodes is None:
         raise WireError("NodeNames", "neither NodeNames nor Nodes is given")
     items = object_at(nodes, "Nodes").get("items")
     if items is None:
-        return [], []
+        return NodeNames.of([]), []
     if not isinstance(items, list):
         raise WireError("Nodes.items", f"a list is expected, not {shown(items)}")
-    return [_node_name(item, i) for i, item in enumerate(items)], items
+    return NodeNames.of([_node_name(item, i) for i, item in enumerate(items)]), items
 
 
 def _names(value: object) -> list[str]:
@@ -143,8 +160,12 @@ def filter_reply(
     if args.nodes is not None:
         keep = set(passed)
         items = [item for name, item in zip(args.names, args.nodes, strict=True) if name in keep]
-        return _filter_result({"metadata": {}, "items": items}, None, failed, unresolvable)
-    return args.all_pass if passed is args.names else _filter_result(None, passed, failed, unresolvable)
+        return _filter_result({"metadata": {}, "items": items}, None, dict(failed), dict(unresolvable))
+    if passed is args.names and not failed and not unresolvable:
+        return args.all_pass
+    if isinstance(passed, NodeNames) and isinstance(unresolvable, GroupedReasons) and not failed:
+        return b"".join((_BEFORE_NAMES, passed.packed, _BEFORE_REASONS, unresolvable.packed, _AFTER_REASONS))
+    return _filter_result(None, list(passed), dict(failed), dict(unresolvable))
 
 
 def _filter_result(
@@ -173,19 +194,20 @@ def prioritize_reply(args: SchedulerArgs, scores: Sequence[int]) -> bytes:
     It is joined from strings if no name needs escapes, as names of real nodes never do: building a mapping for each of
     thousands of nodes costs three times as much.
     """
-    names = args.names
-    if not names or _need_escapes(args):
+    names = args.names.parsed
+    if not names or not (args.names.is_plain or not _need_escapes(args)):
         return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
-    between = ',{"Host":"'
-    after = {score: f'","Score":{score}}}{between}' for score in set(scores)}
-    pieces = [""] * (2 * len(names))
-    pieces[::2], pieces[1::2] = names, map(after.__getitem__, scores)
-    return f"[{between[1:]}{''.join(pieces)[: -len(between)]}]".encode()
+    before = '{"Host":"'
+    after = {score: f'","Score":{score}}},{before}' for score in set(scores)}
+    pieces = ["", *[""] * (2 * len(names))]
+    pieces[1::2], pieces[2::2] = names, map(after.__getitem__, scores)
+    pieces[0], pieces[-1] = f"[{before}", f'","Score":{scores[-1]}}}]'
+    return "".join(pieces).encode()
 
 
 def _need_escapes(args: SchedulerArgs) -> bool:
     """Whether names are longer as JSON than their characters, two quotes and a comma each."""
-    return len(args.packed_names) != len("".join(args.names)) + 3 * len(args.names) + 1
+    return len(args.packed_names) != len("".join(args.names.parsed)) + 3 * len(args.names) + 1
 
 
 def error_reply(message: str) -> bytes:

@@ -138,7 +138,8 @@ def test_only_expire_applies_timeouts() -> None:
         store.observe(late, 1000)
 
     assert not store.classes_of(["n"])[0].stale
-    assert store.snapshot()["n"] is snapshot["n"]
+    slots = store.index.names.find_each(["n"])
+    assert store.snapshot().at(slots)[0] is snapshot.at(slots)[0]
     store.expire(1000)
     assert store.classes_of(["n"])[0].stale
 

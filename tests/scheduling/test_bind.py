@@ -20,6 +20,7 @@ from extender.scheduling.binder import (
     Unelected,
 )
 from extender.wire.binding import ExtenderBindingArgs
+from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs
 from tests.api.conftest import Clock
@@ -62,8 +63,8 @@ class World:
 
     async def describe(self, name: str, cpus: int = 2) -> None:
         """A filter call."""
-        args = SchedulerArgs(pod=pod_from_json(pod_of(cpus, name=name)), names=["node-a"], nodes=None)
-        assert (await self.service.scheduling.filter.filter(args)).feasible == ["node-a"]
+        args = SchedulerArgs(pod=pod_from_json(pod_of(cpus, name=name)), names=NodeNames.of(["node-a"]), nodes=None)
+        assert list((await self.service.scheduling.filter.filter(args)).feasible) == ["node-a"]
 
     async def bind(self, name: str, node_name: str = "node-a") -> BindOutcome:
         return await self.service.scheduling.bind.bind(
@@ -171,7 +172,7 @@ def test_a_call_that_fails_before_sending_gives_the_room_back() -> None:
     pod["spec"]["containers"].append({"name": "helper", "resources": {"requests": amounts, "limits": amounts}})
 
     async def story() -> None:
-        args = SchedulerArgs(pod=pod_from_json(pod), names=["node-a"], nodes=None)
+        args = SchedulerArgs(pod=pod_from_json(pod), names=NodeNames.of(["node-a"]), nodes=None)
         await world.service.scheduling.filter.filter(args)
         await world.bind("p")
 

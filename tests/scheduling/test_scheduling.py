@@ -3,7 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.cluster.node import Observation
 from extender.cluster.node_class import UNKNOWN, ClassTable, NodeClass
@@ -20,13 +23,15 @@ from extender.replay.verdict import Admitted, Certainty, Provider
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.feasibility import filter_nodes
+from extender.scheduling.columns import Kinds
+from extender.scheduling.feasibility import PASSED, filtered_by_answers
 from extender.scheduling.judge import INDIFFERENT, Action, Judgement, PodShape, Trouble, UncertaintyPolicy, make_judge
 from extender.scheduling.ranking.strategies import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.replays import FIRST_STEPS, LOOP_STEPS, judge_all, judge_quickly
-from extender.scheduling.scoring import score_nodes
+from extender.scheduling.scoring import scale_of, score_nodes, score_of_one
+from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.workloads import workload_from_json
 from tests.cluster.reading import classes_at
@@ -140,15 +145,24 @@ def test_a_node_with_a_newer_kubelet_is_assumed_and_treated_as_the_setting_says(
 
 
 def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
-    names = ["d", "a", "nobody", "c", "b"]
+    names = NodeNames.of(["d", "a", "nobody", "c", "b"])
     classes = [_class(FULL), _class(EMPTY), UNKNOWN, _class(FULL), _class(EMPTY)]
     shape = _shape(cpu=4)
     judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), shape, set(classes)).judgements
+    kinds = Kinds()
+    numbers = kinds.answers_of(np.array([kinds.code(judgements[each.id]) for each in classes]))
 
-    filtered = filter_nodes(Candidates.of(names, classes), judgements)
+    filtered, counts = filtered_by_answers(
+        names, numbers, kinds.answers, lambda positions: [names[i] for i in positions]
+    )
 
     assert filtered.feasible == ["a", "nobody", "b"]
     assert filtered.refused == dict.fromkeys("dc", RefusalReason.ALIGNMENT_NOW.text)
+    assert counts == {
+        (RefusalReason.ALIGNMENT_NOW.text, Certainty.EXACT): 2,
+        (PASSED, Certainty.EXACT): 2,
+        (PASSED, Certainty.UNKNOWN): 1,
+    }
 
 
 def test_scores_use_the_whole_range_and_rank_what_is_sure_and_aligned_first() -> None:
@@ -178,6 +192,27 @@ def test_scores_between_best_and_worst_are_proportional() -> None:
     scores = score_nodes(Candidates.of(list("abcde"), list(classes.values())), judgements)
 
     assert scores == [10, 8, 0, 6, 6]
+
+
+_judgements = st.builds(
+    Judgement,
+    st.sampled_from([None, None, RefusalReason.CPUS_NOW]),
+    st.sampled_from(Certainty),
+    st.one_of(st.none(), st.integers(-(10**30), 10**30), st.integers(-3, 3)),
+    misses=st.booleans(),
+)
+
+
+@given(st.lists(st.lists(_judgements, min_size=1, max_size=12), max_size=4))
+def test_scores_by_column_are_those_of_each_node(requests: list[list[Judgement]]) -> None:
+    kinds = Kinds()
+    for request in requests:
+        classes = [replace(UNKNOWN, id=i) for i in range(len(request))]
+        codes = np.array([kinds.code(each) for each in request])
+
+        scores = kinds.scores_of(codes, scale_of, score_of_one).tolist()
+
+        assert scores == score_nodes(Candidates.of([], classes), dict(enumerate(request)))
 
 
 def test_equal_nodes_all_get_the_best_score() -> None:

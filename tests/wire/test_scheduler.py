@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from extender.wire.errors import WireError
+from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs, filter_reply, parse_args, prioritize_reply, unpack_names
 from tests.reports import args_of, pod_of
@@ -20,7 +21,7 @@ _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 @example([('","Score":9},{"Host":"', 1)])
 @example([("", 5)])
 def test_every_name_gets_its_score_and_nothing_else(scored: list[tuple[str, int]]) -> None:
-    args = SchedulerArgs(pod=POD, names=[name for name, _ in scored], nodes=None)
+    args = SchedulerArgs(pod=POD, names=NodeNames.of([name for name, _ in scored]), nodes=None)
 
     reply = prioritize_reply(args, [score for _, score in scored])
 
@@ -29,12 +30,76 @@ def test_every_name_gets_its_score_and_nothing_else(scored: list[tuple[str, int]
 
 @given(st.lists(_texts))
 def test_names_that_all_pass_come_back_as_they_were_asked(names: list[str]) -> None:
-    args = SchedulerArgs(pod=POD, names=names, nodes=None)
+    args = SchedulerArgs(pod=POD, names=NodeNames.of(names), nodes=None)
 
-    all_of_them, as_many = (orjson.loads(filter_reply(args, passed, {}, {})) for passed in (names, list(names)))
+    all_of_them, as_many = (orjson.loads(filter_reply(args, passed, {}, {})) for passed in (args.names, list(names)))
 
     assert all_of_them == as_many
     assert as_many["NodeNames"] == names == unpack_names(args.packed_names)
+
+
+_printable = st.text(st.characters(codec="ascii"), max_size=8)
+
+
+@given(st.lists(st.one_of(_printable, _texts)))
+@example(["node-1", "node-2"])
+@example(['a","b', "c"])
+@example(["a]", "],"])
+@example(["\x00", "tab\t", "\x7f"])
+def test_names_as_go_writes_them_are_the_names_that_a_json_parser_reads(names: list[str]) -> None:
+    body = orjson.dumps(args_of(pod_of(), *names))
+
+    read = parse_args(body).names
+
+    assert list(read) == names
+    assert len(read) == len(names)
+    assert (
+        read.spans is None
+        or [read.packed[start : start + size].decode() for start, size in zip(*map(list, read.spans), strict=True)]
+        == names
+    )
+
+
+@given(st.binary(max_size=6), st.integers(0, 40))
+@example(b'"],"', 3)
+@example(b'"]', 20)
+@example(b"\x01", 20)
+def test_damaged_names_are_read_as_a_json_parser_reads_them_or_not_at_all(damage: bytes, at: int) -> None:
+    body = orjson.dumps(args_of(pod_of(), "node-1", "node-2", "node-3"))
+    at = len(body) - at
+    body = body[:at] + damage + body[at + 1 :]
+    try:
+        document = orjson.loads(body)
+        expected = document["NodeNames"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        expected = None
+    try:
+        read = list(parse_args(body).names)
+    except WireError:
+        return
+    assert read == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"Pod":%s,"Nodes":null,"a\\"NodeNames":["n"]}',
+        '{"Pod":%s,"Nodes":{"items":[]},"NodeNames":null,"More":{"NodeNames":["n"]}}',
+        '{"Pod":%s,"NodeNames":["m"],"NodeNames":["n"]}',
+        '{"Pod":%s,"NodeNames":["n"],"Other":["m"]}',
+        '{"Pod":%s,"Other":["NodeNames",["n"]]}',
+    ],
+)
+def test_a_key_that_only_looks_like_the_names_is_not_read_as_them(text: str) -> None:
+    body = (text % orjson.dumps(pod_of()).decode()).encode()
+    expected = orjson.loads(body).get("NodeNames")
+
+    try:
+        read = list(parse_args(body).names)
+    except WireError:
+        assert expected is None
+    else:
+        assert read == (expected or [])
 
 
 _wrong = st.one_of(st.none(), st.integers(-9, 9), st.booleans(), st.just([]), st.just({}), st.just(["n"]))

@@ -10,14 +10,17 @@ Rules of this file
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
+
+import numpy as np
 
 from extender.cluster.node_class import NodeClass
 from extender.cluster.snapshot import ClusterSnapshot
 from extender.replay.pod import Pod
 from extender.scheduling.cache import Judgements
 from extender.scheduling.candidates import Candidates
+from extender.scheduling.columns import Int64s
 from extender.scheduling.feasibility import AVOIDED
 from extender.scheduling.judge import Judgement
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
@@ -25,17 +28,16 @@ from extender.wire.scheduler import unpack_names
 
 MAX_CALLS: Final = 5000
 MAX_NAMES: Final = 400_000
-"""Candidates held over all calls: 80 calls about 5,000 nodes each, with names of 30 characters about 16 MB, and 24 MB
-of snapshots if a node has changed between any two of them."""
+"""Candidates held over all calls: 80 calls about 5,000 nodes each, with names of 30 characters about 16 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call about `count` nodes.
 
-    `seen`: the snapshot of that moment, or the classes of the candidates in the order of the request; None: the pod
-    requests nothing that any node aligns, and all of them passed. `avoided`: candidates that got
-    `feasibility.AVOIDED` in place of the judgement of their class.
+    `seen`: the snapshot of that moment, in which the candidates are at `slots`, or the classes of the candidates in the
+    order of the request; None: the pod requests nothing that any node aligns, and all of them passed. `avoided`:
+    candidates that got `feasibility.AVOIDED` in place of the judgement of their class.
     """
 
     verb: str
@@ -45,7 +47,12 @@ class Call:
     at: float
     seen: ClusterSnapshot | Sequence[NodeClass] | None = None
     judgements: Judgements = field(default_factory=dict)
+    slots: Int64s = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
     avoided: Collection[str] = ()
+
+    def about(self, snapshot: ClusterSnapshot, slots: Int64s, judgements: Judgements) -> "Call":
+        """The call, about the nodes that are at *slots* in *snapshot*."""
+        return replace(self, seen=kept_of(snapshot, slots), slots=slots, judgements=judgements)
 
     @property
     def names(self) -> list[str]:
@@ -55,7 +62,7 @@ class Call:
     @property
     def classes(self) -> Sequence[NodeClass] | None:
         """The classes of the candidates, in the order of the request; None if `seen` is None."""
-        return self.seen.classes_of(self.names) if isinstance(self.seen, ClusterSnapshot) else self.seen
+        return self.seen.at(self.slots) if isinstance(self.seen, ClusterSnapshot) else self.seen
 
     def by_judgement(self) -> Iterator[tuple[Judgement, list[str]]]:
         """Each judgement with the names that got it. The avoided names form one more group."""
@@ -92,12 +99,12 @@ class Call:
         return None if classes is None else dict(zip(self.names, classes, strict=True)).get(name)
 
 
-def kept_of(snapshot: ClusterSnapshot, names: Sequence[str]) -> ClusterSnapshot | Sequence[NodeClass]:
-    """What the record of a call about *names* keeps of its snapshot: all of it, or their classes if that is less.
+def kept_of(snapshot: ClusterSnapshot, slots: Int64s) -> ClusterSnapshot | Sequence[NodeClass]:
+    """What the record of a call about the nodes at *slots* keeps of its snapshot: all of it, or their classes if few.
 
-    Calls between two changes of the cluster share one snapshot. A snapshot costs four times as much a node as a list.
+    Calls share the parts of their snapshots that have not changed between them.
     """
-    return snapshot if len(snapshot) <= 2 * len(names) else snapshot.classes_of(names)
+    return snapshot if snapshot.count <= 2 * len(slots) else snapshot.at(slots)
 
 
 class DecisionLog:

@@ -34,7 +34,7 @@ class WaitingPods:
         if not pod.uid:
             return
         self._pods.pop(pod.uid, None)
-        if filtered.feasible or NEVER_TEXTS.issuperset(filtered.refused.values()):
+        if filtered.feasible or NEVER_TEXTS.issuperset(filtered.reasons):
             return
         self._pods[pod.uid] = (now, pod)
         if len(self._pods) > self._max:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,9 @@ from extender.cluster.snapshot import ClusterSnapshot
 from extender.cluster.watching import Watching
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
-from extender.scheduling.cache import MAX_KNOWN_FEASIBLE, SHAPE_UID
+from extender.scheduling import cached_judge
+from extender.scheduling.cache import MAX_COLUMNS, SHAPE_UID
+from extender.scheduling.cached_judge import MAX_AT_ONCE
 from extender.scheduling.feasibility import PASSED
 from extender.scheduling.judge import Judgement, PodShape
 from extender.wire.pods import pod_from_json
@@ -142,27 +145,28 @@ _call = st.tuples(_asked, st.sampled_from([NOTHING_ALIGNED, 2, 14]), st.lists(_e
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(st.lists(_event, max_size=4), _call), max_size=12))
+@given(st.lists(st.tuples(st.lists(_event, max_size=4), _call), max_size=12), st.sampled_from([0, MAX_AT_ONCE]))
 def test_filter_answers_as_if_every_node_were_judged_anew(
-    story: Iterable[tuple[list[Event], tuple[list[str], int, list[Event]]]],
+    story: Iterable[tuple[list[Event], tuple[list[str], int, list[Event]]]], max_at_once: int
 ) -> None:
-    """Each call twice: the second one finds judged, and known by name, what the first one learned."""
+    """Each call twice: the second one finds judged, and known by slot, what the first one learned."""
     world = World()
     for name in NAMES[:4]:
         world.befall("report", name, 0)
-    for events, (names, cpus, meanwhile) in story:
-        for event in events:
-            world.befall(*event)
-        world.meanwhile = meanwhile
-        world.ask(names, cpus)
-        world.ask(names[::-1], cpus)
+    with patch.object(cached_judge, "MAX_AT_ONCE", max_at_once):
+        for events, (names, cpus, meanwhile) in story:
+            for event in events:
+                world.befall(*event)
+            world.meanwhile = meanwhile
+            world.ask(names, cpus)
+            world.ask(names[::-1], cpus)
     world.check_the_past()
 
 
 def test_what_one_call_learns_is_not_news_where_another_call_has_come_further() -> None:
     """While the first call replays, its node fills up, and a second call of the same shape sees that."""
     clock = Clock()
-    document, names = args_of(pod_of(14), "n0"), ["n0"]
+    document = args_of(pod_of(14), "n0", "n1", "n2")
     overtaken: list[Any] = []
     twelve = [pod_from_json(pod_of(12, name=name)) for name in ("a", "b")]
 
@@ -178,19 +182,20 @@ def test_what_one_call_learns_is_not_news_where_another_call_has_come_further() 
     filter_ = SchedulerEndpoints(
         service.scheduling, service.metrics, max_bytes=1 << 20, max_binding_bytes=0, clock=clock
     ).filter_
-    service.cluster.observe(_report("n0", 0, 1), clock())
+    for i in range(3):
+        service.cluster.observe(_report(f"n{i}", i, 1), clock())
 
     first, third = ask(filter_, document), ask(filter_, document)
 
-    assert first["NodeNames"] == names
-    assert overtaken[0]["NodeNames"] == third["NodeNames"] == []
+    assert first["NodeNames"] == ["n0", "n1"]
+    assert overtaken[0]["NodeNames"] == third["NodeNames"] == ["n1"]
 
 
-def test_names_of_more_shapes_than_are_kept_answer_all_the_same() -> None:
+def test_more_shapes_than_have_columns_answer_all_the_same() -> None:
     world = World()
     world.befall("report", "n0", 1)
     for _ in range(2):
-        for cpus in range(1, MAX_KNOWN_FEASIBLE + 3):
+        for cpus in range(1, MAX_COLUMNS + 3):
             world.ask(["n0"], cpus)
     world.check_the_past()
 
