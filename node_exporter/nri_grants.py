@@ -3,6 +3,9 @@
 The plugin writes `/var/lib/nri-resource-policy/cache` after every decision and puts it in place by a rename, so a read
 sees one moment (`pkg/resmgr/cache/cache.go` Save, Snapshot; `policy/cache.go` cachedGrant). The format is not
 documented. A file of another version, or of another policy, is refused and not guessed at.
+
+Later decisions also depend on the pods of the grants: their QoS classes, their labels, and whether a container requests
+CPU. The plugin's own record of them is taken, from the same file (`pkg/resmgr/cache/{pod,container}.go`).
 """
 
 from collections.abc import Mapping
@@ -19,7 +22,10 @@ KNOWN_VERSIONS = frozenset({"1"})
 MAX_STATE_BYTES = 8 << 20
 """Of the file; a container takes 2 to 6 kB."""
 MAX_GRANTS = 10_000
+MAX_LABELS = 256
+"""Of one pod or container; more of them are refused."""
 CPU_TYPES = ("normal", "reserved", "preserve")
+QOS_CLASSES = ("Guaranteed", "Burstable", "BestEffort")
 MAX_NODE_MASK = 2**64
 
 
@@ -51,18 +57,28 @@ def read_grants(root: Path) -> tuple[ReportedNriGrant, ...] | None:
     grants = parse_json(text.encode())
     if not isinstance(grants, Mapping) or len(grants) > MAX_GRANTS:
         raise ValueError(f"allocations: an object of up to {MAX_GRANTS} grants is expected")
-    return tuple(_grant(id_, value) for id_, value in sorted(grants.items()))
+    pods, containers = _mapping(document.get("Pods")), _mapping(document.get("Containers"))
+    return tuple(_grant(id_, value, pods, containers) for id_, value in sorted(grants.items()))
 
 
-def _grant(id_: str, value: object) -> ReportedNriGrant:
+def _grant(id_: str, value: object, pods: Mapping[str, object], containers: Mapping[str, object]) -> ReportedNriGrant:
     if not isinstance(value, Mapping):
         raise ValueError(f"grant {id_[:80]!r}: not an object")  # noqa: TRY004
     name = _text(id_, value, "PrettyName").split("/")
     cpu_type = _number(id_, value, "CPUType", len(CPU_TYPES))
     if len(name) != 3:
         raise ValueError(f"grant {id_[:80]!r}: PrettyName is not NAMESPACE/POD/CONTAINER")
+    record = _mapping(containers.get(id_))
+    container = _mapping(record.get("Ctr"))
+    pod_record = _mapping(pods.get(str(container.get("pod_sandbox_id"))))
+    pod, qos = _mapping(pod_record.get("Pod")), pod_record.get("QOSClass")
     return ReportedNriGrant(
         container_id=id_[:256],
+        pod_uid=_short(pod.get("uid")),
+        qos=qos if qos in QOS_CLASSES else "",  # type: ignore[arg-type]
+        requests_cpu=_requests_cpu(record),
+        pod_labels=_labels(id_, pod),
+        labels=_labels(id_, container),
         namespace=name[0],
         pod=name[1],
         container=name[2],
@@ -74,6 +90,27 @@ def _grant(id_: str, value: object) -> ReportedNriGrant:
         memory_types=_number(id_, value, "MemType", 16),
         memory_bytes=_number(id_, value, "MemSize", 2**62),
     )
+
+
+def _requests_cpu(record: Mapping[str, object]) -> bool:
+    """Whether the container requests CPU; a resize replaces what it requested at its creation."""
+    requirements = _mapping(record.get("ResourceUpdates")) or _mapping(record.get("Requirements"))
+    return _mapping(requirements.get("requests")).get("cpu") not in (None, "0")
+
+
+def _labels(id_: str, owner: Mapping[str, object]) -> dict[str, str]:
+    labels = _mapping(owner.get("labels"))
+    if len(labels) > MAX_LABELS:
+        raise ValueError(f"grant {id_[:80]!r}: {len(labels)} labels, more than {MAX_LABELS}")
+    return {str(key)[:512]: _short(value) for key, value in labels.items()}
+
+
+def _short(value: object) -> str:
+    return value[:512] if isinstance(value, str) else ""
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _text(id_: str, grant: Mapping[str, object], field: str) -> str:

@@ -245,7 +245,9 @@ class ReportedNriGrant:
     """What the plugin granted a container, from its state file.
 
     `exclusive` is a list of CPUs, `millicpu` a share of the pool's shared or reserved CPUs. `memory_nodes` is a mask of
-    NUMA nodes, `memory_types` one of types: 1 DRAM, 2 PMEM, 4 HBM; 8 stands for memory that is left alone.
+    NUMA nodes, `memory_types` one of types: 1 DRAM, 2 PMEM, 4 HBM; 8 stands for memory that is left alone. `pod_uid`,
+    `qos` and the labels are empty where the plugin no longer knows the pod. `requests_cpu`: the container has a CPU
+    request, as the plugin concludes it.
     """
 
     container_id: str
@@ -259,6 +261,11 @@ class ReportedNriGrant:
     memory_nodes: int
     memory_types: int
     memory_bytes: int
+    pod_uid: str = ""
+    qos: Literal["Guaranteed", "Burstable", "BestEffort", ""] = ""
+    requests_cpu: bool = False
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from extender.cluster.node import NodeRecord
 from extender.cluster.node_class import AWAITED, UNKNOWN, NodeClass
 from extender.questions.node_context import NOTHING_KNOWN, LookUp, NodeContext, Taint
 from extender.questions.subjects import Subject, subject_of
+from extender.replay.nri.state import NriState
 from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
 
 MAX_UPDATE_NODES: Final = 16
@@ -25,7 +26,7 @@ MAX_UPDATE_NODES: Final = 16
 MAX_MANIFESTS: Final = 20_000
 """Distinct manifests of watched pods that are shared. Then sharing starts anew."""
 _CPU, _MEMORY, _DEVICES = (tuple(f.name for f in fields(part)) for part in (CPUState, MemoryState, DeviceState))
-StateParts = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
+StateParts = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], NriState | None]
 """The fields of a `ManagerState`. Plain tuples are pickled five times as fast as dataclasses."""
 
 
@@ -187,15 +188,17 @@ def _parts(state: ManagerState) -> StateParts:
         tuple(getattr(cpu, name) for name in _CPU),
         tuple(getattr(memory, name) for name in _MEMORY),
         tuple(getattr(devices, name) for name in _DEVICES),
+        state.nri,
     )
 
 
 def _state(parts: StateParts) -> ManagerState:
-    cpu, memory, devices = parts
+    cpu, memory, devices, nri = parts
     return ManagerState(
         cpu=CPUState(**dict(zip(_CPU, cpu, strict=True))),
         memory=MemoryState(**dict(zip(_MEMORY, memory, strict=True))),
         devices=DeviceState(**dict(zip(_DEVICES, devices, strict=True))),
+        nri=nri,
     )
 
 

@@ -24,14 +24,17 @@ def predecessors(
     events: Sequence[Event],
     distinguished: Collection[str],
     shape_of: Callable[[Pod], object] = lambda pod: pod.shape,
+    *,
+    in_any_order: bool = False,
 ) -> list[int]:
     """For each of *admits* the bits of those that are taken to have been met before it: together, every outcome.
 
     *admits* are some of *events*, both in the ledger's order; *distinguished*: UIDs of pods that are more than a shape.
+    *in_any_order*: what counts is the creation of containers, which waits for images and volumes.
     """
     if len(admits) < 2:
         return [0] * len(admits)
-    surely = _surely_before(admits, events)
+    surely = _surely_before(admits, events, in_any_order=in_any_order)
     before = list(surely)
     shapes = [shape_of(admit.pod) for admit in admits]
     for (i, first), (j, second) in combinations(enumerate(admits), 2):
@@ -41,14 +44,14 @@ def predecessors(
     return before
 
 
-def _surely_before(admits: Sequence[Admit], events: Sequence[Event]) -> list[int]:
+def _surely_before(admits: Sequence[Admit], events: Sequence[Event], *, in_any_order: bool) -> list[int]:
     """For each of *admits* the bits of those that the kubelet has surely met before it."""
     place = {(type(event), event.uid): position for position, event in enumerate(events)}
     before = [0] * len(admits)
     for (i, first), (j, second) in combinations(enumerate(admits), 2):
         left_at = place.get((Release, first.uid))
         is_over = left_at is not None and left_at < place[Admit, second.uid]
-        if is_over or not _may_overtake(first, second):
+        if is_over or not (in_any_order or _may_overtake(first, second)):
             before[j] |= 1 << i
     return before
 

@@ -79,6 +79,11 @@ class NodeClass:
         return self.possible.complete
 
     @property
+    def has_nri(self) -> bool:
+        """Whether the NRI topology-aware policy runs, which places every container."""
+        return self.kubelet is not None and (self.kubelet.nri is not None or Provider.NRI in self.hidden)
+
+    @property
     def rules(self) -> Rules | None:
         """Those of the kubelet; None where nothing is known."""
         if self.kubelet is not None:
@@ -113,6 +118,8 @@ class ClassTable:
         """By the identity of the kubelet."""
         self._rules: dict[Rules, int] = {}
         self._last_id = UNKNOWN.id
+        self.nri_count = 0
+        """Classes of nodes with the NRI topology-aware policy."""
 
     def __len__(self) -> int:
         return len(self._classes)
@@ -171,6 +178,7 @@ class ClassTable:
         self._classes[key] = node_class
         self._keys[node_class] = key
         self._holders[node_class] = 0
+        self.nri_count += node_class.has_nri
         self._rules[rules] = self._rules.get(rules, 0) + 1
 
     def drop(self, node_class: NodeClass) -> None:
@@ -185,6 +193,7 @@ class ClassTable:
         del self._classes[self._keys.pop(node_class)]
         if node_class.kubelet is not None:
             self._let_go(node_class.kubelet)
+        self.nri_count -= node_class.has_nri
         self._rules[rules] -= 1
         if not self._rules[rules]:
             del self._rules[rules]

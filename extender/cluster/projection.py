@@ -9,6 +9,8 @@ Rules of this file
   admitted. A terminating pod may be gone or not, and so may one that only the report knows. An init container may have
   given its memory back or not. A binding in doubt may not exist. Every combination is followed, within the bounds of
   `search_bounds`; `complete` is False where that is not all.
+- Under the NRI topology-aware policy pods in flight get their containers in any order, one whole pod after the other,
+  and an init container may be running.
 
 Mirrors: kubelet `cm/{cpumanager,memorymanager}` removeStaleState, `cm/devicemanager` UpdateAllocatedDevices.
 """
@@ -136,7 +138,8 @@ class _Projector:
         """Every state that is possible by now."""
         ways: dict[int, tuple[ManagerState, ...]] = {0: (state,)}
         shape_of = partial(self.steps.shape, rules=self.kubelet.rules)
-        before = predecessors(self.admits, self.events, self.distinguished, shape_of)
+        in_any_order = self.kubelet.nri is not None
+        before = predecessors(self.admits, self.events, self.distinguished, shape_of, in_any_order=in_any_order)
         for _ in self.admits:
             ways = self._one_more(ways, before)
         (states,) = ways.values()
@@ -188,6 +191,8 @@ class _Projector:
             if self._is_against_demand(admit, outcomes):
                 self.against_demand.add(admit.uid)
         yield from (outcome.state for outcome in outcomes)
+        for state in states:
+            yield from self.steps.init_phases(self.kubelet, state, self.requests[admit.uid])
         if admit.binding is BindingState.IN_DOUBT:
             yield from states
 

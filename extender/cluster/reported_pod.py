@@ -6,6 +6,7 @@ from extender.cluster.node import Observation
 from extender.cluster.steps import held_by
 from extender.replay.admission import is_indifferent
 from extender.replay.kubelet import Kubelet
+from extender.replay.nri.admission import NriContainerKind
 from extender.replay.pod import PodRequest
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider
@@ -26,6 +27,8 @@ def _expected(
     kubelet: Kubelet, state: ManagerState, hidden: Collection[Provider], request: PodRequest
 ) -> Iterator[str]:
     """What a pod holds as long as it is active; its ordinary init containers may have given theirs back."""
+    if kubelet.nri is not None and request.nri is not None:
+        yield from (f"nri/{c.name}" for c in request.nri.containers if c.kind is not NriContainerKind.INIT)
     for c in request.containers:
         if c.reusable:
             continue

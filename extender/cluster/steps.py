@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from extender.cluster.search_bounds import MAX_STEPS, MAX_STEPS_OF_ONE, STEPS_A_REPLAY
 from extender.replay.admission import Outcome, admit, release_pods, start_pod
 from extender.replay.budget import Budget
+from extender.replay.creation import init_phases
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, resolve
 from extender.replay.rules import Rules
@@ -88,8 +89,15 @@ class Steps:
         return self._once(state, "number", lambda: self._numbers.setdefault(state.key, len(self._numbers)))
 
     def shape(self, pod: Pod, rules: Rules) -> object:
-        """As `Pod.shape`."""
-        return self._once(self.request(pod, rules), "shape", lambda: pod.shape)
+        """Equal for pods that the node treats alike."""
+        return self._once(self.request(pod, rules), "shape", lambda: (pod.shape, pod.nri_shape))
+
+    def init_phases(self, kubelet: Kubelet, state: ManagerState, pod: PodRequest) -> tuple[ManagerState, ...]:
+        """The states in which an init container of the pod runs under the NRI policy; see `creation.init_phases`."""
+        if kubelet.nri is None or pod.nri is None or not pod.nri.has_init_containers:
+            return ()
+        budget = Budget(MAX_STEPS_OF_ONE)
+        return self._once(state, ("phases", id(pod)), lambda: init_phases(state, pod, budget))
 
     def holdings(self, state: ManagerState, uids: frozenset[str]) -> object:
         """What each of these pods holds, in a form that can be compared."""
@@ -115,7 +123,7 @@ def _sorted(held: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 def held_by(state: ManagerState, uid: str) -> Mapping[str, object]:
     """What a pod holds, by manager and container, devices by kind: equal where no later pod can tell a difference.
 
-    Keys are `cpu/NAME`, `memory/NAME` and `device/NAME/RESOURCE`.
+    Keys are `cpu/NAME`, `memory/NAME`, `device/NAME/RESOURCE` and `nri/NAME`.
     """
     held: dict[str, object] = {f"cpu/{name}": cpus for name, cpus in state.cpu.entries.get(uid, {}).items() if cpus}
     held |= {f"memory/{name}": blocks for name, blocks in state.memory.entries.get(uid, {}).items()}
@@ -123,4 +131,6 @@ def held_by(state: ManagerState, uid: str) -> Mapping[str, object]:
         for resource, ids in resources.items():
             known = state.devices.devices.get(resource, {})
             held[f"device/{name}/{resource}"] = sorted(str(known.get(i)) for i in ids)
+    if state.nri is not None:
+        held |= {f"nri/{name}": granted for name, granted in state.nri.held_by(uid).items()}
     return held

@@ -91,6 +91,11 @@ class NodeStore:
         """The rule sets of all known kubelets."""
         return self._classes.rules
 
+    @property
+    def has_nri(self) -> bool:
+        """Whether the NRI topology-aware policy runs on any node."""
+        return self._classes.nri_count > 0
+
     def get(self, name: str) -> NodeRecord | None:
         """What is known of one node; None if no report of it is held."""
         self._file(name)

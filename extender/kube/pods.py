@@ -21,6 +21,7 @@ from extender.kube.client import KubeClient
 from extender.kube.fields import integer, items, mapping, strings, text
 from extender.kube.watch import Deliver, Source, Watch, WatchSettings
 from extender.wire.demands import understood
+from extender.wire.nri_pods import DOMAIN, RESOURCES_ANNOTATION
 from extender.wire.times import rfc_3339, unix_seconds
 
 SOURCE: Final = Source(path="/api/v1/pods", field_selector="spec.nodeName!=")
@@ -163,8 +164,9 @@ def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mappi
 
 
 def _annotations(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Those about eviction, and demands for alignment that are understood."""
-    return {**_pick(texts, EVICTION_ANNOTATIONS), **{key: texts[key] for key in understood(texts)}}
+    """Those about eviction, those that the NRI topology-aware policy reads, and demands that are understood."""
+    policy = {key: text for key, text in texts.items() if DOMAIN in key or key == RESOURCES_ANNOTATION}
+    return {**_pick(texts, EVICTION_ANNOTATIONS), **policy, **{key: texts[key] for key in understood(texts)}}
 
 
 def _statuses(statuses: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

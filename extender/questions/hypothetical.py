@@ -212,6 +212,7 @@ def _carried(base: _Base, kubelet: Kubelet, empty: ManagerState, node: Hypotheti
         cpu=base.state.cpu if kubelet.cpu_static else empty.cpu,
         memory=base.state.memory if kubelet.memory_static else empty.memory,
         devices=devices,
+        nri=base.state.nri,
     )
     try:
         if not (Provider.CPU in base.hidden or Provider.MEMORY in base.hidden):

@@ -6,6 +6,8 @@ Rules of this file
 - A verdict that depends on a random choice of the kubelet says so (`Certainty.POSSIBLE`). The number of outcomes tried
   is limited.
 - Only this file turns a `Refusal`, or a used-up budget, into a verdict.
+- Where the NRI topology-aware policy runs, a pod that the kubelet admits is refused if one of its containers would not
+  be created. Such a pod keeps what the kubelet and the policy have given it: nobody takes it back.
 
 Mirrors: kubelet `cm/topologymanager/topology_manager.go` (Admit) and `cm/admission/errors.go`.
 """
@@ -18,6 +20,7 @@ from extender.replay import cpu_manager, device_manager, memory_manager
 from extender.replay.budget import Budget, BudgetError, OutOfStepsError, OutOfTimeError, for_replays
 from extender.replay.choices import Choices
 from extender.replay.config import Scope, TopologyPolicy
+from extender.replay.creation import create_containers
 from extender.replay.hints import KubeletPanicError
 from extender.replay.kubelet import Kubelet
 from extender.replay.never import can_never_fit
@@ -213,7 +216,11 @@ def _follow(
         crash = Refusal(Reason.KUBELET_PANIC, f"panic: {panic}", provider=manager, resource=panic.missing)
         crash.alternatives = tuple(f"panic: {message}" for message in panic.alternatives)
         return Outcome(verdict=_rejected(walk, crash), state=state, before=state)
-    return Outcome(verdict=_admitted(walk), state=walk.state, before=state)
+    verdict = _admitted(walk)
+    if kubelet.nri is None or state.nri is None:
+        return Outcome(verdict=verdict, state=walk.state, before=state)
+    created, granted = create_containers(kubelet.nri, state.nri, pod, verdict, budget)
+    return Outcome(verdict=created, state=replace(walk.state, nri=granted), before=state)
 
 
 def _rejected(walk: Walk, refusal: Refusal) -> Rejected:
@@ -265,13 +272,15 @@ def start_pod(state: ManagerState, pod: PodRequest) -> ManagerState:
 
 def release_pods(state: ManagerState, uids: Iterable[str]) -> ManagerState:
     """The state after these pods are gone. Unknown pods are ignored."""
+    uids = tuple(uids)
     for uid in uids:
         state = ManagerState(
             cpu=cpu_manager.release(state.cpu, uid),
             memory=memory_manager.release(state.memory, uid),
             devices=device_manager.release(state.devices, uid),
+            nri=state.nri,
         )
-    return state
+    return state if state.nri is None else replace(state, nri=state.nri.release(uids))
 
 
 def retain_pods(state: ManagerState, active: Collection[str]) -> ManagerState:
@@ -280,8 +289,11 @@ def retain_pods(state: ManagerState, active: Collection[str]) -> ManagerState:
 
 
 def is_indifferent(kubelet: Kubelet, pod: PodRequest) -> bool:
-    """Whether this kubelet certainly admits the pod: it requests nothing that a manager aligns, and no merge panics."""
-    if kubelet.crashes_on_any_pod:
+    """Whether this kubelet certainly admits the pod: it requests nothing that a manager aligns, and no merge panics.
+
+    Never under the NRI topology-aware policy, which places every container.
+    """
+    if kubelet.crashes_on_any_pod or kubelet.nri is not None:
         return False
     wants_cpus = kubelet.cpu_static and (pod.total_cpus or any(c.cpus for c in pod.containers))
     wants_memory = kubelet.memory_static and pod.guaranteed

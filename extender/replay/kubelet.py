@@ -9,6 +9,7 @@ from extender.replay.config import CPUOptions, KubeletConfig, Scope, TopologyOpt
 from extender.replay.cpu_assignment import Assignment
 from extender.replay.hints import Distances
 from extender.replay.machine import Machine
+from extender.replay.nri.state import NriPolicy
 from extender.replay.rules import Rules
 from extender.replay.sets import MAX_NUMA_ID
 from extender.replay.verdict import Certainty
@@ -19,7 +20,8 @@ class Kubelet:
     """A running kubelet's constants. CPU sets are raw bits.
 
     `distances` is set only where ties go to the closer NUMA nodes. `reserved_cpus` and `reserved_physical_cpus` (all
-    threads of cores with a reserved CPU) are 0 under CPU policy none.
+    threads of cores with a reserved CPU) are 0 under CPU policy none. `nri`: the NRI topology-aware policy, which
+    places containers when they are created; None where it does not run.
     """
 
     machine: Machine
@@ -37,6 +39,7 @@ class Kubelet:
     reserved_physical_cpus: int
     memory_static: bool
     caveats: tuple[str, ...] = ()
+    nri: NriPolicy | None = None
 
     @property
     def certainty(self) -> Certainty:
@@ -57,7 +60,8 @@ class Kubelet:
     @property
     def identity(self) -> tuple[object, object]:
         """Equal for kubelets that give the same verdicts in equal states. Hashable."""
-        return self.machine.identity, self.config.identity
+        own = self.machine.identity, self.config.identity
+        return own if self.nri is None else (own, self.nri.digest)
 
     @property
     def allocatable_cpus(self) -> int:

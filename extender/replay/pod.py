@@ -15,6 +15,10 @@ from enum import StrEnum
 from typing import Final
 
 from extender.replay.demand import NO_DEMAND, Demand
+from extender.replay.nri.admission import NriContainerKind, UnplacedContainer
+from extender.replay.nri.objects import NO_METADATA, Metadata, QoS
+from extender.replay.nri.objects import Pod as PolicyPod
+from extender.replay.nri.state import NriPod
 from extender.replay.rules import Rules
 
 HUGEPAGES_PREFIX: Final = "hugepages-"
@@ -60,7 +64,8 @@ class Pod:
 
     `pod_requests_milli` / `pod_limits_milli` are `spec.resources`: None when the spec has none, empty when
     `spec.resources` is there without amounts. `created_at`: Unix seconds, None where it is not known: a kubelet that
-    starts admits older pods first. `demand`: the alignment that the pod demands; no kubelet reads it.
+    starts admits older pods first. `demand`: the alignment that the pod demands; no kubelet reads it. `metadata`: what
+    the NRI topology-aware policy reads.
     """
 
     uid: str
@@ -72,6 +77,12 @@ class Pod:
     status_qos: QOSClass | None = None
     created_at: int | None = None
     demand: Demand = NO_DEMAND
+    metadata: Metadata = NO_METADATA
+
+    @property
+    def nri_shape(self) -> tuple[object, ...]:
+        """What a node with the NRI topology-aware policy reads besides `shape`; labels matter to later pods only."""
+        return self.namespace, tuple(sorted(self.metadata.annotations.items()))
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -137,7 +148,8 @@ class PodRequest:
     """A pod under one kubelet's rules.
 
     `total_cpus`, `total_memory_bytes`, `total_devices` are the request in pod scope. `pod_level` is set only if the
-    managers allocate pod-level resources. `aligned` is False if no manager allocates anything for it.
+    managers allocate pod-level resources. `aligned` is False if no manager allocates anything for it. `nri`: the pod as
+    the NRI topology-aware policy sees it.
     """
 
     uid: str
@@ -148,6 +160,7 @@ class PodRequest:
     total_memory_bytes: Mapping[str, int]
     total_devices: Mapping[str, int]
     pod_level: PodLevelRequest | None = None
+    nri: NriPod | None = None
 
     @property
     def guaranteed(self) -> bool:
@@ -230,7 +243,42 @@ def resolve(pod: Pod, rules: Rules) -> PodRequest:
         total_memory_bytes=_total_memory(containers) if pinned else {},
         total_devices=_total_devices(pod, containers, rules),
         pod_level=_pod_level(pod, pinned=pinned) if managed else None,
+        nri=_policy_pod(pod, qos, rules),
     )
+
+
+def _policy_pod(pod: Pod, qos: QOSClass, rules: Rules) -> NriPod:
+    """The pod and its containers with the amounts that the kubelet passes to the runtime."""
+    metadata = pod.metadata
+    seen = PolicyPod(
+        id=pod.uid,
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        qos=QoS(qos.value),
+        labels=metadata.labels,
+        annotations=metadata.annotations,
+        documents=metadata.documents,
+        annotated_resources=metadata.annotated_resources,
+        device_nodes={},
+    )
+    containers = [
+        UnplacedContainer(
+            name=c.name,
+            kind=_policy_kind(c.kind, rules),
+            cpu_request_milli=c.requests_milli.get("cpu", 0),
+            cpu_limit_milli=c.limits_milli.get("cpu", 0),
+            memory_request_bytes=value(c.requests_milli.get("memory", 0)),
+            memory_limit_bytes=value(c.limits_milli.get("memory", 0)),
+        )
+        for c in pod.containers
+    ]
+    return NriPod(seen, tuple(containers), metadata.is_too_long)
+
+
+def _policy_kind(kind: ContainerKind, rules: Rules) -> NriContainerKind:
+    is_plain_init = kind is ContainerKind.SIDECAR and not rules.sidecars
+    return NriContainerKind.INIT if is_plain_init else NriContainerKind(kind.value)
 
 
 def _resolve_container(c: Container, rules: Rules, *, pinned: bool, pod_level: bool) -> ContainerRequest:

@@ -27,6 +27,8 @@ from extender.replay.cpu_distribution import DistributionHangError
 from extender.replay.hints import Distances
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
+from extender.replay.nri.events import start as start_policy
+from extender.replay.nri.state import NriState
 from extender.replay.rules import NEWEST_MINOR, Rules, UnknownVersionError, gate_enabled
 from extender.replay.sets import bits_of, format_list
 from extender.replay.state import (
@@ -282,6 +284,7 @@ def initial_state(kubelet: Kubelet, devices: Mapping[str, Mapping[str, Device]])
         cpu=CPUState(default=shared if kubelet.cpu_static else 0),
         memory=MemoryState(nodes=default_memory_nodes(kubelet) if kubelet.memory_static else ()),
         devices=DeviceState.of(devices),
+        nri=None if kubelet.nri is None else NriState(start_policy(kubelet.nri.setup)),
     )
 
 

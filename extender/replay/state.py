@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from extender.replay.nri.state import NriState
+
 T = TypeVar("T")
 
 
@@ -173,21 +175,26 @@ def held_devices(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerState:
-    """All three managers of one node."""
+    """All three managers of one node, and what the NRI topology-aware policy has granted.
+
+    `nri`: None where the policy does not run, or its grants are not known.
+    """
 
     cpu: CPUState
     memory: MemoryState
     devices: DeviceState
+    nri: NriState | None = None
 
     @property
-    def key(self) -> tuple[object, object, object]:
+    def key(self) -> tuple[object, object, object, object]:
         """Equal for states that give a new pod the same verdict."""
-        return self.cpu.key, self.memory.key, self.devices.key
+        return self.cpu.key, self.memory.key, self.devices.key, None if self.nri is None else self.nri.key
 
     @property
     def pod_uids(self) -> frozenset[str]:
         """Every pod that holds anything."""
-        return frozenset(self.cpu.entries) | frozenset(self.memory.entries) | frozenset(self.devices.entries)
+        uids = frozenset(self.cpu.entries) | frozenset(self.memory.entries) | frozenset(self.devices.entries)
+        return uids if self.nri is None else uids | self.nri.pod_uids
 
     def knows(self, uid: str) -> bool:
         """Whether the pod holds anything, or is the one admitted last: its admission would not be that of a new pod."""

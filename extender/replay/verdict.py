@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from extender.replay.nri.admission import PlacedContainer
 from extender.replay.state import Block
 
 
@@ -40,6 +41,14 @@ class Reason(StrEnum):
     """Not a status: the kubelet would crash on this admission."""
     KUBELET_HANG = "KubeletHang"
     """Not a status: the kubelet would loop forever on this admission."""
+    NRI_CPU = "NRINotEnoughCPU"
+    """Not a status, like the others of the NRI topology-aware policy: a container ends in `CreateContainerError`."""
+    NRI_MEMORY = "NRINotEnoughMemory"
+    NRI_STRICT_HINT = "NRIStrictTopologyHint"
+    NRI_STRICT_ISOLATION = "NRINotEnoughIsolatedCPUs"
+    NRI_ANNOTATION = "NRIBadAnnotation"
+    NRI_CRASH = "NRIPluginCrash"
+    """The plugin's process would end. The runtime then creates containers without it."""
     REPLAY_STEPS = "ReplayOutOfSteps"
     """Not a status: the replay took more steps than that of any real node. The kubelet may admit the pod."""
     REPLAY_TIME = "ReplayOutOfTime"
@@ -53,6 +62,8 @@ class Provider(StrEnum):
     CPU = "cpu"
     MEMORY = "memory"
     DEVICE = "device"
+    NRI = "nri"
+    """The NRI topology-aware policy, which decides when a container is created."""
 
 
 class When(StrEnum):
@@ -87,13 +98,15 @@ class Placement:
 class Admitted:
     """The managers admit the pod. `placements` by container name, in the kubelet's order; `pod_cpus` its bubble.
 
-    `caveats` are assumptions of the verdict. Empty: it depends only on the node's report.
+    `caveats` are assumptions of the verdict. Empty: it depends only on the node's report. `nri`: where the NRI
+    topology-aware policy puts the containers, in the order of their creation.
     """
 
     placements: Mapping[str, Placement]
     certainty: Certainty = Certainty.EXACT
     pod_cpus: int = 0
     caveats: tuple[str, ...] = ()
+    nri: tuple[PlacedContainer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

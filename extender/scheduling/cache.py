@@ -32,8 +32,8 @@ class ShapeJudgements:
 
     __slots__ = ("judgements", "key", "shape")
 
-    def __init__(self, pod: Pod) -> None:
-        self.key: Final = pod.shape
+    def __init__(self, pod: Pod, key: object) -> None:
+        self.key: Final = key
         self.shape: Final = PodShape(replace(pod, uid=SHAPE_UID))
         self.judgements: Final[dict[int, Judgement]] = {}
 
@@ -56,11 +56,15 @@ class JudgementCache:
     def __len__(self) -> int:
         return self._held
 
-    def entry(self, pod: Pod) -> ShapeJudgements:
-        """The entry of the pod's shape; a new one if there is none."""
-        found = self._shapes.get(pod.shape)
+    def entry(self, pod: Pod, *, with_nri: bool = False) -> ShapeJudgements:
+        """The entry of the pod's shape; a new one if there is none.
+
+        *with_nri*: the shape has what nodes with the NRI topology-aware policy read.
+        """
+        key = (pod.shape, pod.nri_shape) if with_nri else pod.shape
+        found = self._shapes.get(key)
         if found is None:
-            found = ShapeJudgements(pod)
+            found = ShapeJudgements(pod, key)
             self._shapes[found.key] = found
             self._held += 1
             self._make_room()

@@ -110,11 +110,16 @@ class CachedJudge:
 
     def entry(self, pod: Pod) -> ShapeJudgements:
         """The cache entry of the pod's shape."""
-        return self._cache.entry(pod)
+        return self._cache.entry(pod, with_nri=self._cluster.has_nri)
 
     def is_aligned(self, shape: PodShape) -> bool:
-        """Whether a manager of any known kubelet, or the newest one, may align something, or the pod demands it."""
-        return shape.pod.demand.is_required or shape.is_aligned_anywhere((NEWEST_RULES, *self._cluster.rules))
+        """Whether a manager of any known kubelet, or the newest one, may align something, or the pod demands it.
+
+        Always, where the NRI topology-aware policy runs on a node: it places every container.
+        """
+        if self._cluster.has_nri or shape.pod.demand.is_required:
+            return True
+        return shape.is_aligned_anywhere((NEWEST_RULES, *self._cluster.rules))
 
     async def answer(
         self, entry: ShapeJudgements, classes: Collection[NodeClass], deadline: float | None = None

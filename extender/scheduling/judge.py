@@ -168,7 +168,8 @@ class _Judge:
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         try:
-            return _placed(shape, node_class, self._judgement(shape, node_class, budget))
+            judgement = _unless_hidden(self._judgement(shape, node_class, budget), node_class, self._policy)
+            return _placed(shape, node_class, judgement)
         except Exception:  # noqa: BLE001 - a defect in one class of nodes must not fail the call for all of them
             detail = traceback.format_exc()[-_MAX_DETAIL:]
             unknown = _unknown(self._policy)._replace(trouble=Trouble.DEFECT, detail=detail)
@@ -258,11 +259,11 @@ def _coarse_verdicts(shape: PodShape, node_class: NodeClass, kubelet: Kubelet) -
     """The verdicts of the coarse replay in all states.
 
     Raises:
-        IdsDecideError: the coarse replay has no verdict of a state, the verdicts' messages decide the certainty, or the
-            pod demands alignment.
+        IdsDecideError: the coarse replay has no verdict of a state, the verdicts' messages decide the certainty, the
+            pod demands alignment, or the NRI topology-aware policy runs.
         OutOfStepsError: it takes more than `COARSE_STEPS`.
     """
-    if shape.pod.demand is not NO_DEMAND and shape.pod.demand != NO_DEMAND:
+    if kubelet.nri is not None or (shape.pod.demand is not NO_DEMAND and shape.pod.demand != NO_DEMAND):
         raise IdsDecideError
     replay, uid, budget = shape.coarse_replay(kubelet.rules), shape.pod.uid, Budget(COARSE_STEPS)
     rejected: list[CoarseRejected] = []
@@ -292,6 +293,13 @@ def _placed(shape: PodShape, node_class: NodeClass, judgement: Judgement) -> Jud
     is_indifferent = judgement is INDIFFERENT
     refusal = refusal_without_placement(shape.pod.demand, node_class.kubelet, is_indifferent=is_indifferent)
     return judgement if refusal is None else judgement._replace(refusal=refusal)
+
+
+def _unless_hidden(judgement: Judgement, node_class: NodeClass, policy: UncertaintyPolicy) -> Judgement:
+    """The judgement; unknown where the kubelet admits the pod and what the NRI policy has granted is not known."""
+    if Provider.NRI not in node_class.hidden or judgement.refusal is not None or node_class.distrusted:
+        return judgement
+    return _unknown(policy)
 
 
 def _by_setting(kubelet: Kubelet, policy: UncertaintyPolicy, *, stale: bool) -> Judgement | None:

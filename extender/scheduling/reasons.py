@@ -28,6 +28,14 @@ class RefusalReason(Enum):
     POOL_NEVER = ("the pod can never have shared CPUs on the node", True)
     CRASH = ("the kubelet of the node would fail on this pod", False)
     PAGE_SIZE = ("the node has no hugepages of a size that the pod requests", True)
+    NRI_CPUS_NOW = ("a container would fail to start: no NRI pool of the node has enough free CPUs", False)
+    NRI_CPUS_NEVER = ("a container can never start: no NRI pool of the node has that many CPUs", True)
+    NRI_MEMORY_NOW = ("a container would fail to start: the NRI policy of the node has too little free memory", False)
+    NRI_MEMORY_NEVER = ("a container can never start: the NRI policy of the node never has such memory", True)
+    NRI_HINT = ("a container would fail to start: its strict topology hints cannot be met on the node", False)
+    NRI_ISOLATED = ("a container would fail to start: too few isolated CPUs are free on the node", False)
+    NRI_ANNOTATION = ("a container can never start: the NRI policy of the node refuses an annotation of the pod", True)
+    NRI_CRASH = ("an annotation of the pod would end the process of the node's NRI policy", True)
     CHANCE = ("NUMA alignment on the node depends on a random choice of devices", False)
     UNSETTLED = ("pods coming to or leaving the node decide whether NUMA alignment is possible", False)
     PROMISED = ("the room on the node is promised to a pod of no lower priority that was nominated to it", False)
@@ -63,6 +71,12 @@ _BY_REASON: Final = {
     Reason.TOPOLOGY_AFFINITY: _BY_PROVIDER[Provider.TOPOLOGY],
     Reason.SMT_ALIGNMENT: (RefusalReason.CORES_NOW, RefusalReason.CORES_NEVER),
     Reason.EMPTY_POD_SHARED_POOL: (RefusalReason.POOL_NOW, RefusalReason.POOL_NEVER),
+    Reason.NRI_CPU: (RefusalReason.NRI_CPUS_NOW, RefusalReason.NRI_CPUS_NEVER),
+    Reason.NRI_MEMORY: (RefusalReason.NRI_MEMORY_NOW, RefusalReason.NRI_MEMORY_NEVER),
+    Reason.NRI_STRICT_HINT: (RefusalReason.NRI_HINT, RefusalReason.NRI_HINT),
+    Reason.NRI_STRICT_ISOLATION: (RefusalReason.NRI_ISOLATED, RefusalReason.NRI_ISOLATED),
+    Reason.NRI_ANNOTATION: (RefusalReason.NRI_ANNOTATION, RefusalReason.NRI_ANNOTATION),
+    Reason.NRI_CRASH: (RefusalReason.NRI_CRASH, RefusalReason.NRI_CRASH),
     Reason.KUBELET_PANIC: (RefusalReason.CRASH, RefusalReason.CRASH),
     Reason.KUBELET_HANG: (RefusalReason.CRASH, RefusalReason.CRASH),
 }

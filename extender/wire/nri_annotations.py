@@ -19,9 +19,9 @@ from extender.replay.nri.objects import KEY_SUFFIX, Pod
 from extender.replay.nri.requests import check_annotations, is_strict_about_hints, picks_by_hints
 from extender.replay.nri.text import parse_bool, parse_id_list
 from extender.replay.nri.verdict import Refusal, RefusalError
+from extender.wire.nri_pods import DOMAIN
 from extender.wire.nri_scenarios import NriStep, pod_of
 
-DOMAIN: Final = "resource-policy.nri.io"
 MAX_FAULTS: Final = 20
 MAX_ANNOTATIONS: Final = 256
 """Annotations of the policy that are checked; a pod needs a few for each container."""

@@ -9,14 +9,13 @@ from pydantic import Field, TypeAdapter
 from extender.replay.nri.config import LEVELS, PRIORITIES, PolicyConfig
 from extender.replay.nri.estimates import oom_score_adj, runtime_resources
 from extender.replay.nri.events import NewContainer
-from extender.replay.nri.objects import MALFORMED, ContainerDevice, Pod, QoS, Resources, RuntimeResources
-from extender.wire.documents import read_yaml
+from extender.replay.nri.objects import ContainerDevice, Pod, QoS, RuntimeResources
 from extender.wire.errors import WireError
-from extender.wire.quantity import parse_milli
-from extender.wire.validation import Document, load_json, parse_object
+from extender.wire.nri_pods import metadata_of, milli_or_none
+from extender.wire.validation import Document, parse_object
 
 MAX_STEPS_OF_A_SCENARIO: Final = 10_000
-RESOURCES_ANNOTATION: Final = "noderesource.dev/resources"
+_ANY_LENGTH: Final = 2**31
 _QOS: Final = {"G": QoS.GUARANTEED, "B": QoS.BURSTABLE, "E": QoS.BEST_EFFORT}
 
 _Amounts: TypeAlias = Annotated[list[Annotated[int, Field(ge=-1, lt=2**62)]], Field(min_length=4, max_length=4)]
@@ -118,7 +117,7 @@ def config_from_json(value: object, field: str) -> PolicyConfig:
         reserved_namespaces=tuple(config.reserved_namespaces),
         available_cpus=config.available.get("cpu"),
         reserved_cpus=reserved,
-        reserved_millicpu=None if reserved is None else _quantity(reserved),
+        reserved_millicpu=None if reserved is None else milli_or_none(reserved),
         default_priority=PRIORITIES.get(config.priority, PRIORITIES["none"]),
         unlimited_burstable=config.unlimited_burstable,
         cpu_classes=frozenset(c.name for c in config.cpu_classes),
@@ -128,6 +127,7 @@ def config_from_json(value: object, field: str) -> PolicyConfig:
 
 def pod_of(step: NriStep) -> Pod:
     """The pod of a `pod` step."""
+    metadata = metadata_of(step.lb, step.an, max_text=_ANY_LENGTH)
     return Pod(
         id=step.id,
         uid=f"uid-{step.id}",
@@ -135,9 +135,9 @@ def pod_of(step: NriStep) -> Pod:
         name=step.n,
         qos=_QOS[step.q],
         labels=step.lb,
-        annotations=step.an,
-        documents={text: _yaml(text) for key, text in step.an.items() if key != RESOURCES_ANNOTATION},
-        annotated_resources=_annotated_resources(step.an.get(RESOURCES_ANNOTATION)),
+        annotations=metadata.annotations,
+        documents=metadata.documents,
+        annotated_resources=metadata.annotated_resources,
         device_nodes={c: tuple((d.res, tuple(d.nodes)) for d in listed) for c, listed in step.pr.items()},
     )
 
@@ -160,53 +160,3 @@ def resources_of(amounts: list[int]) -> RuntimeResources:
     """Requests and limits [CPU request, CPU limit, memory request, memory limit] as the kubelet passes them on."""
     request, limit, _, memory_limit = (max(0, amount) for amount in amounts)
     return runtime_resources(request, limit, memory_limit)
-
-
-def _yaml(text: str) -> object:
-    if not text.strip():
-        return None
-    try:
-        return read_yaml(text.encode())
-    except (WireError, UnicodeEncodeError):
-        return MALFORMED
-
-
-def _quantity(text: object) -> int | None:
-    try:
-        return parse_milli(text, "")
-    except WireError:
-        return None
-
-
-def _annotated_resources(text: str | None) -> dict[str, Resources]:
-    """The resources in the annotation. Empty if the plugin would not read it."""
-    if text is None:
-        return {}
-    try:
-        document = load_json(text.encode())
-    except (WireError, UnicodeEncodeError):
-        return {}
-    containers = document.get("containers") if isinstance(document, dict) else None
-    result = {}
-    for name, value in containers.items() if isinstance(containers, dict) else ():
-        if not isinstance(value, dict):
-            return {}
-        parts = [_amounts(value.get(kind)) for kind in ("requests", "limits")]
-        if parts[0] is None or parts[1] is None:
-            return {}
-        result[name] = Resources(parts[0], parts[1])
-    return result
-
-
-def _amounts(value: object) -> dict[str, int] | None:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        return None
-    result = {}
-    for key, quantity in value.items():
-        milli = _quantity(quantity)
-        if milli is None:
-            return None
-        result[key] = milli if key == "cpu" else -(-milli // 1000)
-    return result

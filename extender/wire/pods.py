@@ -15,6 +15,7 @@ from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
 from extender.wire.demands import demand_from_json
 from extender.wire.errors import WireError, shown
 from extender.wire.fields import MAX_TEXT, Json, list_at, object_at, optional_object_at, text_at
+from extender.wire.nri_pods import metadata_of
 from extender.wire.quantity import parse_milli
 from extender.wire.times import unix_seconds
 
@@ -54,6 +55,7 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
         status_qos=_qos(status.get("qosClass"), f"{path}.status.qosClass"),
         created_at=unix_seconds(metadata.get("creationTimestamp")),
         demand=demand_from_json(metadata.get("annotations")),
+        metadata=metadata_of(metadata.get("labels"), metadata.get("annotations")),
     )
 
 

@@ -42,6 +42,7 @@ from extender.wire.checkpoints import (
 )
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.large_reports import MAX_PROBLEMS, cut_down
+from extender.wire.nri_nodes import UnknownPolicyError, nri_policy, nri_state
 from extender.wire.nri_reports import FIELD as NRI_FIELD
 from extender.wire.nri_reports import NriFacts, read_nri, without_unknown_version
 from extender.wire.problems import problem
@@ -161,6 +162,8 @@ def read_report(
     if is_starting:
         facts = replace(facts, pods=_in_doubt(facts.pods))
     node = _read_node(facts, document, problems, known, is_whole=not left_out_counts(left_out))
+    if unknown_nri or any(field == NRI_FIELD for field, _ in left_out):
+        node = node._replace(hidden=node.hidden | {Provider.NRI})
     return ReadReport(
         node_name=facts.node_name,
         boot_id=facts.boot_id,
@@ -221,7 +224,25 @@ def _read_node(
     except CapError as cap:
         problems.append(problem(cap.field, f"too large for a node: {cap.reason}: no verdict is possible", "error"))
         return _ReplayFacts(nri=nri)
+    if facts.nri is not None:
+        return _with_policy(_ReplayFacts(kubelet, digest, state, hidden, nri), problems)
     return _ReplayFacts(kubelet, digest, state, hidden, nri)
+
+
+def _with_policy(node: _ReplayFacts, problems: list[Problem]) -> _ReplayFacts:
+    """*node* with the NRI policy and its grants; the policy is hidden if a part of that is not known."""
+    assert node.kubelet is not None
+    assert node.state is not None
+    if node.nri is None:
+        return node._replace(hidden=node.hidden | {Provider.NRI})
+    try:
+        policy = node.kubelet.nri or nri_policy(node.nri)
+        state = replace(node.state, nri=nri_state(policy, node.nri.grants))
+    except UnknownPolicyError as unknown:
+        reason = f"{unknown.reason}: no verdict of the NRI policy"
+        problems.append(problem(unknown.path, reason))
+        return node._replace(hidden=node.hidden | {Provider.NRI})
+    return node._replace(kubelet=replace(node.kubelet, nri=policy), state=state)
 
 
 def _problems(facts: NodeReport, version_from_node: str | None, left_out: list[tuple[str, str]]) -> list[Problem]:
@@ -280,8 +301,10 @@ def _kubelet_digest(facts: NodeReport, document: Mapping[str, object]) -> str:
     """SHA-256 of everything from which `_read_fixed` builds a kubelet. "" if a part of it is missing."""
     if not ((facts.machine.cpus or facts.machine.numa) and facts.kubelet and facts.kubelet_version):
         return ""
+    section = document.get(NRI_FIELD)
+    nri = [section.get(name) for name in ("machine", "config", "config_status")] if isinstance(section, dict) else None
     try:
-        parts = orjson.dumps([facts.kubelet_version, dict(facts.rules), document["machine"], document["kubelet"]])
+        parts = orjson.dumps([facts.kubelet_version, dict(facts.rules), document["machine"], document["kubelet"], nri])
     except orjson.JSONEncodeError:  # unknown fields can be nested too deep to be written
         return ""
     return hashlib.sha256(parts).hexdigest()

@@ -5,7 +5,10 @@ import sys
 
 from rich.console import Console
 
-ALL = ("replay", "distinct_states", "filter_http", "bind_http", "pods", "preempt", "capacity", "nri", "nri_counts")
+ALL = (
+    "replay", "distinct_states", "filter_http", "bind_http", "pods", "preempt",
+    "capacity", "nri", "nri_counts", "nri_states",
+)  # fmt: skip
 
 
 def main() -> None:

@@ -38,6 +38,37 @@ def test_grants_are_what_the_plugin_last_wrote(tmp_path: Path) -> None:
     assert (second.container_id, second.cpu_type) == ("c2", "reserved")
 
 
+def test_a_grant_has_what_later_decisions_read_of_its_pod(tmp_path: Path) -> None:
+    pod = {"Pod": {"id": "s1", "uid": "u1", "labels": {"app": "web"}}, "QOSClass": "Burstable"}
+    requests = {"cpu": "500m", "memory": "1Gi"}
+    containers = {
+        "c1": {"Ctr": {"pod_sandbox_id": "s1", "labels": {"tier": "1"}}, "Requirements": {"requests": requests}},
+        "c2": {"Ctr": {"pod_sandbox_id": "s1"}, "Requirements": {"requests": {"memory": "1Gi"}}},
+        "c3": {
+            "Ctr": {"pod_sandbox_id": "gone"}, "Requirements": {},
+            "ResourceUpdates": {"requests": {"cpu": "0"}},
+        },
+    }  # fmt: skip
+    write_state_file(tmp_path, dict.fromkeys(("c1", "c2", "c3", "c4"), GRANT), Pods={"s1": pod}, Containers=containers)
+
+    grants = read_grants(tmp_path)
+
+    assert grants is not None
+    assert [(g.pod_uid, g.qos, g.requests_cpu) for g in grants] == [
+        ("u1", "Burstable", True), ("u1", "Burstable", False), ("", "", False), ("", "", False),
+    ]  # fmt: skip
+    assert (grants[0].pod_labels, grants[0].labels) == ({"app": "web"}, {"tier": "1"})
+
+
+def test_a_pod_with_countless_labels_is_refused(tmp_path: Path) -> None:
+    labels = {f"l{i}": "" for i in range(300)}
+    containers = {"c1": {"Ctr": {"labels": labels}}}
+    write_state_file(tmp_path, {"c1": GRANT}, Containers=containers)
+
+    with pytest.raises(ValueError, match="300 labels"):
+        read_grants(tmp_path)
+
+
 def test_no_state_file_is_no_policy_and_one_without_decisions_grants_nothing(tmp_path: Path) -> None:
     assert read_grants(tmp_path) is None
 

@@ -89,7 +89,11 @@ def test_the_replay_decides(node: SampleNode, cpus: int, refusal: RefusalReason 
 
 
 def test_a_pod_that_no_manager_aligns_passes_everywhere_known() -> None:
-    for node_class in (_class(FULL), _class(FULL, stale=True), _class(EMPTY, hidden=frozenset(Provider))):
+    for node_class in (
+        _class(FULL),
+        _class(FULL, stale=True),
+        _class(EMPTY, hidden=frozenset(Provider) - {Provider.NRI}),
+    ):
         assert _judge(_burstable(), node_class, unknown=REFUSE, stale=REFUSE) == INDIFFERENT
 
 

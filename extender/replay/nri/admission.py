@@ -35,7 +35,7 @@ class NriReason(Enum):
     """Why a pod would not run. All but the first two leave the pod in `CreateContainerError`."""
 
     KUBELET = "KubeletRefuses"
-    PLUGIN_DIES = "NRIPluginCrash"
+    CRASH = "NRIPluginCrash"
     NO_CPU = "NRINotEnoughCPU"
     NO_MEMORY = "NRINotEnoughMemory"
     STRICT_HINT = "NRIStrictTopologyHint"
@@ -53,7 +53,7 @@ _REASONS: Mapping[Refusal, NriReason] = {
     Refusal.STRICT_ISOLATION: NriReason.STRICT_ISOLATION,
     Refusal.AFFINITY: NriReason.ANNOTATION,
     Refusal.REQUEST: NriReason.ANNOTATION,
-    Refusal.PANIC: NriReason.PLUGIN_DIES,
+    Refusal.PANIC: NriReason.CRASH,
 }
 
 
@@ -85,8 +85,8 @@ class PlacedContainer:
 class NriVerdict:
     """The containers that would be created, in order, and what would stop the next one.
 
-    `node` is the node with the pod running; as it was where the pod would not run. `reason` None: all are created.
-    `container`: the one that is refused, "" where the pod as a whole is; `detail` says why, for people.
+    `node` is the node with these containers. `reason` None: all are created. `container`: the one that is refused, ""
+    where the pod as a whole is; `detail` says why, for people, and `refusal` is the policy's own class.
     """
 
     node: Node
@@ -94,6 +94,7 @@ class NriVerdict:
     reason: NriReason | None = None
     container: str = ""
     detail: str = ""
+    refusal: Refusal | None = None
 
 
 def admit_nri(
@@ -111,19 +112,26 @@ def admit_nri(
     """
     if kubelet_refusal:
         return NriVerdict(node, (), NriReason.KUBELET, detail=kubelet_refusal)
-    budget = budget or Budget(MAX_STEPS)
+    try:
+        return place_pod(node, pod, containers, budget or Budget(MAX_STEPS))
+    except BudgetError as error:
+        return NriVerdict(node, (), NriReason.TOO_LONG, detail=str(error))
+
+
+def place_pod(node: Node, pod: Pod, containers: Sequence[UnplacedContainer], budget: Budget) -> NriVerdict:
+    """Create the containers of *pod* on *node*.
+
+    Raises:
+        BudgetError: that takes more steps than *budget* has.
+    """
     machine = node.books.setup.topology.machine
     after, placed = run_pod(node, pod), list[PlacedContainer]()
-    in_order = sorted(containers, key=lambda c: c.kind is NriContainerKind.APP)
-    for container in in_order:
+    for container in in_order(containers):
         new = _new(pod, container, machine)
-        try:
-            after, outcome = create(after, new, budget)
-        except BudgetError as error:
-            return NriVerdict(node, tuple(placed), NriReason.TOO_LONG, container.name, str(error))
+        after, outcome = create(after, new, budget)
         if outcome.grant is None or outcome.pins is None:
             reason = NriReason.ANNOTATION if outcome.refusal is None else _REASONS[outcome.refusal]
-            return NriVerdict(node, tuple(placed), reason, container.name, outcome.reason)
+            return NriVerdict(after, tuple(placed), reason, container.name, outcome.reason, outcome.refusal)
         grant = outcome.grant
         widened = tuple(sorted(id_ for id_, pins in outcome.updates.items() if pins.mems is not None))
         pool = after.books.setup.tree.pools[grant.pool].name
@@ -132,6 +140,11 @@ def admit_nri(
             after, _ = stop(after, new.id)
             after = remove(after, new.id)
     return NriVerdict(after, tuple(placed))
+
+
+def in_order(containers: Sequence[UnplacedContainer]) -> list[UnplacedContainer]:
+    """The containers in the order in which the kubelet creates them."""
+    return sorted(containers, key=lambda c: c.kind is NriContainerKind.APP)
 
 
 def _new(pod: Pod, container: UnplacedContainer, machine: Machine) -> NewContainer:

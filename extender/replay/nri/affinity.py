@@ -52,6 +52,17 @@ def affinities(pod: Pod, container: str, config: PolicyConfig) -> list[Affinity]
     return own
 
 
+def names_others(pod: Pod) -> bool:
+    """Whether an annotated affinity of *pod* selects containers by an id, or by the name of another pod."""
+    own = _pod_scope(pod)
+    try:
+        lists = [*_annotated(pod, AFFINITY_KEY, 1).values(), *_annotated(pod, ANTI_AFFINITY_KEY, -1).values()]
+    except RefusalError:
+        return False
+    used = (part for each in lists for affinity in each for part in (affinity.scope, affinity.match))
+    return any(part != own and part.is_about_one_pod for part in used)
+
+
 def _pod_scope(pod: Pod) -> Expression:
     return Expression("pod/name", "Equals", (pod.name,))
 

@@ -15,6 +15,9 @@ from extender.replay.nri.text import PatternError, glob_match
 _ONE_VALUE: Final = frozenset({"Equals", "NotEqual", "Matches", "MatchesNot"})
 _NO_VALUE: Final = frozenset({"Exists", "NotExist", "AlwaysTrue"})
 _ANY_VALUES: Final = frozenset({"In", "NotIn", "MatchesAny", "MatchesNone"})
+_OF_ONE_POD: Final = frozenset({"id", "pod/id", "pod/uid", "pod/name"})
+KUBELET_LABELS: Final = "io.kubernetes."
+"""What labels begin with that a kubelet gives to sandboxes and containers: ids and names."""
 _PLAIN_KEYS: Final = frozenset({"id", "uid", "name", "namespace", "qosclass"})
 
 
@@ -37,6 +40,12 @@ class Expression:
         if self.operator in _NO_VALUE:
             return f"{self.operator} does not take any values" if self.values else None
         return None if self.operator in _ANY_VALUES else f"unknown operator {self.operator!r}"
+
+    @property
+    def is_about_one_pod(self) -> bool:
+        """Whether the key is an id or a pod's name, or a label that a kubelet sets."""
+        keys = (posixpath.normpath(key) for key in _split_keys(self.key)[0])
+        return any(key in _OF_ONE_POD or "/" + KUBELET_LABELS in key for key in keys)
 
     def matches(self, container: Container, pod: Pod | None, budget: Budget = UNLIMITED) -> bool:
         """Whether it selects *container*; *pod*: None where the plugin no longer has it.

@@ -112,6 +112,11 @@ class MemoryBooks:
         self._drop_empty_zones()
         return offer.moves
 
+    def restore(self, id_: str, size_bytes: int, priority: int, zone: int) -> None:
+        """Book a request at *zone* as the youngest one, whatever else is booked there."""
+        self.age += 1
+        self._book(MemoryRequest(id_, size_bytes, priority, self.age, zone))
+
     def release(self, id_: str) -> None:
         """Drop the request *id_*, if there is one."""
         request = self.requests.get(id_)

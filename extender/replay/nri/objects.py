@@ -4,7 +4,7 @@ Mirrors: `pkg/resmgr/cache/{pod,container}.go`. Values only; what the policy con
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Final
 
@@ -62,6 +62,23 @@ class ContainerDevice:
     major: int
     minor: int
     access: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What the policy reads of a pod's metadata: labels, and annotations that it knows. For the rest see `Pod`.
+
+    `is_too_long`: an annotation is too long to be read, so nothing is known of what the policy does with it.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    documents: Mapping[str, object] = field(default_factory=dict)
+    annotated_resources: Mapping[str, Resources] = field(default_factory=dict)
+    is_too_long: bool = False
+
+
+NO_METADATA: Final = Metadata()
 
 
 @dataclass(frozen=True, slots=True)

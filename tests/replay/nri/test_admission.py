@@ -89,7 +89,7 @@ def test_init_containers_give_back_what_they_had_and_sidecars_keep_it() -> None:
     assert sum(cpus.bit_count() for cpus in held) == 9
 
 
-def test_a_pod_of_which_one_container_is_refused_leaves_the_node_as_it_was() -> None:
+def test_a_pod_of_which_one_container_is_refused_keeps_what_the_others_have() -> None:
     node = node_of()
 
     verdict = admit_nri(node, pod_named("p"), [guaranteed("first", 8000), guaranteed("second", 9000)])
@@ -97,7 +97,8 @@ def test_a_pod_of_which_one_container_is_refused_leaves_the_node_as_it_was() -> 
     assert (verdict.reason, verdict.container) == (NriReason.NO_CPU, "second")
     assert "can't" in verdict.detail
     assert [placed.name for placed in verdict.placed] == ["first"]
-    assert verdict.node is node
+    assert list(verdict.node.books.grants) == ["p/first"]
+    assert node.books.grants == {}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_the_kubelet_decides_first() -> None:
 def test_a_replay_that_takes_too_long_is_a_verdict() -> None:
     verdict = admit_nri(node_of(), pod_named("p"), [guaranteed("app", 1000)], budget=Budget(3))
 
-    assert (verdict.reason, verdict.container) == (NriReason.TOO_LONG, "app")
+    assert (verdict.reason, verdict.placed) == (NriReason.TOO_LONG, ())
 
 
 def test_pools_are_explained_best_first_with_the_rule_that_decided() -> None:

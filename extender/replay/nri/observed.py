@@ -1,0 +1,148 @@
+"""From the grants that a plugin wrote down to the node that they make up.
+
+The plugin's state file does not have everything that the plugin knows. Two things are missing, and change no verdict in
+the recordings (`tests/scheduling/test_nri_nodes.py`): which of two requests for memory of the same size and priority
+is older, and memory zones that a refused creation has left behind empty.
+
+Mirrors: `policy/cache.go` (cachedGrant), `policy/resources.go` (Reserve).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from extender.replay.budget import MAX_STEPS, Budget
+from extender.replay.nri.books import Books, Grant, Setup
+from extender.replay.nri.events import Node, start
+from extender.replay.nri.memory import BEST_EFFORT
+from extender.replay.nri.objects import Container, Pod, QoS, Resources, RuntimeResources
+from extender.replay.nri.requests import CPUType
+from extender.replay.nri.scoring import MEMORY_PRIORITY
+from extender.replay.sets import format_list
+
+_NOT_KNOWN: Final = RuntimeResources(0, 0, 0, 0)
+
+
+class ObservedGrantError(ValueError):
+    """The grants contradict the machine, the configuration or each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedGrant:
+    """A grant of a container, as the plugin wrote it down.
+
+    `pod_uid` "" and `qos` UNKNOWN: the plugin no longer has the pod. `pool`: the pool's name. The other fields are
+    those of `Grant`.
+    """
+
+    container_id: str
+    pod_uid: str
+    namespace: str
+    pod_name: str
+    container: str
+    qos: QoS
+    requests_cpu: bool
+    pool: str
+    cpu_type: CPUType
+    exclusive: int
+    portion: int
+    memory_nodes: int
+    memory_types: int
+    memory_bytes: int
+    pod_labels: tuple[tuple[str, str], ...] = field(default=())
+    labels: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def _facts(self) -> tuple[object, ...]:
+        """What can be compared of grants of several nodes: all but ids and the pod's name."""
+        return (
+            self.memory_bytes, self.qos.value, self.pool, self.cpu_type.value, self.exclusive, self.portion,
+            self.memory_nodes, self.memory_types, self.requests_cpu, self.namespace, self.container, self.pod_labels,
+            self.labels, self.pod_name,
+        )  # fmt: skip
+
+
+def observe(setup: Setup, grants: Iterable[ObservedGrant]) -> Node:
+    """The node on which *grants* are all that is granted.
+
+    Raises:
+        ObservedGrantError: no plugin with this setup can have granted them.
+    """
+    node = start(setup)
+    books = node.books.copy(Budget(MAX_STEPS))
+    running: dict[str, str] = {}
+    # The order decides the ages of requests for memory. It is not known; nodes with equal grants get the same one.
+    for observed in sorted(grants, key=lambda grant: grant._facts):  # noqa: SLF001 - of this module
+        container = _add(books, observed)
+        running[container.full_name] = container.id
+    _check(books)
+    return Node(books, node.updates, running, frozenset(), frozenset())
+
+
+def _add(books: Books, observed: ObservedGrant) -> Container:
+    where = f"{observed.namespace}/{observed.pod_name}/{observed.container}"
+    id_, pool = observed.container_id, books.setup.tree.by_name(observed.pool)
+    if pool is None:
+        raise ObservedGrantError(f"{where}: the machine and the configuration make no pool {observed.pool!r}")
+    if id_ in books.grants:
+        raise ObservedGrantError(f"{where}: container {id_} has two grants")
+    if foreign := observed.exclusive & ~(pool.isolated | pool.sharable):
+        raise ObservedGrantError(f"{where}: CPUs {format_list(foreign)} are not CPUs of {pool.name} for containers")
+    root = books.setup.tree.root.id
+    if twice := observed.exclusive & ~(books.isolated[root] | books.sharable[root]):
+        raise ObservedGrantError(f"{where}: CPUs {format_list(twice)} are granted to another container as well")
+    if not 0 < observed.memory_nodes < 1 << len(books.setup.topology.machine.nodes):
+        raise ObservedGrantError(f"{where}: the machine does not have the memory nodes {observed.memory_nodes:#x}")
+    if observed.pod_uid and observed.pod_uid not in books.pods:
+        books.pods[observed.pod_uid] = Pod(
+            id=observed.pod_uid,
+            uid=observed.pod_uid,
+            namespace=observed.namespace,
+            name=observed.pod_name,
+            qos=observed.qos,
+            labels=dict(observed.pod_labels),
+            annotations={},
+            documents={},
+            annotated_resources={},
+            device_nodes={},
+        )
+    container = Container(
+        id=id_,
+        pod_id=observed.pod_uid,
+        name=observed.container,
+        created=_NOT_KNOWN,
+        oom_score_adj=0,
+        requirements=Resources({"cpu": 1} if observed.requests_cpu else {}, {}),
+        updates=None,
+        hints={},
+        full_name=where,
+        labels=dict(observed.labels),
+    )
+    books.containers[id_] = container
+    grant = Grant(
+        container=id_,
+        pool=pool.id,
+        cpu_type=observed.cpu_type,
+        exclusive=observed.exclusive,
+        portion=observed.portion,
+        memory_nodes=observed.memory_nodes,
+        memory_types=observed.memory_types,
+        memory_bytes=observed.memory_bytes,
+    )
+    books.grants[id_] = grant
+    books.take_exclusive(grant.exclusive)
+    books.book_portion(pool, grant.cpu_type, grant.portion)
+    priority = MEMORY_PRIORITY.get(observed.qos, BEST_EFFORT)
+    books.memory.restore(id_, grant.memory_bytes, priority, grant.memory_nodes)
+    return container
+
+
+def _check(books: Books) -> None:
+    """Below the root a pool can have granted more than it has left: others took its CPUs later."""
+    root = books.setup.tree.root
+    left = 1000 * books.sharable[root.id].bit_count() - books.shared[root.id]
+    if left < 0:
+        raise ObservedGrantError(f"{root.name}: {-left}m more shared CPU is granted than there is")
+    for zone in books.memory.zones:
+        if books.memory.free_bytes(zone) < 0:
+            raise ObservedGrantError(f"more memory of NUMA nodes {format_list(zone)} is granted than there is")

@@ -1,0 +1,140 @@
+"""A node's grants as one part of the state that the kubelet's replay carries along.
+
+Laws of this file
+- Values: every method returns a new one, and a state without a change is the same object.
+- `key` is equal for states that answer every new pod alike, whoever holds the grants. Ids and names of pods are not in
+  it. Affinities of a pod can select by them; such a pod's verdict is never certain (`NriPod.names_others`).
+"""
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, replace
+
+from extender.replay.budget import MAX_STEPS, Budget, OutOfStepsError
+from extender.replay.nri.admission import NriContainerKind, NriVerdict, UnplacedContainer, in_order, place_pod
+from extender.replay.nri.affinity import names_others
+from extender.replay.nri.books import Books, Setup
+from extender.replay.nri.events import Node
+from extender.replay.nri.objects import Pod
+from extender.replay.nri.placing import release
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NriPolicy:
+    """The policy of a node. `digest`: equal for equal machines with equal configurations."""
+
+    setup: Setup
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class NriPod:
+    """A pod as the policy sees it, with its containers in the order of the spec. `is_too_long`: as `Metadata`."""
+
+    pod: Pod
+    containers: tuple[UnplacedContainer, ...]
+    is_too_long: bool = False
+
+    @property
+    def has_init_containers(self) -> bool:
+        """Whether some containers are gone before the others are created."""
+        return any(c.kind is NriContainerKind.INIT for c in self.containers)
+
+    @property
+    def names_others(self) -> bool:
+        """Whether its placement depends on the names or ids of other pods."""
+        return names_others(self.pod)
+
+
+class NriState:
+    """The grants on a node. `node`: the node as the policy sees it."""
+
+    __slots__ = ("_key", "node")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._key: Hashable = None
+
+    @property
+    def key(self) -> Hashable:
+        """See the laws of this file."""
+        if self._key is None:
+            self._key = _key_of(self.node.books)
+        return self._key
+
+    @property
+    def pod_uids(self) -> frozenset[str]:
+        """The pods that hold a grant; "" stands for all that the plugin no longer knows."""
+        books = self.node.books
+        return frozenset(books.containers[id_].pod_id for id_ in books.grants) - {""}
+
+    def held_by(self, uid: str) -> dict[str, object]:
+        """What containers of a pod hold, by their names, in a form that can be compared."""
+        books = self.node.books
+        return {
+            books.containers[id_].name: (books.setup.tree.pools[grant.pool].name, grant.exclusive, grant.portion)
+            for id_, grant in books.grants.items()
+            if books.containers[id_].pod_id == uid
+        }
+
+    def release(self, uids: Collection[str]) -> "NriState":
+        """The state after the containers of these pods have stopped and are removed."""
+        held = self.pod_uids.intersection(uids)
+        if not held:
+            return self
+        books = self.node.books.copy(Budget(MAX_STEPS))
+        gone = [id_ for id_, container in books.containers.items() if container.pod_id in held]
+        for id_ in gone:
+            release(books, id_)
+            del books.containers[id_]
+        for uid in held:
+            books.pods.pop(uid, None)
+        running = {name: id_ for name, id_ in self.node.running.items() if id_ in books.containers}
+        return NriState(Node(books, self.node.updates, running, frozenset(), self.node.stopped - set(gone)))
+
+    def admit(self, pod: NriPod, budget: Budget) -> tuple[NriVerdict, "NriState"]:
+        """The containers of *pod* created, and the state after the last one that was.
+
+        It is a new pod: no container is taken for an older one of the same name, as the plugin does with a container
+        that a runtime creates again.
+
+        Raises:
+            BudgetError: that takes more steps than *budget* has.
+        """
+        if pod.is_too_long:
+            raise OutOfStepsError(budget.steps)
+        verdict = place_pod(replace(self.node, running={}), pod.pod, pod.containers, budget)
+        return verdict, NriState(verdict.node)
+
+    def init_phases(self, pod: NriPod, budget: Budget) -> "list[NriState]":
+        """The states in which an init container of *pod* runs, in order, as far as they are created.
+
+        Raises:
+            BudgetError: that takes more steps than *budget* has.
+        """
+        phases, before = [], list[UnplacedContainer]()
+        for container in in_order(pod.containers):
+            if container.kind is NriContainerKind.INIT:
+                running = replace(container, kind=NriContainerKind.SIDECAR)
+                phases.append(
+                    NriState(place_pod(replace(self.node, running={}), pod.pod, [*before, running], budget).node)
+                )
+            before.append(container)
+        return phases
+
+
+def _key_of(books: Books) -> Hashable:
+    """Of requests for memory of one size and priority the younger one moves first, so their order counts."""
+    rows = []
+    for id_, grant in books.grants.items():
+        container, request = books.containers[id_], books.memory.requests.get(id_)
+        pod = books.pods.get(container.pod_id)
+        facts = (
+            grant.pool, grant.cpu_type, grant.exclusive, grant.portion, grant.memory_nodes, grant.memory_types,
+            books.qos(container), bool(container.resources.requests.get("cpu")), container.name,
+            tuple(container.labels.items()),
+            None if pod is None else (pod.namespace, tuple(pod.labels.items())),
+        )  # fmt: skip
+        order = (grant.memory_bytes, request.priority, request.age) if request else (grant.memory_bytes, -1, 0)
+        rows.append((order, facts))
+    rows.sort(key=lambda row: row[0])
+    return tuple((size, facts) for (size, _, _), facts in rows), frozenset(books.memory.zones.items())

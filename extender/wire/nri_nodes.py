@@ -1,0 +1,90 @@
+"""From what a report says of the NRI policy to the values that verdicts rest on.
+
+Everything must be known: the machine, the configuration and the grants. Otherwise `UnknownPolicyError` says what is
+missing or cannot be, and pods get no verdict of the policy on that node.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from extender.replay.nri.config import PolicyConfig, PolicyStartError
+from extender.replay.nri.cpu_taking import discover
+from extender.replay.nri.events import set_up
+from extender.replay.nri.expressions import KUBELET_LABELS
+from extender.replay.nri.machine import Machine
+from extender.replay.nri.objects import QoS
+from extender.replay.nri.observed import ObservedGrant, ObservedGrantError, observe
+from extender.replay.nri.requests import CPUType
+from extender.replay.nri.state import NriPolicy, NriState
+from extender.replay.sets import parse_list
+from extender.wire.nri_reports import FIELD, NriFacts
+from node_exporter.report import ReportedNriGrant
+
+_SHARED: Final = 128
+"""Machines with a configuration that are kept, so that equal nodes share one."""
+
+
+class UnknownPolicyError(Exception):
+    """`path`: the part of the report; `reason`: what is missing there, or why it cannot be."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path: Final = path
+        self.reason: Final = reason
+
+
+def nri_policy(facts: NriFacts) -> NriPolicy:
+    """The policy with the machine and the configuration of *facts*; raises UnknownPolicyError."""
+    for name, part in (("machine", facts.machine), ("config", facts.config)):
+        if part is None:
+            raise UnknownPolicyError(f"{FIELD}.{name}", "not known")
+    assert facts.machine is not None
+    assert facts.config is not None
+    try:
+        return _policy(facts.machine, facts.config)
+    except PolicyStartError as error:
+        raise UnknownPolicyError(f"{FIELD}.config", f"the plugin does not start with it: {error}") from None
+
+
+def nri_state(policy: NriPolicy, grants: Sequence[ReportedNriGrant] | None) -> NriState:
+    """What the policy has granted; raises UnknownPolicyError."""
+    if grants is None:
+        raise UnknownPolicyError(f"{FIELD}.grants", "not known")
+    try:
+        return NriState(observe(policy.setup, map(_observed, grants)))
+    except ObservedGrantError as error:
+        raise UnknownPolicyError(f"{FIELD}.grants", str(error)) from None
+
+
+@lru_cache(maxsize=_SHARED)
+def _policy(machine: Machine, config: PolicyConfig) -> NriPolicy:
+    digest = hashlib.sha256(repr((machine, config)).encode()).hexdigest()
+    return NriPolicy(set_up(discover(machine), config), digest)
+
+
+def _observed(grant: ReportedNriGrant) -> ObservedGrant:
+    return ObservedGrant(
+        container_id=grant.container_id,
+        pod_uid=grant.pod_uid,
+        namespace=grant.namespace,
+        pod_name=grant.pod,
+        container=grant.container,
+        qos=QoS(grant.qos),
+        requests_cpu=grant.requests_cpu,
+        pool=grant.pool,
+        cpu_type=CPUType(grant.cpu_type),
+        exclusive=parse_list(grant.exclusive),
+        portion=grant.millicpu,
+        memory_nodes=grant.memory_nodes,
+        memory_types=grant.memory_types,
+        memory_bytes=grant.memory_bytes,
+        pod_labels=_labels(grant.pod_labels),
+        labels=_labels(grant.labels),
+    )
+
+
+def _labels(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Without those that a kubelet sets: with ids in them no two nodes would be equal."""
+    return tuple(sorted((key, text) for key, text in labels.items() if not key.startswith(KUBELET_LABELS)))

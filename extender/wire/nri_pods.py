@@ -1,0 +1,91 @@
+"""What the NRI topology-aware policy reads of a pod's metadata.
+
+Annotations of the policy are short. A text is parsed once, however many pods have it. Where one is longer than
+`MAX_TEXT` characters, the pod gets no verdict on nodes with the policy.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from extender.replay.nri.objects import MALFORMED, NO_METADATA, Metadata, Resources
+from extender.wire.documents import read_yaml
+from extender.wire.errors import WireError
+from extender.wire.quantity import parse_milli
+from extender.wire.validation import load_json
+
+RESOURCES_ANNOTATION: Final = "noderesource.dev/resources"
+DOMAIN: Final = "resource-policy.nri.io"
+MAX_TEXT: Final = 16_384
+
+
+def metadata_of(labels: object, annotations: object, *, max_text: int = MAX_TEXT) -> Metadata:
+    """The metadata in `metadata.labels` and `metadata.annotations` of a pod; what is no text is left out."""
+    ours = {
+        key: text
+        for key, text in (annotations.items() if isinstance(annotations, dict) else ())
+        if isinstance(text, str) and (DOMAIN in key or key == RESOURCES_ANNOTATION)
+    }
+    known = {k: v for k, v in labels.items() if isinstance(v, str)} if isinstance(labels, dict) else {}
+    if not ours:
+        return Metadata(labels=known) if known else NO_METADATA
+    if any(len(text) > max_text for text in ours.values()):
+        return Metadata(labels=known, annotations=ours, is_too_long=True)
+    return Metadata(
+        labels=known,
+        annotations=ours,
+        documents={text: _yaml(text) for key, text in ours.items() if key != RESOURCES_ANNOTATION},
+        annotated_resources=_annotated_resources(ours.get(RESOURCES_ANNOTATION)),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _yaml(text: str) -> object:
+    if not text.strip():
+        return None
+    try:
+        return read_yaml(text.encode())
+    except (WireError, UnicodeEncodeError):
+        return MALFORMED
+
+
+def milli_or_none(text: object) -> int | None:
+    """A quantity in thousandths; None where the text is none."""
+    try:
+        return parse_milli(text, "")
+    except WireError:
+        return None
+
+
+def _annotated_resources(text: str | None) -> Mapping[str, Resources]:
+    """The resources in the annotation. Empty if the plugin would not read it."""
+    if text is None:
+        return {}
+    try:
+        document = load_json(text.encode())
+    except (WireError, UnicodeEncodeError):
+        return {}
+    containers = document.get("containers") if isinstance(document, dict) else None
+    result = {}
+    for name, value in containers.items() if isinstance(containers, dict) else ():
+        if not isinstance(value, dict):
+            return {}
+        parts = [_amounts(value.get(kind)) for kind in ("requests", "limits")]
+        if parts[0] is None or parts[1] is None:
+            return {}
+        result[name] = Resources(parts[0], parts[1])
+    return result
+
+
+def _amounts(value: object) -> dict[str, int] | None:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        return None
+    result = {}
+    for key, quantity in value.items():
+        milli = milli_or_none(quantity)
+        if milli is None:
+            return None
+        result[key] = milli if key == "cpu" else -(-milli // 1000)
+    return result

@@ -1,0 +1,209 @@
+"""Nodes with the NRI topology-aware policy, from the plugin's state file to the answers of the verbs.
+
+The expected answers of the sample are those of the recorded plugin. `python -m tests.bench nri_states` runs a thousand.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from starlette.testclient import TestClient
+
+from extender.api.service import Service
+from extender.app import make_app, make_service
+from extender.cluster.events import PodAssumed, PodGone, PodSeen
+from extender.config.settings import Settings
+from extender.replay.nri.cpu_taking import discover
+from extender.replay.nri.events import Node, set_up, start
+from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
+from extender.scheduling.reasons import RefusalReason
+from extender.wire.nri_scenarios import config_from_json
+from extender.wire.pods import pod_from_json
+from tests.api.conftest import Clock
+from tests.nri_states import filter_answer, machine_facts, report_with, sampled_creations, section_of
+from tests.replay.nri.vectors import machine
+from tests.reports import args_of, pod_of
+
+CONFIG = {"pinCPU": True, "pinMemory": True, "reservedResources": {"cpu": "cpuset:0"}}
+GIB_KIB = 1 << 20
+NODE = "node-a"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def service(clock: Clock) -> Service:
+    return make_service(Settings(max_nodes=200, max_body_bytes=8 << 20, question_workers=0), clock)
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[TestClient]:
+    with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
+        yield client
+
+
+def empty(name: str = "s-n4c16") -> Node:
+    """16 CPUs on two sockets with two NUMA nodes each; CPU 0 is reserved."""
+    return start(set_up(discover(machine(name)), config_from_json(CONFIG, "config")))
+
+
+def section(**changes: object) -> dict[str, Any]:
+    return {**section_of("s-n4c16", CONFIG, empty()), **changes}
+
+
+def grant(container: str, cpus: str, pool: str = "socket #0", **changes: object) -> dict[str, Any]:
+    return {
+        "container_id": f"id-{container}", "namespace": "team", "pod": f"pod-{container}", "container": container,
+        "pod_uid": f"uid-{container}", "qos": "Guaranteed", "requests_cpu": True, "pool": pool, "cpu_type": "normal",
+        "exclusive": cpus, "millicpu": 0, "memory_nodes": 1, "memory_types": 1, "memory_bytes": GIB_KIB,
+    } | changes  # fmt: skip
+
+
+def put(client: TestClient, nri: Mapping[str, Any], name: str = NODE, sequence: int = 1) -> None:
+    body = orjson.dumps(report_with(nri, name, sequence))
+    assert client.put(f"/v1/nodes/{name}/report", content=body).status_code == 200
+
+
+def refusal(client: TestClient, pod: Mapping[str, Any], name: str = NODE) -> str:
+    return filter_answer(client.post("/scheduler/filter", json=args_of(pod, name)).json(), name)
+
+
+def test_a_sample_of_recorded_states_gets_the_plugins_own_answers(client: TestClient) -> None:
+    """Seen red: with the name of a running pod on the pod that stands for a shape, one of a thousand was admitted."""
+    answers = {"accepted": 0, "refused": 0}
+    for i, creation in enumerate(sampled_creations(90)):
+        if machine_facts(creation.machine) is None:
+            continue
+        put(client, section_of(creation.machine, creation.config, creation.before), f"node-{i}")
+        answer = refusal(client, creation.pod, f"node-{i}")
+        assert bool(answer) is bool(creation.refusal), (creation.name, creation.refusal, answer)
+        answers["refused" if creation.refusal else "accepted"] += 1
+
+    assert min(answers.values()) > 20
+
+
+def test_pods_in_flight_hold_what_the_policy_will_grant_them(client: TestClient, service: Service) -> None:
+    put(client, section())
+    first = replace(pod_from_json(pod_of(12)), uid="first")
+
+    assert refusal(client, pod_of(12)) == ""
+    service.cluster.apply(PodAssumed(NODE, first), now=1000.0)
+    assert refusal(client, pod_of(12)) == RefusalReason.NRI_CPUS_NOW.text
+    assert refusal(client, pod_of(3)) == ""
+    service.cluster.apply(PodGone(NODE, "first"), now=1000.0)
+    assert refusal(client, pod_of(12)) == ""
+
+
+def test_pods_that_end_release_their_grants(client: TestClient, service: Service) -> None:
+    put(client, section(grants=[grant("a", "1-7"), grant("b", "8-15", "socket #1", memory_nodes=4)]))
+
+    assert refusal(client, pod_of(2)) == RefusalReason.NRI_CPUS_NOW.text
+    service.cluster.apply(PodGone(NODE, "uid-a"), now=1000.0)
+    assert refusal(client, pod_of(2)) == ""
+
+
+def test_a_pod_whose_grants_are_reported_is_no_longer_in_flight(client: TestClient, service: Service) -> None:
+    put(client, section())
+    pod = replace(pod_from_json(pod_of(7, name="pod-app")), uid="uid-app")
+    service.cluster.apply(PodSeen(NODE, pod, started=True), now=1000.0)
+    assert service.cluster.pods_in_flight == 1
+
+    put(client, section(grants=[grant("app", "1-7")]), sequence=2)
+
+    assert service.cluster.pods_in_flight == 0
+    assert refusal(client, pod_of(8)) == ""
+    assert refusal(client, pod_of(9)) == RefusalReason.NRI_CPUS_NOW.text
+
+
+def test_while_an_init_container_may_run_its_room_is_not_given_away(client: TestClient, service: Service) -> None:
+    put(client, section())
+    containers = (container("prepare", 12, ContainerKind.INIT), container("app", 1, ContainerKind.APP))
+    pod = Pod(uid="u", name="p", namespace="n", containers=containers, status_qos=QOSClass.GUARANTEED)
+    service.cluster.apply(PodAssumed(NODE, pod), now=1000.0)
+
+    assert refusal(client, pod_of(8)) == RefusalReason.UNSETTLED.text
+    assert refusal(client, pod_of(2)) == ""
+
+
+def container(name: str, cpus: int, kind: ContainerKind) -> Container:
+    amounts = {"cpu": 1000 * cpus, "memory": GIB_KIB * 1000}
+    return Container(name=name, kind=kind, requests_milli=amounts, limits_milli=amounts)
+
+
+def test_containers_of_pods_in_flight_may_be_created_in_any_order(client: TestClient, service: Service) -> None:
+    """Either order of these two leaves a pod of 4 CPUs another place; both are followed."""
+    put(client, section())
+    for name, cpus in (("one", 3), ("two", 4)):
+        pod = replace(pod_from_json(pod_of(cpus)), uid=name)
+        service.cluster.apply(PodSeen(NODE, pod, started=False), now=1000.0)
+
+    record = service.cluster.get(NODE)
+
+    assert record is not None
+    assert len(record.states) == 2
+    assert record.possible.complete
+
+
+def test_equal_nodes_share_a_class_whoever_holds_the_grants(client: TestClient, service: Service) -> None:
+    held = grant("app", "1-3"), grant("app", "8-9", "socket #1", memory_nodes=4)
+    for name, ids in (("node-a", ("a", "b")), ("node-b", ("y", "x"))):
+        grants = [
+            {**g, "container_id": i, "pod": i, "pod_uid": i, "pod_labels": {"io.kubernetes.pod.uid": i, "app": "web"}}
+            for g, i in zip(held, ids, strict=True)
+        ]
+        put(client, section(grants=grants), name)
+    other = [{**g, "pod_labels": {"app": "db"}} for g in held]
+    put(client, section(grants=[{**g, "container_id": str(i)} for i, g in enumerate(other)]), "node-c")
+
+    classes = service.cluster.classes_of(["node-a", "node-b", "node-c"])
+
+    assert classes[0] is classes[1]
+    assert classes[0] is not classes[2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"grants": None}, "not known"),
+        ({"config": None}, "not known"),
+        ({"machine": None}, "not known"),
+        ({"config": {"reservedResources": {}}}, "the plugin does not start with it"),
+        ({"grants": [grant("a", "1-3", "socket #7")]}, "make no pool 'socket #7'"),
+        ({"grants": [grant("a", "0-3")]}, "CPUs 0 are not CPUs of socket #0 for containers"),
+        ({"grants": [grant("a", "1-3"), grant("b", "3-4")]}, "CPUs 3 are granted to another container as well"),
+        ({"grants": [grant("a", "1", memory_nodes=16)]}, "does not have the memory nodes"),
+        ({"grants": [grant("a", "1"), grant("a", "2")]}, "has two grants"),
+        ({"grants": [grant("a", "", "root", millicpu=16_000)]}, "more shared CPU is granted"),
+        ({"grants": [grant("a", "1", memory_bytes=1 << 50)]}, "more memory of NUMA nodes 0 is granted"),
+    ],
+)
+def test_what_is_not_known_or_cannot_be_is_no_verdict(
+    client: TestClient, service: Service, changes: dict[str, Any], reason: str
+) -> None:
+    put(client, section(**changes))
+
+    answer = client.post("/v1/what-if", json={"pod": pod_of(15)}).json()
+    record = service.cluster.get(NODE)
+    assert record is not None
+    problems = record.observation.facts["problems"]
+    assert isinstance(problems, list)
+
+    assert refusal(client, pod_of(15)) == ""
+    assert any(reason in problem["reason"] for problem in problems), problems
+    assert [node["certainty"] for node in answer["nodes"]] == ["unknown"]
+
+
+def test_the_kubelet_decides_first_even_where_the_policy_is_not_known(client: TestClient) -> None:
+    for name, nri in (("node-a", section()), ("node-b", section(grants=None))):
+        report = report_with(nri, name, align=True)
+        assert client.put(f"/v1/nodes/{name}/report", content=orjson.dumps(report)).status_code == 200
+
+    assert refusal(client, pod_of(17), "node-a") == RefusalReason.ALIGNMENT_NEVER.text
+    assert refusal(client, pod_of(17), "node-b") == RefusalReason.ALIGNMENT_NEVER.text
+    assert refusal(client, pod_of(12), "node-b") == ""
+    assert refusal(client, pod_of(12), "node-a") == ""
