@@ -24,6 +24,7 @@ from extender.api.records.predictions import audit_router
 from extender.api.reports import reports_router
 from extender.api.scheduler import SchedulerEndpoints, scheduler_router
 from extender.api.service import LateNodeContext, Service
+from extender.cluster.namespace_demands import NamespaceDemands
 from extender.cluster.node import NodeRecord
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.pods import KnownPods
@@ -99,7 +100,7 @@ def make_service(
     )
     scheduling = make_scheduling(
         _scheduling_settings(settings),
-        KnownCluster(nodes=cluster, pods=pods, running=running, totals=totals, link=link),
+        KnownCluster(nodes=cluster, pods=pods, running=running, totals=totals, link=link, demands=NamespaceDemands()),
         judging,
         records,
         Effects(clock=clock, sleep=sleep, offload=offload, metrics=counts),
@@ -240,6 +241,7 @@ def make_questions(service: Service) -> AskedQuestions:
         ),
         records=records,
         look_up=service.surroundings,
+        demands=service.scheduling.demands.all,
         judge=service.judge,
         metrics=service.metrics,
     )

@@ -16,6 +16,7 @@ from extender.answers.reading import (
     parse_question,
     parts_of,
     read_question,
+    workload_of,
 )
 from extender.answers.requests import MAX_PLANNED_PODS, CapacityRequest, PlanRequest
 from extender.answers.snapshot import Snapshot
@@ -27,7 +28,7 @@ from extender.replay.verdict import Certainty
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json
-from extender.wire.workloads import PodWorkload, workload_from_json
+from extender.wire.workloads import PodWorkload
 
 _CAPACITY: Final = TypeAdapter(CapacityRequest)
 _PLAN: Final = TypeAdapter(PlanRequest)
@@ -46,7 +47,7 @@ def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capac
         document = {"pods": [part.document for part in parts], "nodes": node, "max_copies": asked.max_copies}
     question = parse_question(_CAPACITY, document)
     paths = paths or [f"pods[{i}]" for i in range(len(question.pods))]
-    mix = [workload_from_json(pod, path) for pod, path in zip(question.pods, paths, strict=True)]
+    mix = [workload_of(asked, pod, path) for pod, path in zip(question.pods, paths, strict=True)]
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     subjects += made_subjects(snapshot, question.hypothetical)
     return Capacity(mix, judge, question.max_copies), subjects
@@ -68,7 +69,7 @@ def read_plan(
         paths = [part.path for part in parts]
         document = {"pods": [{"pod": part.document} for part in parts], "nodes": node}
     question = parse_question(_PLAN, document)
-    entries = _entries(question, paths or [f"pods[{i}].pod" for i in range(len(question.pods))])
+    entries = _entries(asked, question, paths or [f"pods[{i}].pod" for i in range(len(question.pods))])
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     _check_size(entries, len(subjects) + len(question.hypothetical))
     subjects += made_subjects(snapshot, question.hypothetical)
@@ -121,12 +122,12 @@ def _summary(capacity: Capacity, rooms: Sequence[NodeRoom]) -> Json:
     }
 
 
-def _entries(asked: PlanRequest, paths: Sequence[str]) -> list[tuple[PodWorkload, int]]:
+def _entries(asked: Asked, plan: PlanRequest, paths: Sequence[str]) -> list[tuple[PodWorkload, int]]:
     entries = []
     pods = 0
-    for i, entry in enumerate(asked.pods):
+    for i, entry in enumerate(plan.pods):
         path = paths[i]
-        workload = workload_from_json(entry.pod, path)
+        workload = workload_of(asked, entry.pod, path)
         copies = workload.replicas if entry.copies is None else entry.copies
         pods += copies
         if pods > MAX_PLANNED_PODS:

@@ -1,10 +1,11 @@
 """A question, and the errors of answering it."""
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
+from extender.replay.demand import Demand
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod
 from extender.replay.state import ManagerState
@@ -37,7 +38,7 @@ class Asked:
 
     `body` and `media_type` as received, not parsed. `node`, `explain` and `max_copies` are query parameters: they apply
     if the body is a bare manifest, `explain` always. `lines`: one JSON document a line, sent as soon as it is known.
-    `past`: for `QuestionKind.PAST` only.
+    `past`: for `QuestionKind.PAST` only. `demands`: of namespaces, for the pods in them.
     """
 
     kind: QuestionKind
@@ -48,6 +49,7 @@ class Asked:
     max_copies: int = 1000
     lines: bool = False
     past: PastCall | None = None
+    demands: Mapping[str, Demand] = field(default_factory=dict)
 
 
 class QuestionError(Exception):

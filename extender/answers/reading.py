@@ -4,19 +4,23 @@ A bare manifest is a question too. Then the options are query parameters.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from pydantic import TypeAdapter
 
 from extender.answers.question import Asked
 from extender.answers.snapshot import Snapshot
+from extender.cluster.namespace_demands import with_default
 from extender.questions.hypothetical import build
 from extender.questions.subjects import Subject
+from extender.replay.demand import NO_DEMAND
 from extender.wire.bundles import BundlePart, bundle_of
 from extender.wire.documents import read_documents
 from extender.wire.errors import WireError
 from extender.wire.questions import HypotheticalNode
 from extender.wire.validation import parse_object
+from extender.wire.workloads import PodWorkload, workload_from_json
 
 T = TypeVar("T")
 
@@ -42,6 +46,12 @@ def parse_question(adapter: TypeAdapter[T], document: object) -> T:
     if not isinstance(document, dict):
         raise WireError("", "an object is expected")
     return parse_object(adapter, document, "")
+
+
+def workload_of(asked: Asked, document: object, path: str) -> PodWorkload:
+    """The workload, with what it demands by its namespace. Raises WireError."""
+    workload = workload_from_json(document, path)
+    return replace(workload, pod=with_default(workload.pod, asked.demands.get(workload.namespace, NO_DEMAND)))
 
 
 def live_subjects(

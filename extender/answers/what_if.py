@@ -17,6 +17,7 @@ from extender.answers.reading import (
     parse_question,
     parts_of,
     read_question,
+    workload_of,
 )
 from extender.answers.requests import WhatIfRequest
 from extender.answers.snapshot import Snapshot
@@ -26,7 +27,7 @@ from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.verdicts import alignment_to_json, explained_to_json
-from extender.wire.workloads import PodWorkload, workload_from_json
+from extender.wire.workloads import PodWorkload
 
 MAX_EXPLAINED: Final = 24
 """Nodes explained in one reply. Each costs up to 160 replays."""
@@ -48,7 +49,7 @@ def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> Json:
             {"pod": parts[0].document, "nodes": None if asked.node is None else list(asked.node)},
         )
     question = parse_question(_REQUEST, document)
-    workload = workload_from_json(question.pod, path)
+    workload = workload_of(asked, question.pod, path)
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     subjects += made_subjects(snapshot, question.hypothetical)
     answers = what_if(workload, subjects, judge)

@@ -87,7 +87,7 @@ class SchedulerEndpoints:
     async def _filter(self, body: bytes, lap: Lap) -> bytes:
         args = parse_args(body)
         lap("parse")
-        result = await self._scheduling.filter.filter(args)
+        result = await self._scheduling.filter.filter(self._scheduling.completed(args))
         lap("judge")
         if isinstance(result.feasible, NodeNames):
             self._replied.append(result.feasible)
@@ -96,7 +96,7 @@ class SchedulerEndpoints:
     async def _prioritize(self, body: bytes, lap: Lap) -> bytes:
         args = parse_args(body, self._replied)
         lap("parse")
-        scores = await self._scheduling.prioritize.prioritize(args)
+        scores = await self._scheduling.prioritize.prioritize(self._scheduling.completed(args))
         lap("judge")
         return prioritize_reply(args, scores)
 
@@ -106,7 +106,7 @@ class SchedulerEndpoints:
         return binding_reply("" if isinstance(outcome, PodBound) else f"numa-extender: {outcome.reason}")
 
     async def _preempt(self, body: bytes, _lap: Lap) -> bytes:
-        plans = await self._scheduling.preempt.preempt(parse_preemption(body))
+        plans = await self._scheduling.preempt.preempt(self._scheduling.completed(parse_preemption(body)))
         return preemption_reply({name: (plan.victims, plan.violations) for name, plan in plans.items()})
 
     def _not_bound(self, failure: CallFailure) -> Response:

@@ -22,6 +22,11 @@ class ClusterSettings(BaseSettings):
         "reports, so that any number of replicas share one truth; those of others are counts per NUMA node, see "
         "`degraded_nodes`.",
     )
+    namespace_demands: Literal["off", "on"] = Field(
+        default="off",
+        description="`on`: labels of namespaces demand alignment for their pods, as annotations of pods do; needs "
+        "`kubernetes` and components/namespace-demands. See docs/alignment.md.",
+    )
     filter_seconds: float = Field(
         default=1.5,
         gt=0,

@@ -18,6 +18,7 @@ from typing import Final
 import orjson
 
 from extender.cluster.events import PodEvent, PodFinished, PodGone, PodRefused, PodSeen, PodTerminating
+from extender.cluster.namespace_demands import NamespaceDemands
 from extender.cluster.pods import KnownPods
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Change, Changed, Gone
@@ -33,11 +34,20 @@ _SHAPES: Final = 20_000
 
 
 class ClusterFeed:
-    """Applies batches to the cluster. *on_bound*: called with the UID of each pod that the watch shows on a node."""
+    """Applies batches to the cluster.
+
+    *on_bound*: called with the UID of each pod that the watch shows on a node. *demands*: of namespaces.
+    """
 
     def __init__(
-        self, cluster: NodeStore, pods: KnownPods, clock: Callable[[], float], on_bound: Callable[[str], None]
+        self,
+        cluster: NodeStore,
+        pods: KnownPods,
+        clock: Callable[[], float],
+        on_bound: Callable[[str], None],
+        demands: NamespaceDemands | None = None,
     ) -> None:
+        self._demands = demands or NamespaceDemands()
         self._cluster, self._pods, self._clock, self._on_bound = cluster, pods, clock, on_bound
         self._nodes: dict[str, str] = {}
         self.pods_complete = False
@@ -94,7 +104,7 @@ class ClusterFeed:
             return
         pod = pod_of(record)
         if pod is not None:
-            yield PodSeen(node, pod, started=record.started_at is not None, ordered=ordered)
+            yield PodSeen(node, self._demands.complete(pod), started=record.started_at is not None, ordered=ordered)
         if record.terminating:
             yield PodTerminating(node, uid)
 

@@ -22,6 +22,7 @@ from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient
 from extender.kube.feed import ClusterFeed
 from extender.kube.handoff import LoopHandoff
+from extender.kube.namespaces import LabelledNamespace, NamespaceFeed, watch_namespaces
 from extender.kube.node_annotations import NodeToucher
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import NodeObject, watch_nodes
@@ -79,7 +80,9 @@ class ClusterWatches:
         self._running, self._surroundings = WatchedPods(), WatchedSurroundings()
         service.running.use(self._running)
         service.surroundings.use(self._surroundings)
-        self._feed = ClusterFeed(service.cluster, service.pods, service.clock, service.barrier.seen)
+        demands = service.scheduling.demands
+        self._feed = ClusterFeed(service.cluster, service.pods, service.clock, service.barrier.seen, demands)
+        self._namespaces = NamespaceFeed(demands)
         nominated = NominatedFeed(service.pods, service.clock)
         self._handoffs: list[LoopHandoff[Any]] = []
         self._watches: dict[str, Watch[Any]] = {
@@ -97,6 +100,9 @@ class ClusterWatches:
         )
         if service.settings.topologies == "on":
             self._watches["topologies"] = watch_topologies(client, self._handoff(self._topologies.apply), settings)
+        self._needs_namespaces = service.settings.namespace_demands == "on"
+        if self._needs_namespaces:
+            self._watches["namespaces"] = watch_namespaces(client, self._handoff(self._take_namespaces), settings)
 
     def start(self) -> None:
         """Start the watches."""
@@ -119,8 +125,10 @@ class ClusterWatches:
             service.link.note_failure(service.clock())
         broken = [f"the watch of {name} has ended: {state.broken}" for name, state in states.items() if state.broken]
         unsynced = not (feed.pods_complete and feed.nodes_complete)
+        unlabelled = self._needs_namespaces and not self._namespaces.complete
         silent = max(states[name].silent_seconds for name in ("pods", "nodes"))
-        service.link.trouble = "pods and nodes are not listed yet" if unsynced else broken[0] if broken else ""
+        missing = "pods and nodes" if unsynced else "namespaces" if unlabelled else ""
+        service.link.trouble = f"{missing} are not listed yet" if missing else broken[0] if broken else ""
         quiet = bool(broken) or silent > service.settings.watch_silent_seconds
         if not unsynced:
             service.cluster.set_watching(Watching.SILENT if quiet else Watching.LIVE, service.clock())
@@ -156,6 +164,10 @@ class ClusterWatches:
         self._feed.apply_nodes(batch)
         if self._feed.nodes_complete is not was_complete:
             self.check()
+
+    def _take_namespaces(self, batch: Batch[LabelledNamespace]) -> None:
+        self._namespaces.apply(batch)
+        self.check()
 
     def _take_budgets(self, batch: Batch[DisruptionBudget]) -> None:
         self._running.apply_budgets(batch)

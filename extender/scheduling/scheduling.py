@@ -1,9 +1,10 @@
 """The four verbs of a scheduler extender as one object, and how it is put together."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
+from extender.cluster.namespace_demands import NamespaceDemands
 from extender.cluster.pods import KnownPods
 from extender.cluster.store import NodeStore
 from extender.scheduling.api_link import ApiServerLink
@@ -18,6 +19,10 @@ from extender.scheduling.preemption.running_pods import RunningPods
 from extender.scheduling.prioritize import Prioritize
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.refused_pods import WaitingPods
+from extender.wire.preemption import PreemptionArgs
+from extender.wire.scheduler import SchedulerArgs
+
+Args = TypeVar("Args", SchedulerArgs, PreemptionArgs)
 
 
 class SchedulingMetrics(JudgeMetrics, FilterMetrics, PreemptMetrics, Protocol):
@@ -35,13 +40,14 @@ class SchedulingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCluster:
-    """What is known: of nodes, of pods, of pods on nodes, of the nodes' totals, and of the API server."""
+    """What is known: of nodes, pods, pods on nodes, the nodes' totals, the API server, and labels of namespaces."""
 
     nodes: NodeStore
     pods: KnownPods
     running: RunningPods
     totals: NodeTotals
     link: ApiServerLink
+    demands: NamespaceDemands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +80,12 @@ class Scheduling:
     prioritize: Prioritize
     bind: Bind
     preempt: Preempt
+    demands: NamespaceDemands
+
+    def completed(self, args: Args) -> Args:
+        """The arguments of a call, the pod with what it demands by its namespace. For filter, prioritize, preempt."""
+        pod = self.demands.complete(args.pod)
+        return args if pod is args.pod else replace(args, pod=pod)
 
 
 def make_scheduling(
@@ -83,6 +95,7 @@ def make_scheduling(
     clock, offload, metrics = effects.clock, effects.offload, effects.metrics
     nominator = Nominator(known.nodes, known.pods, judge.judge, clock=clock, offload=offload)
     return Scheduling(
+        demands=known.demands,
         filter=Filter(
             settings.filter,
             known.nodes,

@@ -5,9 +5,9 @@ import logging
 import pickle
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -27,6 +27,7 @@ from extender.cluster.node import NodeRecord
 from extender.observability.logs import REQUEST_ID
 from extender.observability.metrics import Metrics
 from extender.questions.node_context import LookUp
+from extender.replay.demand import Demand
 from extender.scheduling.judge import Judge
 from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError
@@ -62,12 +63,14 @@ class AskedQuestions:
         *,
         records: Callable[[], Sequence[NodeRecord]],
         look_up: LookUp,
+        demands: Callable[[], Mapping[str, Demand]],
         judge: Judge,
         metrics: Metrics,
     ) -> None:
-        """*records*: returns the current record of every node."""
+        """*records*: returns the current record of every node. *demands*: returns those of namespaces."""
         self._limits, self._settings, self._metrics = limits, settings, metrics
         self._records, self._look_up, self._judge = records, look_up, judge
+        self._demands = demands
         self._places: WorkerSlots | None = None
         self._template: TemplateProcess | None = None
         self._starting = asyncio.Lock()
@@ -94,6 +97,7 @@ class AskedQuestions:
     async def ask(self, asked: Asked, caller: str) -> AsyncGenerator[bytes, None]:
         """See `extender.answers.question.Questions`."""
         began = time.monotonic()
+        asked = replace(asked, demands=self._demands())
         with self._counted(asked, began):
             if self._places is None:
                 async with aclosing(self._in_threads(asked)) as pieces:

@@ -16,7 +16,9 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.serving import serving
 from extender.samples.nodes import SampleNode, Workload
-from tests.contract.live import cluster
+from tests.contract.live import Client, cluster, kubeconfig, until
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.k8s.access import ANONYMOUS
 from tests.recordings import of_verb
 from tests.reports import DUAL, pod_of, report_of, sample
 
@@ -202,3 +204,55 @@ def test_a_pod_that_was_placed_against_its_demand_is_shown_and_counted(tmp_path:
         assert shown["reported"].startswith("app: CPUs ")
         assert b'numa_extender_demands_total{result="broken"} 1.0' in client.call("GET", "/metrics")[1]
         assert server.pods.get("w22-0") is not None, "nothing is deleted"
+
+
+def test_labels_of_a_namespace_are_the_default_for_its_pods(tmp_path: Path) -> None:
+    node = _best_effort("node-a", 10, 10, 10, 10)
+    pod, own, other = (pod_of(24, name=name) for name in ("pod", "own", "other"))
+    own["metadata"]["annotations"] = {KEY: "none"}
+    other["metadata"]["namespace"] = "other"
+    with cluster(tmp_path, "node-a", namespace_demands="on") as (server, service, client):
+        server.namespaces.create({"metadata": {"name": "default", "labels": {KEY: "single-numa-node"}}})
+        server.namespaces.create({"metadata": {"name": "other", "labels": {"team": "a"}}})
+        until(lambda: "default" in service.scheduling.demands.all())
+        client.report(report_of(node))
+
+        refused = client.filter(pod, "node-a")["FailedAndUnresolvableNodes"]
+        assert refused == {"node-a": SPLIT}
+        assert client.call("POST", "/scheduler/prioritize", _request(pod))[1] == [{"Host": "node-a", "Score": 0}]
+        (answer,) = client.call("POST", "/v1/what-if", {"pod": pod})[1]["nodes"]
+        assert answer["why"] == SPLIT
+        for free in (own, other):
+            assert client.filter(free, "node-a")["NodeNames"] == ["node-a"]
+
+        server.namespaces.patch("default", {"metadata": {"labels": {KEY: "strict"}}}, "")
+        until(lambda: bool(service.scheduling.demands.all()["default"].fault))
+        (reason,) = client.filter(pod, "node-a")["FailedAndUnresolvableNodes"].values()
+        assert "the label of namespace default: numa-extender.io/alignment has the unknown value 'strict'" in reason
+
+        server.namespaces.patch("default", {"metadata": {"labels": {KEY: None}}}, "")
+        until(lambda: not service.scheduling.demands.all())
+        assert client.filter(pod, "node-a")["NodeNames"] == ["node-a"]
+
+
+def test_filter_refuses_to_answer_before_namespaces_are_listed(tmp_path: Path) -> None:
+    """Without the right to list them, no pod is placed as if it demanded nothing."""
+    rights = {(verb, resource) for verb in ("list", "watch") for resource in ("pods", "nodes")}
+    budgets = {(verb, "policy/poddisruptionbudgets") for verb in ("list", "watch")}
+    missing = "namespaces are not listed yet"
+    with FakeApiServer(bookmark_seconds=0.2) as server:
+        server.access.grants = {ANONYMOUS: rights | budgets}
+        service = make_service(Settings(port=0, kubeconfig=kubeconfig(tmp_path, server.url), namespace_demands="on"))
+        with serving(service) as url, closing(Client(url)) as client:
+            until(lambda: service.link.trouble == missing)
+            assert client.filter(pod_of(2), "node-a")["Error"] == f"numa-extender: {missing}"
+            assert client.call("GET", "/readyz")[0] == 503
+
+            server.access.grants[ANONYMOUS] |= {("list", "namespaces"), ("watch", "namespaces")}
+
+            until(lambda: not service.link.trouble)
+            assert client.filter(pod_of(2), "node-a")["NodeNames"] == ["node-a"]
+
+
+def _request(pod: Json) -> Json:
+    return {"Pod": pod, "Nodes": None, "NodeNames": ["node-a"]}

@@ -1,14 +1,17 @@
 """The rights named at the head of each module are enough, and each is used."""
 
+from typing import Any
+
 from extender.kube.access import Access, plain
 from extender.kube.binder import Binder, Binding, BindingWritten
 from extender.kube.client import KubeClient
 from extender.kube.leases import Elector, LeaseSettings
+from extender.kube.namespaces import watch_namespaces
 from extender.kube.node_annotations import NodeToucher, Touched
-from extender.kube.nodes import NodeObject, watch_nodes
-from extender.kube.nominated import NominatedPod, watch_nominated
-from extender.kube.pdbs import DisruptionBudget, watch_budgets
-from extender.kube.pods import PodRecord, watch_pods
+from extender.kube.nodes import watch_nodes
+from extender.kube.nominated import watch_nominated
+from extender.kube.pdbs import watch_budgets
+from extender.kube.pods import watch_pods
 from extender.kube.reviews import Identity, Reviews
 from extender.kube.watch import Watch
 from tests.fakes.apiserver import FakeApiServer
@@ -22,6 +25,8 @@ GRANTS = {
     ("list", "nodes"),
     ("watch", "nodes"),
     ("patch", "nodes"),
+    ("list", "namespaces"),
+    ("watch", "namespaces"),
     ("list", "policy/poddisruptionbudgets"),
     ("watch", "policy/poddisruptionbudgets"),
     ("get", "coordination.k8s.io/leases"),
@@ -49,15 +54,16 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     server.nodes.create({"metadata": {"name": "node-a"}})
     uid = server.pods.create(pod("a"))["metadata"]["uid"]
     client = KubeClient(Access(plain(server.url).configuration, Token()))
-    watches: list[Watch[PodRecord] | Watch[NodeObject] | Watch[DisruptionBudget] | Watch[NominatedPod]] = [
+    watches: list[Watch[Any]] = [
         watch_pods(client, lambda _: None),
         watch_nodes(client, lambda _: None),
         watch_budgets(client, lambda _: None),
         watch_nominated(client, lambda _: None),
+        watch_namespaces(client, lambda _: None),
     ]
     for watch in watches:
         watch.start()
-    until(lambda: server.open_streams == 4)
+    until(lambda: server.open_streams == 5)
 
     binder = Binder(client)
     binding = Binding(namespace="default", name="a", uid=uid, node_name="node-a")
