@@ -27,7 +27,7 @@ from extender.api.service import LateNodeContext, Service
 from extender.cluster.namespace_demands import NamespaceDemands
 from extender.cluster.node import NodeRecord
 from extender.cluster.pod_tracker import Timeouts
-from extender.cluster.pods import KnownPods
+from extender.cluster.pods import PodRegistry
 from extender.cluster.restarts import Restarts
 from extender.cluster.settled_pod import SettledPod
 from extender.cluster.store import NodeStore
@@ -50,7 +50,6 @@ from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.predictions import Audit
-from extender.scheduling.records.refused_pods import WaitingPods
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.scheduling import CallRecords, Effects, KnownCluster, SchedulingSettings, make_scheduling
 from extender.workers.frames import WorkerSettings
@@ -77,7 +76,8 @@ def make_service(
     counts = SchedulerMetrics(metrics)
     audit = Audit(clock=clock, window=settings.audit_window, distrust_after=settings.distrust_after)
     cluster = _make_store(settings, clock, audit, metrics)
-    pods, running, surroundings = KnownPods(settings.max_remembered_pods), LateRunningPods(), LateNodeContext()
+    pods = PodRegistry(settings.max_remembered_pods, settings.refused_seconds)
+    running, surroundings = LateRunningPods(), LateNodeContext()
     judge = judge or make_judge(
         make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.uncertainty
     )
@@ -95,8 +95,7 @@ def make_service(
     totals = NodeTotals(cluster, pods, surroundings, surroundings.finished)
     records = CallRecords(
         decisions=DecisionLog(),
-        refused_pods=WaitingPods(settings.max_refused_pods, settings.refused_seconds),
-        barrier=Barrier(settings.barrier_seconds if settings.watches else 0.0, clock),
+        barrier=Barrier(settings.barrier_seconds if settings.watches else 0.0, pods, clock),
     )
     scheduling = make_scheduling(
         _scheduling_settings(settings),
@@ -120,7 +119,6 @@ def make_service(
         judging=judging,
         scheduling=scheduling,
         barrier=records.barrier,
-        waiting=records.refused_pods,
         decisions=records.decisions,
         audit=audit,
         troubles=troubles,

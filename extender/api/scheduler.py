@@ -91,7 +91,7 @@ class SchedulerEndpoints:
         lap("judge")
         if isinstance(result.feasible, NodeNames):
             self._replied.append(result.feasible)
-        return filter_reply(args, result.feasible, result.failed, result.unresolvable)
+        return filter_reply(args, result.feasible, result.resolvable, result.refused)
 
     async def _prioritize(self, body: bytes, lap: Lap) -> bytes:
         args = parse_args(body, self._replied)

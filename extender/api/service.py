@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from extender.api.http.slices import Slices
-from extender.cluster.pods import KnownPods
+from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
 from extender.identity import LateAuthority
@@ -24,7 +24,6 @@ from extender.scheduling.preemption.running_pods import LateRunningPods
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Audit
-from extender.scheduling.records.refused_pods import WaitingPods
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.scheduling import Scheduling
 
@@ -63,7 +62,7 @@ class Service:
     """One extender. `clock`: seconds of a monotonic clock.
 
     `judge` replays, `judging` uses its results from `judgements`. `surroundings`: labels, taints and totals of
-    nodes. `waiting`: refused pods to requeue. `troubles`: classes of nodes that could not be judged.
+    nodes. `troubles`: classes of nodes that could not be judged.
     """
 
     settings: Settings
@@ -71,7 +70,7 @@ class Service:
     offload: Offload
     metrics: Metrics
     cluster: NodeStore
-    pods: KnownPods
+    pods: PodRegistry
     running: LateRunningPods
     surroundings: LateNodeContext
     link: ApiServerLink
@@ -80,7 +79,6 @@ class Service:
     judging: CachedJudge
     scheduling: Scheduling
     barrier: Barrier
-    waiting: WaitingPods
     decisions: DecisionLog
     audit: Audit
     troubles: UnjudgedClasses

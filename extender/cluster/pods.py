@@ -1,107 +1,222 @@
-"""Pods by UID: what the scheduler said of those it asked about, and where those are that are bound.
+"""The registry of pods: one record by UID of what the scheduler, the bind verb and the watches have said of a pod.
 
 Rules of this file
-- Bounded: of the pods asked about the ones asked for longest ago are forgotten first, of our bindings and of the pods
-  that we held back the oldest.
-- Where a pod is bound is never unlearned while the pod exists: a binding is for life.
+- A pod that the watch shows on a node needs no record: its node alone is kept, until the pod is deleted. There are as
+  many of these pods as exist.
+- All other pods share one limit. Pods that hold room are dropped last: those that were bound, whose binding is in
+  doubt, or that are nominated to a node. In each of the two groups the pod that changed longest ago is dropped first.
+- The group that holds room is small, so reads by node go through it. Two other reads have an index of their own.
+- Records are values. Reads change nothing. Each change takes a record out, replaces it and files it again.
+- The time of each call is an argument, in seconds of one clock. `expire` applies timeouts; changes call it.
 """
 
-from collections import OrderedDict
-from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Final
+from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from math import inf
+from typing import Any, Final, NamedTuple
 
-from extender.cluster.nominations import Nominations
+from extender.cluster.nominations import KEEP_SECONDS, Nomination, ProposedVictims
 from extender.replay.pod import Pod
 
+OFFER_SECONDS: Final = 2.0
+"""A pod that was offered nodes and is not bound within this time is assumed unschedulable."""
+_PASS_SECONDS: Final = 1.0
+"""Time between two passes over the records with timeouts."""
+_NO_VICTIMS: Final = ProposedVictims()
 
-@dataclass(slots=True)
-class _HeldBack:
-    since: float
-    node_names: set[str] = field(default_factory=set)
+
+class KnownPod(NamedTuple):
+    """What is known of one pod. Times are seconds of the caller's clock; -inf: never, or no longer of interest.
+
+    `pod`, `priority`: as a filter or preempt call described it last. `bound_to`: its node. `in_doubt_on`: the node of
+    a binding whose outcome is unknown. `offered_at`: a filter call found nodes, and others wait for the pod.
+    `refused_at`: a filter call refused all nodes, at least one of them only for now. `deferred_at`: when bind deferred
+    the pod first, and `deferred_from` the nodes.
+    """
+
+    uid: str
+    pod: Pod | None = None
+    priority: int = 0
+    bound_to: str | None = None
+    in_doubt_on: str | None = None
+    nomination: Nomination | None = None
+    victims: ProposedVictims = _NO_VICTIMS
+    offered_at: float = -inf
+    refused_at: float = -inf
+    deferred_at: float = -inf
+    deferred_from: frozenset[str] = frozenset()
+
+    def nominated(self, now: float) -> Nomination | None:
+        """The nomination of the pod, if it holds."""
+        return self.nomination if self.nomination is not None and now < self.nomination.until else None
+
+    @property
+    def holds_room(self) -> bool:
+        """Whether room on a node is meant for the pod."""
+        return self.bound_to is not None or self.in_doubt_on is not None or self.nomination is not None
 
 
-class KnownPods:
-    """*max_pods* limits each table except that of watched pods, which has as many as exist."""
+class PodRegistry:
+    """See the file's rules. *refused_seconds*: how long after its last filter call a refused pod is kept."""
 
-    def __init__(self, max_pods: int) -> None:
-        self._max: Final = max_pods
-        self.nominations: Final = Nominations(max_pods)
-        self._asked: OrderedDict[str, tuple[Pod, int]] = OrderedDict()
-        self._bound: OrderedDict[str, str] = OrderedDict()
-        self._unsure: OrderedDict[str, str] = OrderedDict()
-        self._watched: dict[str, str] = {}
-        self._held_back: OrderedDict[str, _HeldBack] = OrderedDict()
+    def __init__(self, max_pods: int, refused_seconds: float = inf) -> None:
+        self._max, self._refused_seconds = max_pods, refused_seconds
+        self._on_node: Final[dict[str, str]] = {}
+        self._seen: Final[OrderedDict[str, KnownPod]] = OrderedDict()
+        self._holding: Final[OrderedDict[str, KnownPod]] = OrderedDict()
+        self._offered: Final[dict[str, KnownPod]] = {}
+        self._refused: Final[dict[str, KnownPod]] = {}
+        self._next_pass = -inf
 
-    def remember(self, pod: Pod, priority: int = 0) -> None:
-        """The scheduler asked about the pod; one without UID cannot be bound and is not kept."""
-        if pod.uid:
-            self._asked[pod.uid] = (pod, priority)
-            self._asked.move_to_end(pod.uid)
-            if len(self._asked) > self._max:
-                self._asked.popitem(last=False)
+    def __len__(self) -> int:
+        """How many pods count towards the limit."""
+        return len(self._seen) + len(self._holding)
 
-    def get(self, uid: str) -> Pod | None:
-        """The pod as the scheduler last described it; None if it never did, or too long ago."""
-        asked = self._asked.get(uid)
-        return None if asked is None else asked[0]
-
-    def priority_of(self, uid: str) -> int:
-        """The priority of a pod that `get` knows; 0 for others."""
-        asked = self._asked.get(uid)
-        return 0 if asked is None else asked[1]
+    def get(self, uid: str) -> KnownPod:
+        """What is known of the pod; an empty record if that is nothing."""
+        return self._seen.get(uid) or self._holding.get(uid) or KnownPod(uid, bound_to=self._on_node.get(uid))
 
     def node_of(self, uid: str) -> str | None:
         """The node that the pod is bound to; None if none is known."""
-        return self._watched.get(uid) or self._bound.get(uid)
-
-    def hold_back(self, uid: str, node_name: str, now: float) -> float:
-        """Take note that the pod was not bound for the sake of caution; for how many seconds that has been so."""
-        held = self._held_back.setdefault(uid, _HeldBack(now))
-        held.node_names.add(node_name)
-        if len(self._held_back) > self._max:
-            self._held_back.popitem(last=False)
-        return now - held.since
-
-    def held_back_from(self, uid: str, since: float) -> Collection[str]:
-        """Nodes that the pod was not bound to for the sake of caution, if the first time was after *since*."""
-        held = self._held_back.get(uid)
-        return () if held is None or held.since <= since else held.node_names
-
-    def bound(self, uid: str, node_name: str) -> None:
-        """We have bound the pod."""
-        self.nominations.forget(uid)
-        self._unsure.pop(uid, None)
-        self._bound[uid] = node_name
-        if len(self._bound) > self._max:
-            self._bound.popitem(last=False)
+        return self.get(uid).bound_to
 
     def unseen_on(self, node_name: str) -> list[Pod]:
         """Pods that we have bound to the node, or may have, and that the watch has not shown yet."""
-        uids = [uid for memory in (self._bound, self._unsure) for uid, name in memory.items() if name == node_name]
-        return [self._asked[uid][0] for uid in uids if uid in self._asked]
+        return [
+            each.pod for each in self._holding.values() if each.pod and node_name in (each.bound_to, each.in_doubt_on)
+        ]
 
-    def unsure(self, uid: str, node_name: str) -> None:
-        """We have tried to bind the pod, and nobody knows what came of it."""
-        self._unsure[uid] = node_name
-        if len(self._unsure) > self._max:
-            self._unsure.popitem(last=False)
+    def nominations(self, now: float) -> Mapping[str, Sequence[Nomination]]:
+        """The nominations that hold, by node."""
+        nodes: defaultdict[str, list[Nomination]] = defaultdict(list)
+        for known in self._holding.values():
+            if (nomination := known.nominated(now)) is not None:
+                nodes[nomination.node_name].append(nomination)
+        return nodes
 
-    def unsure_node(self, uid: str) -> str | None:
-        """Where the pod may be bound; None if no binding of it is in doubt."""
-        return self._unsure.get(uid)
+    def offered(self, now: float) -> set[str]:
+        """Pods that may be bound at any moment: nodes were offered for them a moment ago."""
+        return {uid for uid, each in self._offered.items() if now - each.offered_at <= OFFER_SECONDS}
 
-    def watched(self, uid: str, node_name: str) -> None:
+    def refused(self, now: float) -> list[Pod]:
+        """Pods that may be admitted when a node changes, the last filter call first: that pod is likely to exist."""
+        oldest = now - self._refused_seconds
+        return [each.pod for each in reversed(self._refused.values()) if each.pod and each.refused_at >= oldest]
+
+    def describe(self, pod: Pod, priority: int, nominated_node: str, now: float) -> KnownPod:
+        """The scheduler describes an unbound pod; *nominated_node* is "" if it has none. Returns what is known of it.
+
+        A failed binding may have cleared the nominated node, so a nomination holds until its time is up.
+        """
+        changes: dict[str, Any] = {"pod": pod, "priority": priority, "offered_at": -inf}
+        if nominated_node:
+            changes["nomination"] = self._renewed(pod, priority, nominated_node, now + KEEP_SECONDS, now)
+        return self._change(pod.uid, now, **changes)
+
+    def nominate(self, pod: Pod, priority: int, node_name: str, now: float) -> None:
+        """The watch shows the nominated node of an unbound pod. The nomination holds until `clear_nomination`."""
+        self._change(pod.uid, now, nomination=self._renewed(pod, priority, node_name, inf, now))
+
+    def clear_nomination(self, uid: str, now: float) -> None:
+        """The watch shows the pod no longer as nominated and unbound."""
+        held = self.get(uid).nomination
+        if held is not None:
+            self._change(uid, now, nomination=replace(held, until=min(held.until, now + KEEP_SECONDS)))
+
+    def propose(self, uid: str, victims: Mapping[str, Collection[str]], now: float) -> None:
+        """A preempt call was answered with these victims (UIDs) by node."""
+        self._change(uid, now, victims=ProposedVictims(now, victims))
+
+    def answer(self, pod: Pod, now: float, *, offered: bool = False, refused: bool = False) -> None:
+        """Record the result of a filter call; see `KnownPod`."""
+        known = self.get(pod.uid)
+        offered_at, refused_at = now if offered else -inf, now if refused else -inf
+        if (known.offered_at, known.refused_at) != (offered_at, refused_at):
+            self._change(pod.uid, now, pod=pod, offered_at=offered_at, refused_at=refused_at)
+
+    def give_up_waiting(self, uids: Iterable[str], now: float) -> None:
+        """No filter call waits for these pods any longer."""
+        for uid in self._offered.keys() & set(uids):
+            self._change(uid, now, offered_at=-inf)
+
+    def defer(self, uid: str, node_name: str, now: float) -> float:
+        """The pod was not bound to the node for the sake of caution. Returns for how many seconds that has been so."""
+        known = self.get(uid)
+        since = known.deferred_at if known.deferred_from else now
+        self._change(uid, now, deferred_at=since, deferred_from=known.deferred_from | {node_name})
+        return now - since
+
+    def bind(self, uid: str, node_name: str) -> None:
+        """We have bound the pod."""
+        known = self._take(uid)
+        if uid not in self._on_node:
+            self._file(KnownPod(uid, known.pod, known.priority, node_name))
+
+    def doubt(self, uid: str, node_name: str, now: float) -> None:
+        """We have tried to bind the pod, and the outcome is unknown."""
+        self._change(uid, now, in_doubt_on=node_name)
+
+    def watch(self, uid: str, node_name: str) -> None:
         """The API server has the pod on the node."""
-        self._watched[uid] = node_name
-        self.nominations.forget(uid)
-        self._asked.pop(uid, None)
-        self._bound.pop(uid, None)
-        self._unsure.pop(uid, None)
-        self._held_back.pop(uid, None)
+        self._take(uid)
+        self._on_node[uid] = node_name
 
-    def gone(self, uid: str) -> None:
+    def delete(self, uid: str) -> None:
         """The pod no longer exists."""
-        self.nominations.forget(uid)
-        for memory in (self._watched, self._bound, self._unsure, self._asked, self._held_back):
-            memory.pop(uid, None)
+        self._take(uid)
+        self._on_node.pop(uid, None)
+
+    def expire(self, now: float) -> None:
+        """Apply timeouts, once a second at most."""
+        if now < self._next_pass:
+            return
+        self._next_pass = now + _PASS_SECONDS
+        for known in [each for each in self._holding.values() if each.nomination and not each.nominated(now)]:
+            self._file(self._take(known.uid)._replace(nomination=None))
+        for uid in self._offered.keys() - self.offered(now):
+            self._file(self._take(uid)._replace(offered_at=-inf))
+        oldest = now - self._refused_seconds
+        for known in list(takewhile(lambda each: each.refused_at < oldest, self._refused.values())):
+            self._take(known.uid)
+            if known.holds_room:
+                self._file(known._replace(refused_at=-inf))
+
+    def _renewed(self, pod: Pod, priority: int, node_name: str, until: float, now: float) -> Nomination | None:
+        """The nomination of a pod with this nominated node; None if it is bound."""
+        known = self.get(pod.uid)
+        held, since = known.nomination, now
+        if known.bound_to is not None:
+            return None
+        if held is not None and held.node_name == node_name:
+            since = held.since
+        if held is not None and held.until == inf:
+            until = inf
+        return Nomination(pod=pod, priority=priority, node_name=node_name, since=since, until=until)
+
+    def _change(self, uid: str, now: float, **changes: Any) -> KnownPod:
+        """Replace the record of a pod that the watch does not show on a node. A pod without UID has no record."""
+        self.expire(now)
+        if not uid or uid in self._on_node:
+            return self.get(uid)
+        known = self._take(uid)._replace(**changes)
+        self._file(known)
+        return known
+
+    def _take(self, uid: str) -> KnownPod:
+        """Take a record out of every map; an empty record if there is none."""
+        self._offered.pop(uid, None)
+        self._refused.pop(uid, None)
+        return self._seen.pop(uid, None) or self._holding.pop(uid, None) or KnownPod(uid)
+
+    def _file(self, known: KnownPod) -> None:
+        """Put a record where it belongs, as the one that changed last, and keep to the limit."""
+        uid = known.uid
+        (self._holding if known.holds_room else self._seen)[uid] = known
+        if known.offered_at > -inf:
+            self._offered[uid] = known
+        if known.refused_at > -inf:
+            self._refused[uid] = known
+        if len(self) > self._max:
+            self._take(next(iter(self._seen or self._holding)))

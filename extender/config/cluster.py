@@ -93,7 +93,10 @@ class ClusterSettings(BaseSettings):
         "watch is reopened after four fifths of this (120 s at most), and its success counts as a message received.",
     )
     max_remembered_pods: int = Field(
-        default=50_000, ge=100, description="Pods of filter calls, stored for their bind calls; about 1 kB each."
+        default=50_000,
+        ge=100,
+        description="Pods recorded that are not on a node yet; about 1 kB each. Pods that are being bound or nominated "
+        "to a node are dropped last.",
     )
     audit_window: int = Field(default=20, ge=1, le=1000, description="Results of a node that the audit considers.")
     distrust_after: int = Field(

@@ -59,7 +59,9 @@ class LeadershipSettings(BaseSettings):
     wake_up_seconds: float = Field(
         default=1.0, gt=0, description="Time between two scans of changed nodes. A scan touches at most one node."
     )
-    max_refused_pods: int = Field(default=10_000, ge=1, description="Refused pods recorded; about 1 kB each.")
+    max_refused_pods: int = Field(
+        default=10_000, ge=1, description="Refused pods that one scan tries, the latest first."
+    )
     refused_seconds: float = Field(
         default=600.0,
         gt=0,

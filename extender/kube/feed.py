@@ -19,7 +19,7 @@ import orjson
 
 from extender.cluster.events import PodEvent, PodFinished, PodGone, PodRefused, PodSeen, PodTerminating
 from extender.cluster.namespace_demands import NamespaceDemands
-from extender.cluster.pods import KnownPods
+from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Change, Changed, Gone
 from extender.kube.nodes import NodeObject
@@ -36,19 +36,19 @@ _SHAPES: Final = 20_000
 class ClusterFeed:
     """Applies batches to the cluster.
 
-    *on_bound*: called with the UID of each pod that the watch shows on a node. *demands*: of namespaces.
+    *on_pods*: called after each batch of pods. *demands*: of namespaces.
     """
 
     def __init__(
         self,
         cluster: NodeStore,
-        pods: KnownPods,
+        pods: PodRegistry,
         clock: Callable[[], float],
-        on_bound: Callable[[str], None],
+        on_pods: Callable[[], None],
         demands: NamespaceDemands | None = None,
     ) -> None:
         self._demands = demands or NamespaceDemands()
-        self._cluster, self._pods, self._clock, self._on_bound = cluster, pods, clock, on_bound
+        self._cluster, self._pods, self._clock, self._on_pods = cluster, pods, clock, on_pods
         self._nodes: dict[str, str] = {}
         self.pods_complete = False
         self.nodes_complete = False
@@ -64,6 +64,7 @@ class ClusterFeed:
         events = [event for change in changes for event in self._events(change, ordered=not batch.listed)]
         self._cluster.apply(*events, now=now)
         self.pods_complete = self.pods_complete or batch.complete
+        self._on_pods()
 
     def apply_nodes(self, batch: Batch[NodeObject]) -> None:
         """Apply changes from the watch of nodes."""
@@ -86,14 +87,13 @@ class ClusterFeed:
         record = change.value
         node, uid = record.node_name, record.kubelet_uid
         if isinstance(change, Gone):
-            self._pods.gone(record.uid)
+            self._pods.delete(record.uid)
             if not record.mirror:
                 yield PodGone(node, uid)
             return
         if isinstance(change, Changed) and _stage(change.old) == _stage(record):
             return
-        self._pods.watched(record.uid, node)
-        self._on_bound(record.uid)
+        self._pods.watch(record.uid, node)
         if record.finished:
             if record.phase == "Failed" and record.message.startswith(REJECTED):
                 yield PodRefused(node, uid, record.reason)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from extender.cluster.pods import KnownPods
+from extender.cluster.pods import PodRegistry
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient
 from extender.kube.fields import integer, mapping, text
@@ -32,20 +32,20 @@ class NominatedPod:
 
 
 class NominatedFeed:
-    """Applies batches to the known pods."""
+    """Applies batches to the registry of pods."""
 
-    def __init__(self, pods: KnownPods, clock: Callable[[], float]) -> None:
+    def __init__(self, pods: PodRegistry, clock: Callable[[], float]) -> None:
         self._pods, self._clock = pods, clock
 
     def apply(self, batch: Batch[NominatedPod]) -> None:
-        """Apply changes from the watch. A pod that another watch has shown on a node is no longer nominated."""
+        """Apply changes from the watch. The registry ignores pods that are bound."""
         now = self._clock()
         for change in batch.changes:
             value = change.value
             if isinstance(change, Gone):
-                self._pods.nominations.cleared(value.pod.uid, now)
-            elif self._pods.node_of(value.pod.uid) is None:
-                self._pods.nominations.note(value.pod, value.priority, value.node_name, now, watched=True)
+                self._pods.clear_nomination(value.pod.uid, now)
+            else:
+                self._pods.nominate(value.pod, value.priority, value.node_name, now)
 
 
 def decode_nominated(value: Mapping[str, Any]) -> tuple[str, NominatedPod] | None:

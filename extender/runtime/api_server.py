@@ -137,6 +137,7 @@ class ClusterWatches:
             self._topologies.confirm()
             service.metrics.topology_faults.set(len(self._topologies.trouble))
         service.cluster.expire(service.clock())
+        service.pods.expire(service.clock())
 
     async def keep_checking(self) -> None:
         """Check until cancelled."""

@@ -58,9 +58,10 @@ class Requeuer:
         """Scan once. Returns the node that was touched, or None."""
         service = self._service
         now = service.clock()
-        service.waiting.forget([pod.uid for pod in service.waiting.waiting(now) if service.pods.node_of(pod.uid)])
-        pods = service.waiting.waiting(now)
-        service.metrics.refused_pods.set(len(pods))
+        service.pods.expire(now)
+        refused = service.pods.refused(now)
+        service.metrics.refused_pods.set(len(refused))
+        pods = refused[: service.settings.max_refused_pods]
         service.cluster.expire(now)
         changed = {r.name: r.node_class for r in service.cluster if self._scanned_at.get(r.name) != r.node_class.id}
         if not pods:

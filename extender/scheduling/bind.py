@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from extender.cluster.pods import KnownPods
+from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS, MAX_EXITS
 from extender.replay.pod import Pod
@@ -91,7 +91,7 @@ class Bind:
         self,
         settings: BindSettings,
         cluster: NodeStore,
-        pods: KnownPods,
+        pods: PodRegistry,
         link: ApiServerLink,
         judge: CachedJudge,
         nominator: Nominator,
@@ -138,11 +138,13 @@ class Bind:
             return False
         if outcome.failure is BindFailure.TOTALS:
             return True
-        pod = self._pods.get(args.PodUID)
-        if pod is None or self._nominator.node_of(args.PodUID) != args.Node:
+        known = self._pods.get(args.PodUID)
+        nomination = known.nominated(self._clock())
+        if nomination is None or nomination.node_name != args.Node:
             return False
         return outcome.failure is BindFailure.UNSETTLED or (
-            outcome.failure is BindFailure.REFUSED and await self._nominator.only_waits_for_leaving_pods(pod, args.Node)
+            outcome.failure is BindFailure.REFUSED
+            and await self._nominator.only_waits_for_leaving_pods(known, args.Node)
         )
 
     async def _bind_locked(self, args: ExtenderBindingArgs, binder: GatedBinder) -> BindOutcome:
@@ -162,7 +164,8 @@ class Bind:
 
     def _known(self, args: ExtenderBindingArgs) -> Pod | PodBound | NotBound:
         """The pod to bind, or the answer if there is nothing to decide."""
-        bound_to, pod = self._pods.node_of(args.PodUID), self._pods.get(args.PodUID)
+        known = self._pods.get(args.PodUID)
+        bound_to, pod = known.bound_to, known.pod
         if bound_to == args.Node:
             return PodBound()
         if bound_to is not None:
@@ -181,7 +184,7 @@ class Bind:
     async def _reserve(self, reservation: Reservation) -> NotBound | None:
         """Check that the node admits the pod and reserve its room; None if that succeeded, else why not."""
         pod, node_name = reservation.pod, reservation.node_name
-        if await self._nominator.is_held_by_others(pod, self._pods.priority_of(pod.uid), node_name):
+        if await self._nominator.is_held_by_others(pod, self._pods.get(pod.uid).priority, node_name):
             return PROMISED
         if self._settings.certain_only and self._defers_for_totals(pod, node_name):
             return TOTALS
@@ -209,7 +212,7 @@ class Bind:
         fit = self._totals.fit(pod, node_name, now)
         if fit is TotalsFit.ENOUGH:
             return False
-        deferred_seconds = self._pods.hold_back(pod.uid, node_name, now)
+        deferred_seconds = self._pods.defer(pod.uid, node_name, now)
         return fit is TotalsFit.WITHOUT_FINISHED or deferred_seconds < self._settings.defer_seconds
 
     async def _defers_for_exits(self, pod: Pod, node_name: str) -> bool:
@@ -218,7 +221,7 @@ class Bind:
         risk = await self._exit_risk(pod, node_name, now)
         if risk is not ExitRisk.ANY_EXIT:
             return risk is ExitRisk.CHANGED
-        deferred_seconds = self._pods.hold_back(pod.uid, node_name, now)
+        deferred_seconds = self._pods.defer(pod.uid, node_name, now)
         return deferred_seconds < self._settings.defer_seconds or self._link.may_miss_exits(now)
 
     async def _exit_risk(self, pod: Pod, node_name: str, now: float) -> ExitRisk:

@@ -5,7 +5,7 @@ at all for a node that a reply leaves out.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from extender.replay.verdict import Certainty
 from extender.scheduling.columns import Answer, Int64s
 from extender.scheduling.judge import Judgement
-from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.wire.node_names import GroupedReasons, NodeNames
 
 PASSED: Final = "passed"
@@ -25,10 +25,19 @@ AVOIDED: Final = Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtered:
-    """`feasible` in the order of the request; the text of the reason by name of each other node."""
+    """`feasible` in the order of the request; the text of the reason by name of each other node.
+
+    `resolvable` has the refusals that preemption may resolve, if they are told apart; the others are in `refused`.
+    """
 
     feasible: Sequence[str]
     refused: Mapping[str, str] = field(default_factory=dict)
+    resolvable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def may_pass_later(self) -> bool:
+        """Whether no node is feasible, and at least one of them may be when it changes."""
+        return not self.feasible and not NEVER_TEXTS.issuperset(self.reasons)
 
     @property
     def reasons(self) -> Collection[str]:
@@ -59,6 +68,14 @@ def without(filtered: Filtered, names: Collection[str], reason: RefusalReason) -
         feasible=[name for name in filtered.feasible if name not in names],
         refused={**filtered.refused, **dict.fromkeys(names, reason.text)},
     )
+
+
+def with_resolvable(filtered: Filtered) -> Filtered:
+    """*filtered* with the refusals that preemption may resolve in `resolvable`."""
+    parts: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for name, text in filtered.refused.items():
+        parts[text in NEVER_TEXTS][name] = text
+    return replace(filtered, resolvable=parts[False], refused=parts[True])
 
 
 def filtered_by_answers(

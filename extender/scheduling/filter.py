@@ -5,22 +5,21 @@ Rules of this file
 - Filter has its own deadline, so that kube-scheduler always receives the reason. Judgements made until then are kept.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from extender.cluster.pods import KnownPods
+from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.replay.demand import Demand
 from extender.replay.verdict import Certainty
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge, NotReadyError
-from extender.scheduling.feasibility import PASSED, Filtered, avoid, filtered_by_answers
+from extender.scheduling.feasibility import PASSED, Filtered, avoid, filtered_by_answers, with_resolvable
 from extender.scheduling.nominator import Nominator
-from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
+from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import Call, DecisionLog
-from extender.scheduling.records.refused_pods import WaitingPods
 from extender.wire.scheduler import SchedulerArgs
 
 EXACTLY_PASSED: Final = (PASSED, Certainty.EXACT)
@@ -47,15 +46,6 @@ class FilterSettings:
     requeues: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterResult:
-    """Every candidate is in one of the three; the maps have reasons by name. Preemption cannot help `unresolvable`."""
-
-    feasible: Sequence[str]
-    failed: Mapping[str, str] = field(default_factory=dict)
-    unresolvable: Mapping[str, str] = field(default_factory=dict)
-
-
 class Filter:
     """The verb. *clock*: seconds of a monotonic clock."""
 
@@ -63,23 +53,21 @@ class Filter:
         self,
         settings: FilterSettings,
         cluster: NodeStore,
-        pods: KnownPods,
+        pods: PodRegistry,
         link: ApiServerLink,
         judge: CachedJudge,
         nominator: Nominator,
         barrier: Barrier,
         decisions: DecisionLog,
-        refused_pods: WaitingPods,
         *,
         metrics: FilterMetrics,
         clock: Callable[[], float],
     ) -> None:
         self._settings, self._cluster, self._pods, self._link = settings, cluster, pods, link
         self._judge, self._nominator, self._barrier = judge, nominator, barrier
-        self._decisions, self._refused_pods = decisions, refused_pods
-        self._metrics, self._clock = metrics, clock
+        self._decisions, self._metrics, self._clock = decisions, metrics, clock
 
-    async def filter(self, args: SchedulerArgs) -> FilterResult:
+    async def filter(self, args: SchedulerArgs) -> Filtered:
         """Separate the candidates into feasible and refused ones.
 
         Raises:
@@ -87,23 +75,29 @@ class Filter:
         """
         if self._link.trouble:
             raise NotReadyError(self._link.trouble)
-        if self._link.binder is not None:
-            self._pods.remember(args.pod, args.priority)
-        self._nominator.note(args.pod, args.priority, args.nominated_node)
+        known = self._described(args)
         await self._barrier.wait(args.pod.uid)
         filtered, call = await self._judged(args)
-        filtered = await self._nominator.adjust(args.pod, args.priority, filtered)
+        filtered = await self._nominator.adjust(known, args.pod, args.priority, filtered)
         is_aligned = call.seen is not None
-        avoided = self._avoided(args.pod.uid, is_aligned=is_aligned)
+        avoided = self._avoided(known, is_aligned=is_aligned)
         if avoided:
             before, filtered = filtered, avoid(filtered, avoided)
             call = replace(call, avoided=filtered.refused.keys() - before.refused.keys())
         self._decisions.note(call)
-        if filtered.feasible and is_aligned:
-            self._barrier.offered(args.pod.uid)
-        if self._settings.requeues:
-            self._refused_pods.note(args.pod, filtered, self._clock())
+        self._pods.answer(
+            args.pod,
+            self._clock(),
+            offered=is_aligned and bool(filtered.feasible) and self._barrier.seconds > 0,
+            refused=self._settings.requeues and filtered.may_pass_later,
+        )
         return self._result(filtered, args.pod.demand)
+
+    def _described(self, args: SchedulerArgs) -> KnownPod:
+        """What is known of the pod. It is recorded for its bind call and for the protection of its nominated node."""
+        if self._link.binder is None and not args.nominated_node:
+            return self._pods.get(args.pod.uid)
+        return self._pods.describe(args.pod, args.priority, args.nominated_node, self._clock())
 
     async def _judged(self, args: SchedulerArgs) -> tuple[Filtered, Call]:
         """The result by judgements alone, counted, and the record of the call."""
@@ -119,24 +113,21 @@ class Filter:
         self._metrics.filtered(counts)
         return filtered, call.about(answers.snapshot, answers.slots, answers.judgements)
 
-    def _avoided(self, uid: str, *, is_aligned: bool) -> Collection[str]:
+    def _avoided(self, known: KnownPod, *, is_aligned: bool) -> Collection[str]:
         """Nodes that bind would refuse now: it deferred the pod there a moment ago, or their kubelets are starting.
 
         The pod's nominated node is not avoided: victims made room there.
         """
         now = self._clock()
-        deferred = self._pods.held_back_from(uid, now - self._settings.defer_seconds)
+        deferred = known.deferred_from if now - known.deferred_at < self._settings.defer_seconds else ()
         starting = self._cluster.starting(now) if is_aligned else ()
         if not deferred and not starting:
             return ()
-        return {*deferred, *starting} - {self._nominator.node_of(uid)}
+        nomination = known.nominated(now)
+        return {*deferred, *starting} - {nomination and nomination.node_name}
 
-    def _result(self, filtered: Filtered, demand: Demand) -> FilterResult:
+    def _result(self, filtered: Filtered, demand: Demand) -> Filtered:
         if demand.fault:  # all nodes are refused for it; the event names the value
             text = f"{RefusalReason.DEMAND_FAULT.text}: {demand.fault}"
-            return FilterResult(feasible=(), unresolvable=dict.fromkeys(filtered.refused, text))
-        if not filtered.refused or not self._settings.failed_resolvable:
-            return FilterResult(feasible=filtered.feasible, unresolvable=filtered.refused)
-        failed = {name: text for name, text in filtered.refused.items() if text not in NEVER_TEXTS}
-        never = {name: text for name, text in filtered.refused.items() if text in NEVER_TEXTS}
-        return FilterResult(feasible=filtered.feasible, failed=failed, unresolvable=never)
+            return Filtered(feasible=(), refused=dict.fromkeys(filtered.refused, text))
+        return with_resolvable(filtered) if filtered.refused and self._settings.failed_resolvable else filtered

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Protocol
 
-from extender.cluster.pods import KnownPods
+from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.replay.pod import Pod
 from extender.scheduling.totals import exceeds, pod_requests
@@ -48,7 +48,7 @@ class NodeTotals:
     def __init__(
         self,
         cluster: NodeStore,
-        pods: KnownPods,
+        pods: PodRegistry,
         amounts_of: Callable[[str], NodeAmounts],
         finished: FinishedRequests,
     ) -> None:

@@ -5,11 +5,12 @@ only waits for pods to leave is feasible, and the bind call waits. If filter ref
 pods on other nodes as soon as it saw no terminating victim on this one.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from extender.cluster.nominations import Nomination
-from extender.cluster.pods import KnownPods
+from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.replay.pod import Pod
 from extender.scheduling.cached_judge import Offload
@@ -30,7 +31,7 @@ class Nominator:
     def __init__(
         self,
         cluster: NodeStore,
-        pods: KnownPods,
+        pods: PodRegistry,
         judge: BoundedJudge,
         *,
         clock: Callable[[], float],
@@ -39,57 +40,42 @@ class Nominator:
         self._cluster, self._pods, self._judge = cluster, pods, judge
         self._clock, self._offload = clock, offload
 
-    def note(self, pod: Pod, priority: int, node_name: str) -> None:
-        """A request describes an unbound pod with this nominated node; "" if it has none."""
-        if self._pods.node_of(pod.uid) is None:
-            self._pods.nominations.note(pod, priority, node_name, self._clock())
-
-    def node_of(self, uid: str) -> str | None:
-        """The nominated node of a pod; None if it has none."""
-        nomination = self._pods.nominations.of(uid, self._clock())
-        return None if nomination is None else nomination.node_name
-
-    async def only_waits_for_leaving_pods(self, pod: Pod, node_name: str) -> bool:
+    async def only_waits_for_leaving_pods(self, known: KnownPod, node_name: str) -> bool:
         """Whether the pod is nominated to the node, and is certain to be admitted once leaving pods are gone."""
         now = self._clock()
-        nomination = self._pods.nominations.of(pod.uid, now)
+        nomination = known.nominated(now)
         if nomination is None or nomination.node_name != node_name:
             return False
-        node = self._node(node_name, [nomination], now)
-        return node is not None and await self._offload(only_waits_for_leaving, self._judge, PodShape(pod), node)
+        node, shape = self._node(node_name, [nomination], now), PodShape(nomination.pod)
+        return node is not None and await self._offload(only_waits_for_leaving, self._judge, shape, node)
 
-    async def adjust(self, pod: Pod, priority: int, filtered: Filtered) -> Filtered:
+    async def adjust(self, known: KnownPod, pod: Pod, priority: int, filtered: Filtered) -> Filtered:
         """The result of filter with the pod's own node made feasible, and without nodes whose room others hold.
 
         Its own node is the one where its binding is in doubt, because its room is reserved there already, or the one
         that it is nominated to, if that only waits for pods to leave.
         """
-        nominations, in_doubt = self._pods.nominations, self._pods.unsure_node(pod.uid)
-        if in_doubt is not None and in_doubt in filtered.refused:
-            return with_feasible(filtered, in_doubt)
-        if not len(nominations):
-            return filtered
+        if known.in_doubt_on is not None and known.in_doubt_on in filtered.refused:
+            return with_feasible(filtered, known.in_doubt_on)
         now = self._clock()
-        nomination = nominations.of(pod.uid, now)
+        nomination = known.nominated(now)
         if nomination is not None:
             name = nomination.node_name
             text = filtered.refused.get(name)
-            if text is not None and text not in NEVER_TEXTS and await self.only_waits_for_leaving_pods(pod, name):
+            if text is not None and text not in NEVER_TEXTS and await self.only_waits_for_leaving_pods(known, name):
                 return with_feasible(filtered, name)
-        nominated = sorted(nominations.by_node(now).keys() & set(filtered.feasible))[:MAX_NODES]
-        held = await self._held_by_others(pod, priority, nominated)
+        held = await self._held_by_others(pod, priority, filtered.feasible)
         return without(filtered, held, RefusalReason.PROMISED) if held else filtered
 
     async def is_held_by_others(self, pod: Pod, priority: int, node_name: str) -> bool:
         """Whether the pod would take room on the node that other pods are nominated to."""
-        return bool(await self._held_by_others(pod, priority, [node_name]))
+        return bool(await self._held_by_others(pod, priority, {node_name}))
 
     async def _held_by_others(self, pod: Pod, priority: int, names: Iterable[str]) -> frozenset[str]:
         now, shape = self._clock(), PodShape(pod)
         checks: dict[str, tuple[list[PodShape], NominatedNode]] = {}
-        for name in names:
-            before = self.before(pod.uid, priority, name)
-            node = self._node(name, before, now) if before else None
+        for name, before in islice(self.before(pod.uid, priority, names).items(), MAX_NODES):
+            node = self._node(name, before, now)
             if node is not None:
                 checks[name] = [PodShape(each.pod) for each in before], node
 
@@ -98,14 +84,20 @@ class Nominator:
 
         return await self._offload(held) if checks else frozenset()
 
-    def before(self, uid: str, priority: int, node_name: str) -> Sequence[Nomination]:
-        """The nominations to the node that the pod must leave room for, the most important first."""
+    def before(self, uid: str, priority: int, names: Iterable[str]) -> Mapping[str, Sequence[Nomination]]:
+        """The nominations that the pod must leave room for, by those of the nodes *names* that have some.
+
+        The most important first.
+        """
         now = self._clock()
-        own = self._pods.nominations.of(uid, now)
-        since = own.since if own is not None and own.node_name == node_name else now + 1.0
-        there: Iterable[Nomination] = self._pods.nominations.by_node(now).get(node_name, ())
-        before = [each for each in there if each.precedes(uid, priority, since)]
-        return sorted(before, key=lambda each: (-each.priority, each.since))[:MAX_NOMINATIONS]
+        nominations, own = self._pods.nominations(now), self._pods.get(uid).nominated(now)
+        result = {}
+        for name in sorted(nominations.keys() & names) if nominations else ():
+            since = own.since if own is not None and own.node_name == name else now + 1.0
+            before = [each for each in nominations[name] if each.precedes(uid, priority, since)]
+            if before:
+                result[name] = sorted(before, key=lambda each: (-each.priority, each.since))[:MAX_NOMINATIONS]
+        return result
 
     def _node(self, node_name: str, nominations: Sequence[Nomination], now: float) -> NominatedNode | None:
         record = self._cluster.get(node_name)
@@ -113,6 +105,6 @@ class Nominator:
             return None
         leaving = set(self._cluster.may_be_gone(node_name, now))
         for each in nominations:
-            leaving |= self._pods.nominations.victims(each.pod.uid, node_name, now)
+            leaving |= self._pods.get(each.pod.uid).victims.on(node_name, now)
         held = {uid for state in record.states for uid in state.pod_uids}
         return NominatedNode(node_class=record.node_class, states=record.states, leaving=leaving & held)

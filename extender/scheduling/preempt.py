@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from extender.cluster.node_class import NodeClass
-from extender.cluster.pods import KnownPods
+from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.scheduling.cached_judge import CachedJudge, Offload
 from extender.scheduling.judge import INDIFFERENT, Judge, Judgement, PodShape
@@ -39,7 +39,7 @@ class Preempt:
         self,
         seconds: float,
         cluster: NodeStore,
-        pods: KnownPods,
+        pods: PodRegistry,
         running: RunningPods,
         judge: CachedJudge,
         nominator: Nominator,
@@ -55,9 +55,9 @@ class Preempt:
     async def preempt(self, args: PreemptionArgs) -> Mapping[str, Plan]:
         """The plan for each node on which evicting its victims makes room; other candidates are left out."""
         started = self._clock()
-        self._nominator.note(args.pod, args.priority, args.nominated_node)
-        nominated = self._nominator.node_of(args.pod.uid)
-        if nominated is not None and await self._nominator.only_waits_for_leaving_pods(args.pod, nominated):
+        known = self._pods.describe(args.pod, args.priority, args.nominated_node, started)
+        nomination = known.nominated(started)
+        if nomination is not None and await self._nominator.only_waits_for_leaving_pods(known, nomination.node_name):
             self._report(args, dict.fromkeys(args.proposals, Veto.NOMINATED))
             return {}
         preemptor = Preemptor(shape=PodShape(args.pod), priority=args.priority, may_preempt=args.may_preempt)
@@ -72,7 +72,7 @@ class Preempt:
         self._report(args, answers)
         plans = {name: answer for name, answer in answers.items() if isinstance(answer, Plan)}
         victims = {name: plan.victims for name, plan in plans.items()}
-        self._pods.nominations.propose(args.pod.uid, victims, self._clock())
+        self._pods.propose(args.pod.uid, victims, self._clock())
         return plans
 
     def _judge_of(self, shape: PodShape) -> Judge:
@@ -82,18 +82,17 @@ class Preempt:
     def _candidates(self, args: PreemptionArgs, now: float) -> dict[str, CandidateNode]:
         """What is known of each candidate and its pods, at one moment."""
         self._cluster.expire(now)
-        candidates = {}
+        candidates, before = {}, self._nominator.before(args.pod.uid, args.priority, args.proposals.keys())
         for name in args.proposals:
             record, pods = self._cluster.get(name), self._running.on_node(name)
             if record is None:
                 candidates[name] = CandidateNode(pods=pods)
                 continue
-            before = self._nominator.before(args.pod.uid, args.priority, name)
             candidates[name] = CandidateNode(
                 node_class=record.node_class,
                 states=record.states,
                 pods=pods,
-                nominated=tuple(PodShape(each.pod) for each in before),
+                nominated=tuple(PodShape(each.pod) for each in before.get(name, ())),
             )
         return candidates
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from extender.cluster.events import BindingInDoubt, PodForgotten
-from extender.cluster.pods import KnownPods
+from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.replay.pod import Pod
 from extender.scheduling.binder import SETTLING, BindOutcome, MaybeBound, PodBound
@@ -41,7 +41,7 @@ class Reservation:
     """
 
     def __init__(
-        self, cluster: NodeStore, pods: KnownPods, pod: Pod, node_name: str, clock: Callable[[], float]
+        self, cluster: NodeStore, pods: PodRegistry, pod: Pod, node_name: str, clock: Callable[[], float]
     ) -> None:
         self._cluster, self._pods, self._clock = cluster, pods, clock
         self.pod: Final = pod
@@ -83,8 +83,8 @@ class Reservation:
     def commit(self) -> None:
         """The pod is on the node. A binding to another node that was in doubt gives its room back."""
         self._move(Stage.COMMITTED, Stage.SENT)
-        elsewhere = self._pods.unsure_node(self.pod.uid)
-        self._pods.bound(self.pod.uid, self.node_name)
+        elsewhere = self._pods.get(self.pod.uid).in_doubt_on
+        self._pods.bind(self.pod.uid, self.node_name)
         if elsewhere is not None and elsewhere != self.node_name:
             self._cluster.apply(PodForgotten(elsewhere, self.pod.uid), now=self._clock())
 
@@ -100,7 +100,7 @@ class Reservation:
     def leave_in_doubt(self) -> None:
         """It is not known whether the pod is on the node: the room stays until the watch or a timeout decides."""
         self._move(Stage.IN_DOUBT, Stage.SENT)
-        self._pods.unsure(self.pod.uid, self.node_name)
+        self._pods.doubt(self.pod.uid, self.node_name, self._clock())
         self._cluster.apply(BindingInDoubt(self.node_name, self.pod.uid), now=self._clock())
 
     def _move(self, stage: Stage, *allowed: Stage) -> None:

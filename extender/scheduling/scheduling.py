@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from extender.cluster.namespace_demands import NamespaceDemands
-from extender.cluster.pods import KnownPods
+from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
@@ -18,7 +18,6 @@ from extender.scheduling.preempt import Preempt, PreemptMetrics
 from extender.scheduling.preemption.running_pods import RunningPods
 from extender.scheduling.prioritize import Prioritize
 from extender.scheduling.records.decisions import DecisionLog
-from extender.scheduling.records.refused_pods import WaitingPods
 from extender.wire.preemption import PreemptionArgs
 from extender.wire.scheduler import SchedulerArgs
 
@@ -43,7 +42,7 @@ class KnownCluster:
     """What is known: of nodes, pods, pods on nodes, the nodes' totals, the API server, and labels of namespaces."""
 
     nodes: NodeStore
-    pods: KnownPods
+    pods: PodRegistry
     running: RunningPods
     totals: NodeTotals
     link: ApiServerLink
@@ -52,10 +51,9 @@ class KnownCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecords:
-    """What calls leave behind: for explanations, for requeueing, and for the filter call of the next pod."""
+    """What calls leave behind: for explanations, and for the filter call of the next pod."""
 
     decisions: DecisionLog
-    refused_pods: WaitingPods
     barrier: Barrier
 
 
@@ -105,7 +103,6 @@ def make_scheduling(
             nominator,
             records.barrier,
             records.decisions,
-            records.refused_pods,
             metrics=metrics,
             clock=clock,
         ),

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.events import PodRefused, PodSeen
+from extender.cluster.pods import PodRegistry
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from extender.scheduling.barrier import Barrier
@@ -193,14 +194,21 @@ def test_a_node_that_keeps_disagreeing_is_shown_and_then_only_ranks(clock: Clock
 def test_the_barrier_waits_for_the_pods_offered_before_and_for_each_only_once() -> None:
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        barrier = Barrier(0.05, loop.time)
-        barrier.offered("a")
-        loop.call_later(0.01, barrier.seen, "a")
+        pods = PodRegistry(10)
+        barrier = Barrier(0.05, pods, loop.time)
+        first, second = (pod_from_json(pod_of(name=name)) for name in "ab")
+        pods.answer(first, loop.time(), offered=True)
+
+        def see() -> None:
+            pods.watch(first.uid, "node-a")
+            barrier.seen()
+
+        loop.call_later(0.01, see)
         started = loop.time()
-        await barrier.wait("b")
+        await barrier.wait(second.uid)
         assert loop.time() - started < 0.045
 
-        barrier.offered("b")
+        pods.answer(second, loop.time(), offered=True)
         started = loop.time()
         await barrier.wait("c")
         assert loop.time() - started >= 0.045
@@ -213,8 +221,9 @@ def test_the_barrier_waits_for_the_pods_offered_before_and_for_each_only_once() 
 
 def test_a_barrier_of_nothing_is_none() -> None:
     async def story() -> None:
-        barrier = Barrier(0.0, lambda: 0.0)
-        barrier.offered("a")
+        pods = PodRegistry(10)
+        pods.answer(pod_from_json(pod_of(name="a")), 0.0, offered=True)
+        barrier = Barrier(0.0, pods, lambda: 0.0)
         await asyncio.wait_for(barrier.wait("b"), 0.01)
 
     asyncio.run(story())

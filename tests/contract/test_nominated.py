@@ -59,7 +59,7 @@ def _preempt(client: Client, pod: Json, victims: dict[str, list[str]]) -> Json:
 
 def _nominate(server: FakeApiServer, service: Service, pod: Json, node: str) -> Json:
     nominated = server.pods.patch(pod["metadata"]["name"], {"status": {"nominatedNodeName": node}})
-    until(lambda: service.pods.nominations.of(pod["metadata"]["uid"], service.clock()) is not None)
+    until(lambda: service.pods.get(pod["metadata"]["uid"]).nominated(service.clock()) is not None)
     return nominated
 
 
@@ -127,7 +127,7 @@ def test_bind_does_not_wait_for_ever_and_nobody_else_is_evicted_meanwhile(live: 
 
     assert SETTLING in client.bind(pod, "node-a")
     cleared = server.pods.patch("urgent", {"status": {"nominatedNodeName": ""}})
-    until(lambda: service.pods.nominations.of(pod["metadata"]["uid"], service.clock() + 60) is None)
+    until(lambda: service.pods.get(pod["metadata"]["uid"]).nominated(service.clock() + 60) is None)
 
     assert client.filter(cleared, "node-a")["NodeNames"] == ["node-a"]
     assert _preempt(client, cleared, {"node-b": UIDS["node-b"][:1]}) == {}

@@ -67,7 +67,7 @@ def test_bind_waits_until_the_finished_pod_counts_no_more(tmp_path: Path) -> Non
         errors: list[str] = []
         binding = threading.Thread(target=lambda: errors.append(client.bind(pod, "node-a")))
         binding.start()
-        until(lambda: bool(service.pods.held_back_from("uid-new", 0.0)))
+        until(lambda: bool(service.pods.get("uid-new").deferred_from))
 
         server.pods.delete("old")
         binding.join(20)

@@ -16,17 +16,11 @@ from extender.kube.client import KubeClient
 from extender.kube.node_annotations import ANNOTATION, NodeToucher
 from extender.runtime.requeue import Requeuer
 from extender.samples.nodes import Workload
-from extender.scheduling.feasibility import Filtered
-from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.records.refused_pods import WaitingPods
-from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import args_of, pod_of, report_of, sample
 
 FULL = [Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})]
-NOW = Filtered(feasible=[], refused={"a": RefusalReason.CPUS_NOW.text})
-NEVER = Filtered(feasible=[], refused={"a": RefusalReason.CPUS_NEVER.text})
 
 
 @pytest.fixture
@@ -102,7 +96,7 @@ def test_a_pod_that_can_never_fit_is_not_waited_for(cluster: Cluster) -> None:
     cluster.report("node-a", [])
 
     assert cluster.scan() is None
-    assert len(cluster.service.waiting) == 0
+    assert cluster.service.pods.refused(cluster.clock()) == []
 
 
 def test_a_pod_that_was_placed_meanwhile_is_not_requeued(cluster: Cluster) -> None:
@@ -115,7 +109,7 @@ def test_a_pod_that_was_placed_meanwhile_is_not_requeued(cluster: Cluster) -> No
 
 def test_a_bound_pod_is_not_requeued(cluster: Cluster) -> None:
     assert cluster.filter(pod_of(8), "node-a") == []
-    cluster.service.pods.bound("uid-p", "elsewhere")
+    cluster.service.pods.bind("uid-p", "elsewhere")
     cluster.report("node-a", [])
 
     assert cluster.scan() is None
@@ -153,17 +147,3 @@ def test_a_server_that_is_away_is_asked_again(cluster: Cluster) -> None:
     cluster.clock.now += 10.0
 
     assert cluster.scan() == "node-a"
-
-
-def test_what_is_remembered_is_bounded_in_number_and_time() -> None:
-    pods = [pod_from_json(pod_of(name=f"p{i}"), "pod") for i in range(20)]
-    waiting = WaitingPods(10, 60.0)
-    for i, pod in enumerate(pods):
-        waiting.note(pod, NOW, float(i))
-
-    assert [pod.name for pod in waiting.waiting(70.0)] == [f"p{i}" for i in range(19, 9, -1)]
-    waiting.note(pods[10], NOW, 75.0)
-    waiting.note(pods[15], NEVER, 75.0)
-    assert [pod.name for pod in waiting.waiting(75.0)] == ["p10", "p19", "p18", "p17", "p16"]
-    waiting.forget(["uid-p19", "uid-unknown"])
-    assert [pod.name for pod in waiting.waiting(1000.0)] == []

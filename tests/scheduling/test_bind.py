@@ -154,7 +154,7 @@ def test_a_call_that_is_cancelled_after_sending_leaves_the_pod_in_doubt() -> Non
 
     asyncio.run(story())
     assert world.in_flight == 1
-    assert world.service.pods.unsure_node("uid-p") == "node-a"
+    assert world.service.pods.get("uid-p").in_doubt_on == "node-a"
     assert world.service.link.may_miss_exits(world.clock())
 
 

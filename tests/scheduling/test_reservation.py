@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.node import Observation
-from extender.cluster.pods import KnownPods
+from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.scheduling.binder import SETTLING, BindFailure, BindOutcome, MaybeBound, NotBound, PodBound
 from extender.scheduling.reservation import Reservation, Stage
@@ -26,7 +26,7 @@ class World:
     """Two empty nodes, and the pod described by a filter call."""
 
     def __init__(self) -> None:
-        self.cluster, self.pods = NodeStore(stale_after_seconds=1e9, max_nodes=10), KnownPods(10)
+        self.cluster, self.pods = NodeStore(stale_after_seconds=1e9, max_nodes=10), PodRegistry(10)
         for name in ("node-a", "node-b"):
             node = sample(name)
             observation = Observation(
@@ -39,7 +39,7 @@ class World:
                 state=node.state,
             )
             self.cluster.observe(observation, 0.0)
-        self.pods.remember(POD)
+        self.pods.describe(POD, 0, "", 0.0)
 
     def reservation(self, node_name: str = "node-a") -> Reservation:
         return Reservation(self.cluster, self.pods, POD, node_name, lambda: 1.0)
@@ -100,7 +100,7 @@ def test_a_call_that_fails_rolls_back_before_sending_and_is_in_doubt_after(
 
     assert reservation.stage is stage
     assert world.is_held() is is_sent
-    assert world.pods.unsure_node(POD.uid) == ("node-a" if is_sent else None)
+    assert world.pods.get(POD.uid).in_doubt_on == ("node-a" if is_sent else None)
 
 
 def test_a_binding_that_succeeds_elsewhere_gives_the_doubtful_room_back(world: World) -> None:
