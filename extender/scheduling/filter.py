@@ -15,7 +15,7 @@ from extender.replay.demand import Demand
 from extender.replay.verdict import Certainty
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
-from extender.scheduling.cached_judge import CachedJudge, NotReadyError
+from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, NotReadyError
 from extender.scheduling.feasibility import PASSED, Filtered, avoid, filtered_by_answers, with_resolvable
 from extender.scheduling.nominator import Nominator
 from extender.scheduling.reasons import RefusalReason
@@ -77,14 +77,17 @@ class Filter:
             raise NotReadyError(self._link.trouble)
         known = self._described(args)
         await self._barrier.wait(args.pod.uid)
-        filtered, call = await self._judged(args)
+        now = self._clock()
+        filtered, answers = await self._judged(args, now)
         filtered = await self._nominator.adjust(known, args.pod, args.priority, filtered)
-        is_aligned = call.seen is not None
+        is_aligned, refused = answers is not None, filtered.refused.keys()
         avoided = self._avoided(known, is_aligned=is_aligned)
         if avoided:
-            before, filtered = filtered, avoid(filtered, avoided)
-            call = replace(call, avoided=filtered.refused.keys() - before.refused.keys())
-        self._decisions.note(call)
+            filtered = avoid(filtered, avoided)
+        call = Call("filter", args.pod, args.packed_names, len(args.names), now)
+        if answers is not None:
+            call = call.about(answers.snapshot, answers.slots, answers.judgements)
+        self._decisions.note(replace(call, avoided=filtered.refused.keys() - refused) if avoided else call)
         self._pods.answer(
             args.pod,
             self._clock(),
@@ -99,19 +102,17 @@ class Filter:
             return self._pods.get(args.pod.uid)
         return self._pods.describe(args.pod, args.priority, args.nominated_node, self._clock())
 
-    async def _judged(self, args: SchedulerArgs) -> tuple[Filtered, Call]:
-        """The result by judgements alone, counted, and the record of the call."""
-        entry, now = self._judge.entry(args.pod), self._clock()
-        call = Call("filter", args.pod, args.packed_names, len(args.names), now)
+    async def _judged(self, args: SchedulerArgs, now: float) -> tuple[Filtered, NodeAnswers | None]:
+        """The result by judgements alone, counted, and the judgements; None if no kubelet aligns the pod."""
+        entry = self._judge.entry(args.pod)
         if not self._judge.is_aligned(entry.shape):
             self._metrics.filtered({EXACTLY_PASSED: len(args.names)})
-            return Filtered(feasible=args.names), call
+            return Filtered(feasible=args.names), None
         answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._settings.seconds)
-        kinds, codes = answers.kinds, answers.codes
-        numbers = kinds.answers_of(codes)
-        filtered, counts = filtered_by_answers(args.names, numbers, kinds.answers, answers.names_at)
+        numbers = answers.kinds.answers_of(answers.codes)
+        filtered, counts = filtered_by_answers(args.names, numbers, answers.kinds.answers, answers.names_at)
         self._metrics.filtered(counts)
-        return filtered, call.about(answers.snapshot, answers.slots, answers.judgements)
+        return filtered, answers
 
     def _avoided(self, known: KnownPod, *, is_aligned: bool) -> Collection[str]:
         """Nodes that bind would refuse now: it deferred the pod there a moment ago, or their kubelets are starting.
