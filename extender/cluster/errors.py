@@ -11,7 +11,11 @@ class OutdatedError(Exception):
 
 
 class UnknownNodeError(LookupError):
-    """No report of this node is held."""
+    """There is no report of this node. The only argument is its name."""
+
+    def __str__(self) -> str:
+        """The error as a sentence."""
+        return f"there is no report of node {str(self.args[0])[:253]!r}"
 
 
 class ClusterFullError(Exception):

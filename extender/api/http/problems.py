@@ -18,6 +18,13 @@ from extender.wire.errors import NotJSONError, WireError
 
 LOG: Final = logging.getLogger(__name__)
 MEDIA_TYPE: Final = "application/problem+json"
+_STATUSES: Final[dict[type[Exception], HTTPStatus]] = {
+    BodyTooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    UnknownNodeError: HTTPStatus.NOT_FOUND,
+    OutdatedError: HTTPStatus.CONFLICT,
+    ClusterFullError: HTTPStatus.INSUFFICIENT_STORAGE,
+}
+"""Errors whose message is the detail of the problem."""
 
 
 class ProblemDetails(BaseModel):
@@ -65,10 +72,7 @@ def install(app: FastAPI) -> None:
     """Make *app* report every error as a problem."""
     for kind, handler in (
         (WireError, _wire_error),
-        (BodyTooLargeError, _too_large),
-        (UnknownNodeError, _unknown_node),
-        (OutdatedError, _outdated),
-        (ClusterFullError, _full),
+        *((kind, _plain) for kind in _STATUSES),
         (QuestionError, _question),
         (RequestValidationError, _validation),
         (HTTPException, _http),
@@ -89,20 +93,8 @@ async def _wire_error(_request: Request, error: Exception) -> Response:
     raise error
 
 
-async def _too_large(_request: Request, error: Exception) -> Response:
-    return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
-
-
-async def _unknown_node(_request: Request, error: Exception) -> Response:
-    return problem(HTTPStatus.NOT_FOUND, f"there is no report of node {str(error.args[0])[:253]!r}")
-
-
-async def _outdated(_request: Request, error: Exception) -> Response:
-    return problem(HTTPStatus.CONFLICT, str(error))
-
-
-async def _full(_request: Request, error: Exception) -> Response:
-    return problem(HTTPStatus.INSUFFICIENT_STORAGE, str(error))
+async def _plain(_request: Request, error: Exception) -> Response:
+    return problem(_STATUSES[type(error)], str(error))
 
 
 async def _question(_request: Request, error: Exception) -> Response:
