@@ -74,14 +74,14 @@ def admit(
 ) -> Outcome:
     """Replay one admission.
 
-    *state* must hold active pods only (`retain_pods`). The trace tells the story of the first outcome. *max_replays*
-    bounds the work spent on random device choices. With *verdict_only* choices that cannot change this verdict are not
-    explored: the state is then one of those that can follow, and nobody should build on it. Without *collects* a
-    refused pod keeps what it holds and was given, as in the first admissions of a kubelet that starts.
+    *state* must contain active pods only (`retain_pods`). The trace is of the first outcome. *max_replays* limits the
+    work for random device choices. With *verdict_only*, choices that cannot change this verdict are not tried: the
+    state is then one of several possible ones and must not be used. Without *collects* a refused pod keeps its
+    resources, as in the first admissions of a kubelet that starts.
 
-    *budget* bounds the whole admission, alternatives included; None: `budget.for_replays`. When its steps are used up
-    before there is a first outcome, or its time is over, the verdict is `Rejected` with reason REPLAY_STEPS or
-    REPLAY_TIME and certainty UNKNOWN, and the state is unchanged. When only alternatives run out of steps, the outcomes
+    *budget* limits the whole admission with all alternatives; None: `budget.for_replays`. If its steps are used up
+    before the first outcome, or its time is over, the verdict is `Rejected` with reason REPLAY_STEPS or
+    REPLAY_TIME and certainty UNKNOWN, and the state is unchanged. If only alternatives run out of steps, the outcomes
     found so far count: certainty POSSIBLE, `complete` False.
     """
     budget = budget or for_replays(max_replays)
@@ -179,7 +179,7 @@ def answer(verdict: Verdict) -> object:
 def identity(outcome: Outcome) -> object:
     """The key that distinguishes outcomes: the verdict, the placement, and how the state affects later pods.
 
-    Devices count by kind: which of several equal ones was taken does not make another outcome.
+    Devices count by kind: another pick among equal devices is not another outcome.
     """
     verdict = outcome.verdict
     placements: list[object] = []

@@ -1,17 +1,17 @@
-"""Alignment: on which NUMA nodes the things are that an admitted pod gets, and whether that is one node.
+"""Alignment: the NUMA nodes of an admitted pod's resources, and whether this is one node.
 
-The hint that the Topology Manager stored is not looked at: CPUs, memory and devices may lie elsewhere.
+The hint that the Topology Manager stored is not used: CPUs, memory and devices can be elsewhere.
 
 The definition:
 - Only what a manager gives to a container counts: exclusive CPUs, pinned memory, and devices whose plugin reported NUMA
-  nodes. CPUs of the shared pool, memory that is not pinned, and devices without NUMA nodes count for nothing.
-- CPUs are on the NUMA nodes that they belong to. A block of memory is on every node of its set, since the kernel may
+  nodes. CPUs of the shared pool, memory that is not pinned, and devices without NUMA nodes do not count.
+- CPUs are on their own NUMA nodes. A block of memory is on every node of its set, since the kernel may
   take pages from each. A device that belongs to several NUMA nodes is local to each of them.
 - A container is aligned if there is one NUMA node on which all its CPUs and all its memory are, and to which all its
   devices are local. It is not managed if nothing of it counts. Otherwise it is split.
 - Under scope `pod` the same holds for all containers together. Under scope `container`, and under policy `none`, a pod
   is aligned if each of its managed containers is.
-- `align-by-socket` changes nothing of this: CPUs of one socket that are on two NUMA nodes are split.
+- `align-by-socket` does not change this: CPUs of one socket that are on two NUMA nodes are split.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -12,7 +12,7 @@ from typing import Final
 from extender.replay.rules import CPU_OPTION_LEVELS, TOPOLOGY_OPTION_LEVELS, OptionLevels, gate_enabled
 
 DEFAULT_MAX_NUMA_NODES: Final = 8
-"""The Topology Manager's limit where `max-allowable-numa-nodes` is not set."""
+"""The Topology Manager's limit if `max-allowable-numa-nodes` is not set."""
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -21,8 +21,8 @@ _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 class KubeletConfigError(ValueError):
     """A configuration with which no kubelet of that version starts.
 
-    `field` is the KubeletConfiguration field to mend, the message says why in the kubelet's words where it has any.
-    `alternatives` are messages that the kubelet prints as well instead: it looks at options in random order.
+    `field`: the KubeletConfiguration field to correct. The message is the kubelet's, if it has one. `alternatives`:
+    other messages that the kubelet may print, because it checks options in random order.
     """
 
     def __init__(self, field_name: str, reason: str, alternatives: tuple[str, ...] = ()) -> None:
@@ -129,7 +129,7 @@ _CONFLICTS: Final = (
     ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-cores"),
     ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa"),
 )
-"""Pairs that the static policy refuses together, in the order in which it looks."""
+"""Pairs of options that the static policy refuses, in the order in which it checks them."""
 
 
 def parse_cpu_options(config: KubeletConfig, minor: int) -> CPUOptions:
@@ -138,7 +138,7 @@ def parse_cpu_options(config: KubeletConfig, minor: int) -> CPUOptions:
     Source: kubelet cm/cpumanager/policy_options.go (CheckPolicyOptionAvailable, NewStaticPolicyOptions).
 
     Raises:
-        KubeletConfigError: an unknown or unavailable option, a value that is no boolean, two options in conflict.
+        KubeletConfigError: an unknown or unavailable option, a value that is not a boolean, or two options in conflict.
     """
     family = _OptionFamily("cpuManagerPolicyOptions", "CPU Manager Policy", CPU_OPTION_LEVELS, _CPU_ERRORS)
     where = family.field
@@ -192,7 +192,7 @@ class _OptionFamily:
 
 
 def _check_available(family: _OptionFamily, options: Mapping[str, str], config: KubeletConfig, minor: int) -> None:
-    """Refuse options that the version does not know or whose stability level is gated off."""
+    """Refuse options that the version does not have, or whose stability level is disabled by a feature gate."""
     faults = []
     for name in sorted(options):
         level = family.levels[name].level(minor) if name in family.levels else None

@@ -55,7 +55,7 @@ class Counts:
         return known if known and len(known) == len(cpus) else None
 
     def most_devices(self, resource: str) -> int | None:
-        """The most available devices that touch one NUMA node. None if no zone has the resource."""
+        """The largest number of available devices on one NUMA node. None if no zone has the resource."""
         by_zone = [(zone.numa, dict(zone.devices)) for zone in self.zones]
         if not any(resource in devices for _, devices in by_zone):
             return None

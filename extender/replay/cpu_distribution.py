@@ -58,7 +58,7 @@ def distribute(
     whole_groups: bool = False,
     budget: Budget = UNLIMITED,
 ) -> Distribution | None:
-    """The most balanced split of *needed* CPUs, in groups of *group*, over the fewest nodes that can carry it.
+    """The most balanced split of *needed* CPUs, in groups of *group*, over the fewest nodes that have enough.
 
     Args:
         free: free CPUs by NUMA id, in the kubelet's node order, nodes without free CPUs left out.
@@ -66,17 +66,17 @@ def distribute(
         group: CPUs per core with full-pcpus-only, else 1.
         machine_cpus: CPUs of the machine.
         machine_numa_nodes: its NUMA nodes that have CPUs.
-        hint_nodes: use at least so many nodes; 0, or more than can be used: as few as possible.
+        hint_nodes: use at least this many nodes; 0, or more than possible: as few as possible.
         whole_groups: take the remainder only from nodes that have enough of it in whole groups.
         budget: of the replay.
 
     Returns None when no combination can be balanced (the kubelet then packs).
 
     Raises:
-        DistributionHangError: see there.
+        DistributionHangError: the kubelet hangs.
         BudgetError: the replay may not go on.
     """
-    # 1. The fewest nodes that could carry the request if they were empty, and the most that can take part.
+    # 1. The fewest nodes that could have the request if they were empty, and the largest number of usable nodes.
     groups = -(-machine_cpus // group)
     per_node = -(-groups // machine_numa_nodes)
     needed_groups = -(-needed // group)
@@ -123,7 +123,7 @@ class _Search:
 
     def run(self) -> Slot | None:
         """The nodes of the winning combination, as the kubelet's slice shows them at the end; None: there is none."""
-        # 1. Refuse what would keep the kubelet busy for hours.
+        # 1. Refuse a search that would take the kubelet hours.
         items = tuple(self.free)
         sets = math.comb(len(items), self.k)
         if self._floor > 0.0 and sets > MAX_SETS:  # only a score of 0 ends the kubelet's search early
@@ -200,7 +200,7 @@ class _Search:
         return best[0]
 
     def _least_score(self, after: Mapping[int, int], candidates: Sequence[int]) -> float:
-        """A score that no subset of *candidates* can beat: the remainder comes from whoever has most, each time."""
+        """A lower bound of the score of any subset: each group comes from the node with the most free CPUs."""
         self.budget.spend(len(after))
         most = [-after[x] for x in candidates]
         heapify(most)
@@ -227,7 +227,7 @@ def _combinations(items: Sequence[int], k: int, visit: Callable[[Slot, int], boo
     """Every k-combination in lexicographic order of position, as *views* into growing Go slices.
 
     `append` writes in place while capacity lasts and copies when it does not (capacities 0, 1, 2, 4, 8…), so a slice
-    kept by *visit* changes when a sibling is generated later. *visit* answers True to end the walk.
+    kept by *visit* changes when a sibling is generated later. *visit* returns True to end the walk.
 
     Returns whether *visit* has ended it.
     """
@@ -268,6 +268,6 @@ def _round3(x: float) -> float:
 
 
 def _balanced_score(total: int, nodes: int) -> float:
-    """A score that no split of *total* free CPUs over *nodes* can beat."""
+    """A lower bound of the score of all splits of *total* free CPUs over *nodes*."""
     low, more = divmod(total, nodes)
     return _deviation([low + 1] * more + [low] * (nodes - more))

@@ -1,10 +1,10 @@
 """The device manager: hints from device counts, allocation in tiers, reuse inside a pod, release.
 
 Rules of this file
-- Hints count devices; which of several equal devices is taken decides nothing later. Where a tier holds devices of
-  different kinds and not all are taken, the kubelet picks at random: the replay asks `Choices` which split to follow.
+- Hints count devices, so a pick among equal devices has no effect later. If a tier has devices of different kinds and
+  not all are taken, the kubelet picks at random: `Choices` decides which split the replay follows.
 - Within a kind the smallest ids are taken, so that a replay is repeatable.
-- NUMA sets of devices are raw masks; None: the plugin reported no topology.
+- NUMA sets of devices are raw masks. None: the plugin reported no topology.
 
 Mirrors: kubelet `cm/devicemanager/topology_hints.go` and `manager.go`.
 """
@@ -27,7 +27,7 @@ _NONE: frozenset[str] = frozenset()
 def container_hints(
     kubelet: Kubelet, state: DeviceState, pod: PodRequest, container: ContainerRequest, budget: Budget = UNLIMITED
 ) -> dict[str, Hints | None]:
-    """Where each device-plugin resource of the container can come from; unknown resources are passed over.
+    """The hints of each device-plugin resource of the container. Unknown resources are skipped.
 
     Source: topology_hints.go, GetTopologyHints.
     """
@@ -44,7 +44,7 @@ def container_hints(
 def pod_hints(
     kubelet: Kubelet, state: DeviceState, pod: PodRequest, budget: Budget = UNLIMITED
 ) -> dict[str, Hints | None]:
-    """Where the devices of the whole pod can come from; reuse is not considered.
+    """The hints for the devices of the whole pod, without reuse.
 
     Source: topology_hints.go, GetPodTopologyHints.
     """
@@ -95,10 +95,11 @@ def _generate_hints(
     count: int,
     budget: Budget,
 ) -> Hints:
-    """Every set of NUMA nodes that touches enough devices.
+    """Every set of NUMA nodes with enough devices.
 
-    A device on several NUMA nodes counts for each; one without topology for none. Every reusable device with a
-    topology must touch the mask. Preferred is the width that *all* devices, busy and unhealthy ones too, would allow.
+    A device on several NUMA nodes counts for each of them, one without topology for none. Every reusable device with a
+    topology must be on a node of the mask. The preferred width is what *all* devices, also busy and unhealthy ones,
+    would allow.
 
     Source: topology_hints.go, generateDeviceTopologyHints and deviceNUMANodes.
     """
@@ -133,7 +134,7 @@ def _enumerated_numa_ids(kubelet: Kubelet, devices: Mapping[str, Device]) -> tup
 
 
 def _kinds(numa_sets: Iterable[int | None]) -> tuple[tuple[int, int], ...]:
-    """How many devices there are on each set of NUMA nodes; those without topology are left out."""
+    """Number of devices by their set of NUMA nodes. Devices without topology are left out."""
     kinds: dict[int, int] = {}
     for numa in numa_sets:
         if numa:
@@ -149,10 +150,10 @@ def allocate(
     choices: Choices,
     budget: Budget = UNLIMITED,
 ) -> DeviceState:
-    """The state after the container got its devices; the same state when it wants none that a plugin serves.
+    """The state after the allocation of the container's devices. The same state if it requests none of a device plugin.
 
-    The kubelet visits resources in random order and stops at the first that fails; a refusal names the first by name
-    and tells the others as alternatives.
+    The kubelet allocates resources in random order and stops at the first failure. A refusal has the first one by name,
+    and the others as alternatives.
 
     Source: manager.go, Allocate and allocateContainerResources.
 
@@ -258,7 +259,7 @@ def _pick(
     what: tuple[str, str],
     budget: Budget,
 ) -> frozenset[str]:
-    """*count* devices of the tier: how many of each kind is the kubelet's free choice."""
+    """*count* devices of the tier. The kubelet chooses at random how many of each kind."""
     if count in (0, len(tier)):
         return tier if count else _NONE
     choices.random_picks.add(what)
@@ -275,7 +276,7 @@ def _pick(
 def _update_reusable(
     state: DeviceState, pod: PodRequest, container: ContainerRequest, taken: Mapping[str, frozenset[str]]
 ) -> DeviceState:
-    """Ordinary init containers leave their devices to later containers; others take theirs out.
+    """Ordinary init containers leave their devices to later containers. Other containers remove theirs from these.
 
     Source: manager.go, Allocate.
     """
@@ -297,7 +298,7 @@ def release(state: DeviceState, uid: str) -> DeviceState:
 def rename_devices(
     state: DeviceState, uid: str, resource: str, container: str, ours: frozenset[str], theirs: frozenset[str]
 ) -> DeviceState:
-    """The state in which a container holds *theirs* instead of *ours*: another pick among devices of one kind."""
+    """The state in which a container has *theirs* instead of *ours*: another pick among devices of one kind."""
     held_by = state.entries.get(uid, {})
     resources = held_by.get(container, {})
     if resources.get(resource) != ours or ours == theirs:

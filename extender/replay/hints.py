@@ -91,7 +91,7 @@ class Distances:
         self._known: dict[int, float] = {}
 
     def average(self, mask: int) -> float:
-        """Mean over all ordered pairs of the mask, a node with itself included.
+        """Mean over all ordered pairs of nodes in the mask, including each node with itself.
 
         Raises:
             KubeletPanicError: the machine's NUMA ids are not contiguous and a row is too short for one of them.
@@ -112,11 +112,11 @@ class Distances:
         return result
 
     def closest(self, masks: Sequence[int]) -> int:
-        """The mask with the smallest average; of equal ones the smallest number.
+        """The mask with the smallest average distance. Among equal ones, the smallest number.
 
         Raises:
-            KubeletPanicError: as `average`. Which mask the kubelet looks at first is random, so each one's message is
-                an alternative.
+            KubeletPanicError: as `average`. The kubelet visits the masks in random order, so the message of each is an
+                alternative.
         """
         try:
             return min(masks, key=lambda m: (self.average(m), m))
@@ -138,8 +138,8 @@ class Distances:
 def walked_universe(ids: Sequence[int], provider: Provider) -> Universe:
     """The universe of the NUMA ids over whose subsets a provider iterates.
 
-    The kubelet does iterate over them one by one: from about 30 nodes on this takes hours, and between the limit here
-    and 30 it may finish.
+    The kubelet iterates over them one by one. From about 30 nodes on this takes hours. Between the limit here and 30 it
+    may finish.
 
     Raises:
         Refusal: KubeletHang, for more ids than the replay supports.
@@ -159,7 +159,7 @@ def walked_universe(ids: Sequence[int], provider: Provider) -> Universe:
 
 
 def narrowest(space: Universe, family: int, distances: Distances | None = None, budget: Budget = UNLIMITED) -> int:
-    """The raw mask that wins among equals: the narrowest; with *distances* then the closest; then the smallest number.
+    """The best raw mask: the narrowest, then with *distances* the closest, then the one with the smallest number.
 
     Distances are computed only for different masks of equal width, as in the kubelet (computing them can panic). The
     family must have a non-empty member.
@@ -186,15 +186,15 @@ def merge(
     """Combine one hint of every resource into the best candidate.
 
     Args:
-        lists: resources that have an opinion; an empty `Hints` blocks every preferred result.
+        lists: hints of the resources with a preference. An empty `Hints` excludes every preferred result.
         default_mask: all NUMA nodes of the machine.
-        distances: given when ties go to the closer nodes (`prefer-closest-numa-nodes`).
+        distances: for `prefer-closest-numa-nodes`, where the closer nodes win a tie.
         budget: of the replay.
 
     Source: cm/topologymanager/policy.go, HintMerger.Merge and compare, in closed form.
 
     Raises:
-        Refusal: KubeletHang, where the providers together speak of too many NUMA nodes.
+        Refusal: KubeletHang, if the hints contain too many NUMA nodes together.
     """
     if not lists:
         return MergeResult(TopologyHint(default_mask, preferred=True), "no resource has an opinion")
@@ -239,7 +239,7 @@ def _common_universe(lists: Sequence[Hints]) -> Universe:
 
 
 def _best_tier(space: Universe, reachable: int, width: int) -> int:
-    """The masks of the best width: exactly *width* nodes; else the widest below; else the narrowest above."""
+    """The masks of the best width: *width* nodes, else the widest narrower ones, else the narrowest wider ones."""
     for size in range(width, 0, -1):
         if reachable & space.by_width[size]:
             return reachable & space.by_width[size]

@@ -19,9 +19,9 @@ from extender.replay.verdict import Certainty
 class Kubelet:
     """A running kubelet's constants. CPU sets are raw bits.
 
-    `distances` is set only where ties go to the closer NUMA nodes. `reserved_cpus` and `reserved_physical_cpus` (all
+    `distances` is set only if the closer NUMA nodes win a tie. `reserved_cpus` and `reserved_physical_cpus` (all
     threads of cores with a reserved CPU) are 0 under CPU policy none. `nri`: the NRI topology-aware policy, which
-    places containers when they are created; None where it does not run.
+    places containers when they are created. None if it does not run.
     """
 
     machine: Machine
@@ -65,5 +65,5 @@ class Kubelet:
 
     @property
     def allocatable_cpus(self) -> int:
-        """CPUs that exclusive requests can ever get: all but the reserved ones."""
+        """CPUs that can be allocated exclusively: all but the reserved ones."""
         return self.machine.all_cpus & ~self.reserved_cpus

@@ -1,7 +1,7 @@
-"""The hardware of one node, as the kubelet's managers see it.
+"""The hardware of one node, as the kubelet's managers discover it.
 
 Rules of this file
-- Built once from facts (`Machine.build`), checked there, never changed.
+- A machine is built and checked once (`Machine.build`), and never changed.
 - Conversions between CPUs, cores, sockets, uncore caches and NUMA nodes are named methods, never `&` across kinds.
 - NUMA ids may be sparse; nodes may lack CPUs or memory.
 - The kubelet's counts may exceed the rows: cadvisor counts a CPU once for each NUMA node that lists it.
@@ -16,13 +16,13 @@ from typing import Final, NamedTuple
 from extender.replay.sets import MAX_CPU_ID, bits_of, iter_bits
 
 MAX_CPUS: Final = 8192
-"""Bound on logical CPUs of a machine in input (Linux's own NR_CPUS limit)."""
+"""Limit on logical CPUs of a machine in input (Linux's own NR_CPUS limit)."""
 
 MAX_NUMA_NODES: Final = 64
 """NUMA nodes of a machine in input; machines with more are not replayed."""
 
 MAX_NUMA_NODE_ID: Final = 1023
-"""Bound on NUMA ids in input: the largest id that Linux can give (MAX_NUMNODES is 1024)."""
+"""Limit on NUMA ids in input: the largest id in Linux (MAX_NUMNODES is 1024)."""
 
 
 UNNUMBERED_NUMA_NODE: Final = MAX_NUMA_NODE_ID + 1
@@ -52,7 +52,7 @@ class TooLargeError(MachineError):
 
 
 class CPUFacts(NamedTuple):
-    """One logical CPU: kernel ids; `uncore_cache` None when the core has no uncore cache as the kubelet counts them."""
+    """One logical CPU, with the kernel's ids. `uncore_cache` None: the kubelet counts none for the core."""
 
     cpu: int
     core_id: int
@@ -65,7 +65,7 @@ class CPUFacts(NamedTuple):
 class NUMANodeFacts:
     """One NUMA node: `memory_bytes` is MemTotal, `hugepages` page size in bytes -> number of pages.
 
-    `distances` is the row as sysfs gives it, indexed by position; empty when the kernel gives none.
+    `distances` is the row of sysfs, indexed by position. Empty if the kernel has none.
     """
 
     id: int
@@ -76,7 +76,7 @@ class NUMANodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Topology with every conversion precomputed as masks of ints; make it with `build`."""
+    """Topology with all conversions precomputed as masks. Created by `build`."""
 
     cpus: tuple[CPUFacts, ...]
     numa_nodes: tuple[NUMANodeFacts, ...]
@@ -89,9 +89,9 @@ class Machine:
     """The kubelet's count of cores, which grows in the same way."""
     num_uncore: int
     numa_ids: tuple[int, ...]
-    """Every NUMA node, CPU-less ones included, ascending: what the topology and memory managers see."""
+    """Every NUMA node, also those without CPUs, ascending: the nodes of the topology and memory managers."""
     cpu_numa_ids: tuple[int, ...]
-    """The NUMA nodes that have CPUs, ascending: all that the CPU manager sees."""
+    """The NUMA nodes that have CPUs, ascending: the nodes of the CPU manager."""
     numa_cpus: Mapping[int, int]
     socket_cpus: Mapping[int, int]
     core_cpus: Mapping[int, int]
@@ -159,7 +159,7 @@ class Machine:
         num_cpus: int | None = None,
         num_cores: int | None = None,
     ) -> "Machine":
-        """Check the facts and derive everything else.
+        """Check the facts and compute everything else.
 
         Threads with equal (core_id, socket) inside a NUMA node form a core. A core without an uncore cache counts
         under its socket id, which may coincide with a real cache's id, as in the kubelet. NUMA id -1 becomes

@@ -24,7 +24,7 @@ from extender.replay.state import Block, MemoryAmounts, MemoryState, NUMANodeMem
 from extender.replay.verdict import Provider, Reason, Refusal
 
 Reusable = Mapping[tuple[int, str], int]
-"""Bytes that later containers of a pod may take over, by (exact mask, type)."""
+"""Bytes that later containers of a pod may reuse, by (exact mask, type)."""
 
 _NO_MEMORY = "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
 _NO_PREFERRED = "failed to find the default preferred hint"
@@ -77,7 +77,7 @@ def _per_type(hints: Hints | None, request: Mapping[str, int]) -> dict[str, Hint
 
 
 def regenerate_hints(blocks: tuple[Block, ...], request: Mapping[str, int]) -> dict[str, Hints | None]:
-    """Hints of a container that already has blocks: where they are, or no preference when they do not match.
+    """Hints of a container that already has blocks: their NUMA nodes, or no preference if they do not match.
 
     Source: policy_static.go, regenerateHints.
     """
@@ -158,7 +158,7 @@ def allocate(
     *,
     preferred: bool,
 ) -> MemoryState:
-    """The state after the container got its memory pinned; the same state when it asks for none.
+    """The state after the container's memory is pinned. The same state if it requests none.
 
     Source: policy_static.go, Allocate.
 
@@ -261,7 +261,7 @@ def _refusal(message: str, resource: str = "memory", wanted: int | None = None, 
 
 
 def charge(nodes: tuple[NUMANodeMemory, ...], mask: int, memory_type: str, size: int) -> tuple[NUMANodeMemory, ...]:
-    """Take *size* bytes from the nodes of *mask*, lowest id first; every one of them counts an assignment.
+    """Take *size* bytes from the nodes of *mask*, lowest id first. Each of these nodes counts one assignment.
 
     Source: policy_static.go, updateMachineState.
     """
@@ -307,7 +307,7 @@ def _with(
 def _update_reusable(
     state: MemoryState, pod: PodRequest, container: ContainerRequest, blocks: tuple[Block, ...]
 ) -> MemoryState:
-    """Ordinary init containers leave their memory to later containers; others use it up.
+    """Ordinary init containers leave their memory to later containers. Other containers use it up.
 
     Source: policy_static.go, updatePodReusableMemory.
     """

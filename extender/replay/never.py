@@ -6,9 +6,8 @@ Rules of this file
 - In doubt the result is False: "not now" is always safe.
 
 The argument: CPUs that can ever be available are among the allocatable ones, devices that can ever be free are among
-the
-healthy ones, and every preferred hint of any state is among those offered with all of them free. Memory is left out:
-for too little memory its manager has "no preference".
+the healthy ones, and every preferred hint of any state is among those offered with all of them free. Memory is left
+out: for too little memory its manager has "no preference".
 """
 
 from collections.abc import Iterator

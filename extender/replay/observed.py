@@ -107,7 +107,7 @@ def _check_memory(kubelet: Kubelet, state: MemoryState) -> None:
 
 
 def _memory_blocks(state: MemoryState) -> Iterator[tuple[str, Block]]:
-    """The blocks that the machine state is charged with; a pod's own blocks stand for those of its containers."""
+    """The blocks that the machine state is charged with; a pod's own blocks replace those of its containers."""
     for uid, containers in state.entries.items():
         if uid in state.pod_entries:
             continue

@@ -1,9 +1,9 @@
-"""What a pod asks of the managers.
+"""The requests of a pod to the managers.
 
 `Pod` is the spec as far as admission reads it, quantities as exact ints in thousandths of the base unit (the API
-stores milli precision, rounded up). `resolve` turns it into a `PodRequest` under a kubelet's rules: who gets exclusive
-CPUs, pinned memory, devices, and the pod-scope totals. A PodRequest is made once per pod and rule set and then used
-on every node.
+stores milli precision, rounded up). `resolve` converts it to a `PodRequest` under a kubelet's rules: exclusive CPUs,
+pinned memory and devices of each container, and the totals in pod scope. A PodRequest is computed once for each pod and
+set of rules, and used on every node.
 
 Mirrors: kubelet `pkg/apis/core/v1/helper/qos`, `cm/cpumanager/policy_static.go` (guaranteedCPUs, podGuaranteedCPUs),
 `cm/memorymanager/policy_static.go` (getRequestedResources, getPodRequestedResources), `component-helpers/resource`.
@@ -27,7 +27,7 @@ _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage", "po
 
 
 class ContainerKind(StrEnum):
-    """How the spec lists the container; `sidecar` is an init container with restartPolicy Always."""
+    """The kind of container. `sidecar`: an init container with restartPolicy Always."""
 
     INIT = "init"
     SIDECAR = "sidecar"
@@ -44,9 +44,9 @@ class QOSClass(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One container; amounts in thousandths, keyed by resource name.
+    """One container, with amounts in thousandths by resource name.
 
-    `allocated_milli` is `status.containerStatuses[].allocatedResources`: None when the container has no status entry.
+    `allocated_milli` is `status.containerStatuses[].allocatedResources`: None if the container has no status entry.
     `dra_resources` are extended resources of this container that a DRA claim satisfies.
     """
 
@@ -60,12 +60,12 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod; `containers` in the kubelet's order: init containers and sidecars as listed, then app containers.
+    """A pod. `containers` in the kubelet's order: init containers and sidecars as listed, then app containers.
 
-    `pod_requests_milli` / `pod_limits_milli` are `spec.resources`: None when the spec has none, empty when
-    `spec.resources` is there without amounts. `created_at`: Unix seconds, None where it is not known: a kubelet that
-    starts admits older pods first. `demand`: the alignment that the pod demands; no kubelet reads it. `metadata`: what
-    the NRI topology-aware policy reads.
+    `pod_requests_milli` / `pod_limits_milli` are `spec.resources`: None if the spec has none, empty if
+    `spec.resources` has no amounts. `created_at`: Unix seconds, None if unknown: a kubelet that starts admits older
+    pods first. `demand`: the alignment that the pod demands, which no kubelet reads. `metadata`: the parts that the NRI
+    topology-aware policy reads.
     """
 
     uid: str
@@ -86,7 +86,7 @@ class Pod:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Equal for pods that every kubelet treats alike, apart from their names, and that demand the same alignment.
+        """Equal for pods that differ only in names, for every kubelet and in the alignment that they demand.
 
         Part of the key of a cached verdict.
         """
@@ -135,8 +135,8 @@ class ContainerRequest:
 class PodLevelRequest:
     """`spec.resources` under PodLevelResourceManagers: the budget of the whole pod.
 
-    `cpus` 0 when the pod-level CPU request is missing or not whole; `memory_bytes` holds positive amounts only. Neither
-    has anything for pods that are not Guaranteed.
+    `cpus`: 0 if the pod-level CPU request is missing or not whole. `memory_bytes`: positive amounts only. Both are
+    empty for pods that are not Guaranteed.
     """
 
     cpus: int
@@ -188,7 +188,7 @@ def has_pod_level_resources(pod: Pod) -> bool:
 
 
 def qos_class(pod: Pod, rules: Rules) -> QOSClass:
-    """The QoS class as the kubelet of these rules sees it.
+    """The QoS class in a kubelet with these rules.
 
     Source: pkg/apis/core/v1/helper/qos/qos.go, GetPodQOS and ComputePodQOS.
     """
@@ -334,7 +334,7 @@ def _pod_level(pod: Pod, *, pinned: bool) -> PodLevelRequest:
 
 
 def _peak(parts: Iterable[tuple[bool, bool, int]]) -> int:
-    """Peak of one amount over the pod's life; a part is (ordinary init container, sidecar, amount).
+    """Peak of one amount over the pod's life. A part is (ordinary init container, sidecar, amount).
 
     Ordinary init containers run one by one, together with the sidecars that are listed before them.
     """
@@ -350,7 +350,7 @@ def _peak(parts: Iterable[tuple[bool, bool, int]]) -> int:
 
 
 def _total_devices(pod: Pod, containers: tuple[ContainerRequest, ...], rules: Rules) -> dict[str, int]:
-    """Devices of each resource that pod scope wants hints for.
+    """Devices of each resource for which pod scope needs hints.
 
     Source: cm/devicemanager/topology_hints.go, getPodDeviceRequest. Since 1.28 it counts sidecars as long-running, one
     minor before the other managers do.

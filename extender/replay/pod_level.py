@@ -102,12 +102,12 @@ def take_bubble(kubelet: Kubelet, state: CPUState, pod: PodRequest, affinity: in
 
 
 def share_out_cpus(kubelet: Kubelet, state: CPUState, pod: PodRequest, budget: Budget) -> CPUState:
-    """The state after every container got its part of the bubble: exclusive ones as asked, shared ones the rest.
+    """The state after every container has its part of the bubble: exclusive ones as requested, shared ones the rest.
 
     Source: cm/cpumanager/policy_static.go, AllocatePod.
 
     Raises:
-        Refusal: UnexpectedAdmissionError where the bubble is too small for an exclusive container.
+        Refusal: UnexpectedAdmissionError if the bubble is too small for an exclusive container.
     """
     bubble = state.pod_entries.get(pod.uid, 0)
     if not bubble or (kubelet.rules.pod_cpus_restored and pod.uid in state.entries):
@@ -130,7 +130,7 @@ def share_out_cpus(kubelet: Kubelet, state: CPUState, pod: PodRequest, budget: B
 def allocate_memory(
     kubelet: Kubelet, state: MemoryState, pod: PodRequest, hint: TopologyHint, budget: Budget
 ) -> MemoryState:
-    """The state after the pod's memory budget was pinned and shared out in blocks.
+    """The state after the pod's memory budget is pinned and divided into blocks.
 
     Source: cm/memorymanager/policy_static.go, AllocatePod.
 
@@ -160,8 +160,8 @@ def allocate_memory(
 def _share_out(pod: PodRequest, mask: int) -> dict[str, tuple[Block, ...]]:
     """Blocks by container: exclusive ones as requested, shared ones what is left of the budget; none of size 0.
 
-    The kubelet subtracts in unsigned 64 bits. An app container may take a type that the budget does not have; what is
-    left of that type is then 2^64 less the amount. A sidecar takes only from types of the budget.
+    The kubelet subtracts in unsigned 64 bits. An app container may take a type that the budget does not have; the rest
+    of that type is then 2^64 minus the amount. A sidecar takes only from types of the budget.
 
     Source: cm/memorymanager/policy_static.go, AllocatePod.
     """

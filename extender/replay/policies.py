@@ -37,9 +37,9 @@ def decide(
 
 
 def _single_numa_node(lists: Sequence[Hints], default_mask: int, budget: Budget) -> Decision:
-    """Only preferred single-node masks count; an affinity to the whole machine is stored as "any node".
+    """Only preferred single-node masks count. An affinity to the whole machine is stored as "any node".
 
-    Distances play no part: the merger of this policy is made without them.
+    Distances are not used: the merger of this policy is created without them.
     """
     narrowed = []
     for hints in lists:

@@ -1,9 +1,9 @@
-"""One of several states: what a node can be in where the kubelet chose at random, or the order of events is not known.
+"""The states that a node can be in, if the kubelet chose at random or the order of events is unknown.
 
 Rules of this file
 - A value: every method returns a new one.
-- Equal states count once, and the first one is the likeliest.
-- `complete` False means that there are more states; no method makes it True again.
+- Equal states count once, and the first one is the most likely.
+- `complete` False means that there are more states. No method makes it True again.
 """
 
 from collections.abc import Collection
@@ -20,14 +20,14 @@ from extender.replay.state import ManagerState
 
 @dataclass(frozen=True, slots=True)
 class PossibleStates:
-    """`states`: empty where no verdict is possible. `complete`: whether these are all."""
+    """`states`: empty if no verdict is possible. `complete`: whether these are all states."""
 
     states: tuple[ManagerState, ...] = ()
     complete: bool = True
 
     @property
     def first(self) -> ManagerState | None:
-        """The likeliest state; None where no verdict is possible."""
+        """The most likely state. None if no verdict is possible."""
         return self.states[0] if self.states else None
 
     @property
@@ -37,18 +37,18 @@ class PossibleStates:
 
     @property
     def key(self) -> object:
-        """Equal for possible states that answer every new pod alike."""
+        """Equal for possible states that give the same verdict for every new pod."""
         one = self.states[0].key if len(self.states) == 1 else frozenset(state.key for state in self.states)
         return one, self.complete
 
     def admit(
         self, kubelet: Kubelet, request: PodRequest, *, max_replays: int = MAX_REPLAYS, budget: Budget | None = None
     ) -> tuple[Outcome, ...]:
-        """Every distinct outcome of one admission from any of the states, as `branches.admit_in_all`."""
+        """The distinct outcomes of one admission from all states; see `branches.admit_in_all`."""
         return admit_in_all(kubelet, self.states, request, max_replays=max_replays, budget=budget)
 
     def release(self, uids: Collection[str]) -> Self:
-        """The states once these pods are gone."""
+        """The states after these pods are gone."""
         gone = sorted(uids)
         after = {s.key: s for s in (release_pods(state, gone) for state in self.states)}
         return type(self)(tuple(after.values()), self.complete)

@@ -1,7 +1,7 @@
 """Everything that differs between kubelet versions: named switches, and the options each version knows.
 
-A node's kubelet version and feature gates select the switches once (`Rules.of`); nothing else in the replay looks at
-a version. Vendors back-port single changes, so every switch can be set by hand (`overrides`).
+A node's kubelet version and feature gates select the switches once (`Rules.of`); nothing else in the replay uses
+a version. Vendors back-port single changes, so every switch can be overridden (`overrides`).
 
 Source: the version history of kubelet `cm/{topologymanager,cpumanager,memorymanager,devicemanager}`, 1.27 to 1.37.
 """
@@ -55,7 +55,7 @@ _GATE_LOCKED_SINCE: Final[Mapping[str, int]] = {
     "DisableCPUQuotaWithExclusiveCPUs": 37,
     "NodeDeclaredFeatures": 37,
 }
-"""Gates that a kubelet has from this minor on, and gates that are on from this minor on, whatever is set."""
+"""Gates that exist from this minor on, and gates that are locked on from this minor on."""
 _GATE_REMOVED_SINCE: Final[Mapping[str, int]] = {"SidecarContainers": 37}
 
 
@@ -84,7 +84,7 @@ class Rules:
 
     minor: int
     newer_than_known: bool
-    """The version is newer than any known; the newest rules stand in."""
+    """The version is newer than any known one. The newest known rules are used."""
     sidecars: bool
     """Restartable init containers count as long-running: never reusable, in pod-scope totals (1.29).
 
