@@ -33,7 +33,7 @@ MAX_CPUS_ASSIGNED = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class RawFiles:
-    """The bytes of the three files, None where unreadable, and the reason. Equal readings are equal values.
+    """The bytes of the three files, None if unreadable, and the reason. Equal readings are equal values.
 
     `never_had_devices`: the kubelet's directory exists without a device checkpoint. The kubelet writes it when the
     first device plugin registers.

@@ -1,6 +1,6 @@
-"""What the NRI topology-aware policy granted, from the file in which the plugin keeps its state.
+"""The grants of the NRI topology-aware policy, from the plugin's state file.
 
-The plugin writes `/var/lib/nri-resource-policy/cache` after every decision and puts it in place by a rename, so a read
+The plugin writes `/var/lib/nri-resource-policy/cache` after every decision and replaces it by a rename, so a read
 sees one moment (`pkg/resmgr/cache/cache.go` Save, Snapshot; `policy/cache.go` cachedGrant). The format is not
 documented. A file of another version, or of another policy, is refused and not guessed at.
 
@@ -30,7 +30,7 @@ MAX_NODE_MASK = 2**64
 
 
 def read_grants(root: Path) -> tuple[ReportedNriGrant, ...] | None:
-    """The grants of the plugin on the node whose files lie under *root*; None where there is no such file.
+    """The grants of the plugin on the node whose files are below *root*; None if there is no such file.
 
     Raises:
         OSError: the file may not be read.

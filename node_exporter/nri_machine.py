@@ -4,7 +4,7 @@ Rules of this file
 - It mirrors the plugin, not the hardware: `pkg/sysfs/system.go` of containers/nri-plugins (discoverCPUs, discoverNodes,
   discoverCache). Where the plugin stops, `DiscoveryError` says so: such a plugin manages no container.
 - Facts only. What the policy concludes (types of memory, core kinds, symmetric distances) is left to the reader.
-- Every path lies under a given root, and every read is bounded (`files`).
+- Every path is below a given root, and every read is limited (`files`).
 """
 
 import re
@@ -27,7 +27,7 @@ class DiscoveryError(Exception):
 
 
 def read_nri_machine(root: Path) -> ReportedNriMachine:
-    """Discover the machine whose /sys and /proc lie under *root*.
+    """Discover the machine whose /sys and /proc are below *root*.
 
     Raises:
         DiscoveryError: the plugin's own discovery fails, or a file that it reads cannot be read here.
@@ -94,7 +94,7 @@ class _Discovery:
         return known
 
     def _nodes(self) -> tuple[ReportedNriNode, ...]:
-        """The NUMA nodes; none where the kernel has no support for NUMA."""
+        """The NUMA nodes. None if the kernel has no support for NUMA."""
         directory = self._root / NODES
         found = sorted(self._numbered(directory, "node"))
         if not found:
@@ -164,7 +164,7 @@ class _Discovery:
             raise DiscoveryError(f"{self._name(path)}: not a list of ids") from None
 
     def _list(self, path: Path) -> str:
-        """A list in its shortest form; "" where a list of all CPUs is missing, as the plugin takes it."""
+        """A list in its shortest form; "" if a list of all CPUs is missing, as the plugin takes it."""
         is_optional = path.parent.name == "cpu"
         return format_ids(self._cpus(path, "" if is_optional else None))
 

@@ -1,8 +1,8 @@
 """The NRI topology-aware policy of a node: whether it runs, its configuration, its machine and its grants.
 
 Rules of this file
-- The policy runs where its state file is, or where a configuration for this node is found.
-- Each part is optional; one that cannot be read costs its own field and a Problem.
+- The policy runs if there is its state file, or a configuration for this node.
+- Each part is optional. An unreadable part costs its own field and a Problem.
 - Machine and configuration change rarely: the machine is read again every `MACHINE_SECONDS`, a configuration of the API
   server every `CONFIG_SECONDS` at a regular look. Grants are read at each look.
 """
@@ -43,7 +43,7 @@ POLICIES: Final = "/apis/config.nri/v1alpha1/namespaces/{namespace}/topologyawar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NriConfig:
-    """The spec of a TopologyAwarePolicy, where it was found, and what the plugin said of it; see the report.
+    """The spec of a TopologyAwarePolicy, where it was found, and the plugin's last status of it; see the report.
 
     `doubts`: reasons, for people, why the plugin may run with another configuration.
     """
@@ -55,7 +55,7 @@ class NriConfig:
 
 
 ReadNriConfig = Callable[[], NriConfig | None]
-"""The configuration that applies to the node; None where there is none. Raises OSError, ValueError."""
+"""The configuration that applies to the node; None if there is none. Raises OSError, ValueError."""
 
 
 def config_from_file(path: Path) -> ReadNriConfig:
@@ -141,7 +141,7 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 class NriObserver:
-    """Looks at the policy of one node, and keeps what changes rarely."""
+    """Observes the policy of one node, and caches what changes rarely."""
 
     def __init__(self, root: Path, read_config: ReadNriConfig | None) -> None:
         self._root = root
@@ -154,7 +154,7 @@ class NriObserver:
         self._config_at = float("-inf")
 
     def look(self, *, is_tick: bool) -> tuple[ReportedNriPolicy | None, tuple[Problem, ...]]:
-        """The section of the report; None where the policy does not run. A regular look renews the configuration."""
+        """The section of the report; None if the policy does not run. A regular look renews the configuration."""
         grants, problems = self._grants()
         if self._read_config is not None and (is_tick or self._config_at < 0):
             self._renew_config(self._read_config)

@@ -44,7 +44,7 @@ class PodResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningConfig:
-    """The configuration document and version that the kubelet reports over https. None where it reports none."""
+    """The configuration document and version that the kubelet reports over https. None if it reports none."""
 
     document: dict[str, object] | None = None
     version: str | None = None

@@ -203,7 +203,7 @@ ReportedNriCache = tuple[int, int, str]
 ReportedNriCpu = tuple[int, int, int, int, int, str, int, str, Sequence[int]]
 """One online CPU: (cpu, package, die, cluster, node, threads of its core, base kHz, preference, caches).
 
-Base kHz is 0 and the energy performance preference "" where they are not known. `caches` are positions in
+Base kHz is 0 and the energy performance preference "" if they are not known. `caches` are positions in
 `ReportedNriMachine.caches`, by the kernel's index.
 """
 
@@ -225,8 +225,8 @@ class ReportedNriNode:
 class ReportedNriMachine:
     """The hardware as the NRI plugin's discovery reads it (`pkg/sysfs/system.go` of containers/nri-plugins).
 
-    `nodes` is empty where the kernel has no NUMA support. `present`: the CPUs with a directory of their own, online or
-    not. `performance` and `efficient`: the CPUs of each core kind, None where the kernel has no such file.
+    `nodes` is empty if the kernel has no NUMA support. `present`: the CPUs with a directory of their own, online or
+    not. `performance` and `efficient`: the CPUs of each core kind, None if the kernel has no such file.
     `memory_total`: MemTotal of /proc/meminfo, in bytes. Sets of CPUs are lists in the kernel's format.
     """
 
@@ -276,7 +276,7 @@ class ReportedNriPolicy:
     plugin's discovery fails here, `problems` of the report say why, and no container is managed. `config` None: not
     known. Otherwise it is the spec of a TopologyAwarePolicy as it applies to this node, `config_source` names it
     (`node.NAME`, `group.NAME`, `default`, or a path) and `config_status` is what the plugin said of it last (`Success`,
-    `Failure`, "" where it said nothing). `grants` None: not known; they are as the plugin last wrote them.
+    `Failure`, "" if it said nothing). `grants` None: not known; they are as the plugin last wrote them.
     """
 
     version: int = 1

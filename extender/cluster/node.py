@@ -20,15 +20,15 @@ class Observation:
     """One report, interpreted.
 
     `digest` is the SHA-256 of the body it came in. `observed_at` is Unix seconds by the node's clock, for people only.
-    `kubelet` and `state` are None where the report is not enough for any verdict; `hidden` names the managers whose
+    `kubelet` and `state` are None if the report is not enough for any verdict; `hidden` names the managers whose
     state it does not tell. `pod_uids` are the pods that the report knows of; None if it could not list them.
     `listed` are those of them that the kubelet itself lists, `left` those that it does not count: gone, unless the pod
     watch has them alive. Of the rest it is not known. `unlisted`: pods that hold something and that a list with the
     UIDs of all its pods does not have.
     `version_from_node`: the kubelet version that the Node object named when the report came, "" if it was not known;
-    None where the report itself told it. `kubelet_listens`: whether the kubelet listened on its podresources socket
-    when the report was made; `kubelet_seconds`: how long that had been so by then. Both are None where it is not known.
-    `kubelet_digest`: SHA-256 of the parts of the report that describe the kubelet, "" where they describe none.
+    None if the report itself told it. `kubelet_listens`: whether the kubelet listened on its podresources socket
+    when the report was made; `kubelet_seconds`: how long that had been so by then. Both are None if it is not known.
+    `kubelet_digest`: SHA-256 of the parts of the report that describe the kubelet, "" if they describe none.
     `counts`: all that is known, instead of a report. `facts` are passed on unread, for people: a JSON object.
     """
 
@@ -93,12 +93,12 @@ class NodeRecord:
 
     @property
     def states(self) -> tuple[ManagerState, ...]:
-        """Every state of the node that is followed; empty where no verdict is possible."""
+        """Every state of the node that is followed; empty if no verdict is possible."""
         return self.possible.states
 
     @property
     def state(self) -> ManagerState | None:
-        """The likeliest of `states`; None where no verdict is possible."""
+        """The likeliest of `states`; None if no verdict is possible."""
         return self.possible.first
 
     @property

@@ -45,12 +45,12 @@ class NodeClass:
     counts: Counts | None = None
     awaited: bool = False
     layout: Layout | None = None
-    """Of `kubelet`; None where it is not computed yet."""
+    """Of `kubelet`; None if it is not computed yet."""
     _amounts: tuple[FreeAmounts, ...] | None = field(default=None, init=False, repr=False)
 
     @property
     def amounts(self) -> tuple[FreeAmounts, ...]:
-        """The free amounts of each of `states`, computed once; empty where no verdict is possible."""
+        """The free amounts of each of `states`, computed once; empty if no verdict is possible."""
         if self._amounts is None:
             object.__setattr__(self, "_amounts", self._computed_amounts())  # equal values, whichever thread is first
         assert self._amounts is not None
@@ -65,12 +65,12 @@ class NodeClass:
 
     @property
     def states(self) -> tuple[ManagerState, ...]:
-        """Every state that is followed; empty where no verdict is possible."""
+        """Every state that is followed; empty if no verdict is possible."""
         return self.possible.states
 
     @property
     def state(self) -> ManagerState | None:
-        """The likeliest of `states`; None where no verdict is possible."""
+        """The likeliest of `states`; None if no verdict is possible."""
         return self.possible.first
 
     @property
@@ -85,7 +85,7 @@ class NodeClass:
 
     @property
     def rules(self) -> Rules | None:
-        """Those of the kubelet; None where nothing is known."""
+        """Those of the kubelet; None if nothing is known."""
         if self.kubelet is not None:
             return self.kubelet.rules
         return None if self.counts is None else self.counts.rules

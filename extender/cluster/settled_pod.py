@@ -46,7 +46,7 @@ class SettledPod:
 
     @property
     def reported(self) -> Mapping[str, object]:
-        """What the report shows of the pod, as `steps.held_by`; empty where there is no report."""
+        """What the report shows of the pod, as `steps.held_by`; empty if there is no report."""
         return {} if self.state is None else held_by(self.state, self.pod.uid)
 
 

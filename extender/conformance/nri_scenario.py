@@ -218,7 +218,7 @@ def run(scenario: NRIScenario, machine: Machine) -> list[Answer] | str:
     """The answers to the steps of *scenario*; a text where the policy does not start. Ends where the plugin dies.
 
     After a restart or a new configuration several answers can be possible: then `any` lists them, and `certainty` is
-    `possible`. `complete` is False where there may be more of them.
+    `possible`. `complete` is False if there may be more of them.
     """
     under_way = _begin(scenario, machine)
     if isinstance(under_way, str):

@@ -76,7 +76,7 @@ def _start(spec: Located) -> Iterator[Finding]:
 
 
 def _assumed(config: PolicyConfig) -> Machine | None:
-    """A machine with all CPUs that are named, on one NUMA node; None where they are too many."""
+    """A machine with all CPUs that are named, on one NUMA node; None if they are too many."""
     texts = (config.available_cpus, config.reserved_cpus)
     named = [int(number) for text in texts if text and ":" in text for number in re.findall(r"\d{1,9}", text)]
     count = max(LEAST_CPUS, *(number + 1 for number in named), 0)
@@ -122,7 +122,7 @@ def _traps(spec: Located, context: Context) -> Iterator[Finding]:
 
 
 def _reserved_millicpu(spec: Located) -> int | None:
-    """The CPUs that the policy reserves, whole ones, in mCPU; None where that is not known."""
+    """The CPUs that the policy reserves, whole ones, in mCPU; None if that is not known."""
     text = spec.text("reservedResources", "cpu")
     try:
         config = config_from_json({"reservedResources": {"cpu": text}}, "")

@@ -31,7 +31,7 @@ class MemoryDemand(StrEnum):
 
 
 class Demand(NamedTuple):
-    """A field is None where the pod says nothing. `fault`: what is not understood, in a sentence without an end.
+    """A field is None if the pod says nothing. `fault`: what is not understood, in a sentence without an end.
 
     A tuple, because it is a part of every cached pod shape.
     """

@@ -226,7 +226,7 @@ class OptionLevels:
     stable: int | None = None
 
     def level(self, minor: int) -> str | None:
-        """`alpha`, `beta`, `stable`, or None where the version does not know the option."""
+        """`alpha`, `beta`, `stable`, or None if the version does not know the option."""
         for name in ("stable", "beta", "alpha"):
             since: int | None = getattr(self, name)
             if since is not None and minor >= since:

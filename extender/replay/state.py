@@ -63,7 +63,7 @@ class NUMANodeMemory(NamedTuple):
     amounts: tuple[tuple[str, MemoryAmounts], ...]
 
     def get(self, memory_type: str) -> MemoryAmounts | None:
-        """The amounts of one type; None where the node has no such type."""
+        """The amounts of one type; None if the node has no such type."""
         for name, amounts in self.amounts:
             if name == memory_type:
                 return amounts

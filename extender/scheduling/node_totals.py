@@ -15,7 +15,7 @@ from extender.scheduling.totals import exceeds, pod_requests
 
 
 class NodeAmounts(Protocol):
-    """What is known of a node's totals, thousandths by resource; None where it is not known."""
+    """What is known of a node's totals, thousandths by resource; None if it is not known."""
 
     @property
     def allocatable_milli(self) -> Mapping[str, int] | None:

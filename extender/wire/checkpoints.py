@@ -108,7 +108,7 @@ def _restored(document: JsonObject, field: str) -> JsonObject:
 
 
 def policy_name(document: JsonObject, field: str) -> str:
-    """The policy that wrote a CPU or memory document; "" where it names none.
+    """The policy that wrote a CPU or memory document; "" if it names none.
 
     Raises:
         WireError: no kubelet starts with the document.

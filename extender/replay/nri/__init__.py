@@ -1,4 +1,4 @@
-"""What the NRI topology-aware resource policy answers when a runtime creates, resizes or stops a container.
+"""The answers of the NRI topology-aware resource policy when a runtime creates, resizes or stops a container.
 
 The policy is a plugin of the container runtime (`containers/nri-plugins`, `cmd/plugins/topology-aware`). It places CPUs
 and memory when a container is created, so a refusal is a `CreateContainerError` on a node that the pod is bound to.

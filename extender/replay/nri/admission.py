@@ -2,8 +2,8 @@
 
 The policy decides when a container is created, so nothing is refused at admission: a pod of which one container is
 refused stays in `CreateContainerError`. Containers are created in the order of the kubelet
-(`pkg/kubelet/kuberuntime/kuberuntime_manager.go` computePodActions): init containers one after the other, each gone
-before the next unless it restarts always, then the others in the order of the spec.
+(`pkg/kubelet/kuberuntime/kuberuntime_manager.go` computePodActions): init containers one after the other, each ended
+before the next unless it is a sidecar, then the others in the order of the spec.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ class PlacedContainer:
 
 @dataclass(frozen=True, slots=True)
 class NriVerdict:
-    """The containers that would be created, in order, and what would stop the next one.
+    """The containers that would be created, in order, and why the next one would not be.
 
     `node` is the node with these containers. `reason` None: all are created. `container`: the one that is refused, ""
     where the pod as a whole is; `detail` says why, for people, and `refusal` is the policy's own class.
@@ -107,7 +107,7 @@ def admit_nri(
 ) -> NriVerdict:
     """Create the containers of *pod* on *node*.
 
-    *kubelet_refusal*: why the kubelet's own managers refuse the pod, "" where they admit it or do not run. They decide
+    *kubelet_refusal*: why the kubelet's own managers refuse the pod, "" if they admit it or do not run. They decide
     first, when the kubelet admits the pod.
     """
     if kubelet_refusal:
@@ -162,11 +162,11 @@ def _new(pod: Pod, container: UnplacedContainer, machine: Machine) -> NewContain
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
-    """One pool as the policy sees it for a container.
+    """One pool, as a candidate for a container.
 
     `shared_left` in mCPU and `isolated_left` in CPUs, with the container in it: negative where it does not fit.
-    `memory_nodes`: the nodes that its memory would come from, None without an offer. `lost_by`: the rule that puts
-    another pool before it, "" for the one that is used.
+    `memory_nodes`: the nodes that its memory would come from, None without an offer. `lost_by`: the rule by
+    which another pool is preferred, "" for the one that is used.
     """
 
     pool: str
@@ -180,12 +180,12 @@ class PoolRow:
 
 
 def explain_pools(node: Node, pod: Pod, container: UnplacedContainer) -> tuple[PoolRow, ...]:
-    """All pools for the next container of *pod*, the one that is used first; the others by depth and id.
+    """All pools for the next container of *pod*: first the one that is used, then the others by depth and id.
 
-    Empty where the policy uses the root without looking at any pool (reserved CPUs, CPUs left alone).
+    Empty if the policy uses the root without comparing pools (reserved CPUs, CPUs that are not managed).
 
     Raises:
-        RefusalError: an annotation makes the policy refuse the container before it looks at pools.
+        RefusalError: an annotation makes the policy refuse the container before it compares pools.
     """
     books = run_pod(node, pod).books.copy(Budget(MAX_STEPS))
     setup = books.setup

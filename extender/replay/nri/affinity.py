@@ -1,4 +1,4 @@
-"""Affinity between containers: how much a new one is drawn to each pool.
+"""Affinity between containers: how much a new one prefers each pool.
 
 Mirrors: `pkg/resmgr/cache/affinity.go` (parseSimple, parseFull, Validate), `pkg/resmgr/cache/pod.go`
 (GetContainerAffinity, ScopeExpression), `policy/affinity.go` (registerImplicitAffinities, calculatePoolAffinities) and
@@ -81,7 +81,7 @@ def _annotated(pod: Pod, key: str, weight: int) -> Mapping[str, list[Affinity]]:
 
 
 def _simple(pod: Pod, document: Mapping[object, object], weight: int) -> Mapping[str, list[Affinity]] | None:
-    """`name: [others]`, which holds in both directions; None where *document* is not of this form."""
+    """`name: [others]`, which applies in both directions; None if *document* is not of this form."""
     others: dict[str, set[str]] = {}
     for name, listed in document.items():
         if listed is not None and not isinstance(listed, list):
@@ -126,7 +126,7 @@ def _entry(pod: Pod, key: str, entry: object, weight: int) -> Affinity:
 
 
 def _fields(value: object, names: Sequence[str]) -> dict[str, object] | None:
-    """The fields of an object, by lower case name; None where it is none or has others."""
+    """The fields of an object, by lower case name; None if it is none or has others."""
     if not isinstance(value, dict):
         return None
     fields = {str(key).lower(): field for key, field in value.items()}
@@ -168,7 +168,7 @@ def pool_affinities(
 
 
 def affinity_score(per_pool: Mapping[int, int], pool: Pool, tree: PoolTree) -> float:
-    """How much *pool* is preferred: weights at it, above it and below it, less with distance."""
+    """How much *pool* is preferred: the weights at it, above it and below it, which decrease with distance."""
     score = 0.0
     factor = _DECAY
     for ancestor in pool.ancestors:

@@ -1,4 +1,4 @@
-"""What is granted on a node, and what is still free in each pool.
+"""The grants on a node, and the free resources of each pool.
 
 Mirrors: `policy/resources.go` (supply, grant, AllocatableSharedCPU, AllocatableReservedCPU, SliceableCPUs,
 AccountAllocateCPU, ReleaseCPU) and `policy/pools.go` (hasZeroCpuReqContainer).
@@ -21,7 +21,7 @@ from extender.replay.nri.requests import CPUType
 class Grant:
     """What a container holds. `pool`: id of the pool; `portion` in mCPU, of the shared or the reserved CPUs.
 
-    `memory_nodes`: its memory zone; `memory_types`: what it asked for, after what the machine has.
+    `memory_nodes`: its memory zone. `memory_types`: the requested types that the machine has.
     """
 
     container: str
@@ -46,9 +46,9 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A machine with a configuration: all that no event but a new configuration changes.
+    """A machine with a configuration: values that only a new configuration changes.
 
-    `unlimited_burstable`: the topology level that unlimited Burstable containers go to. `cold_start_off`: a PMEM node
+    `unlimited_burstable`: the topology level of unlimited Burstable containers. `cold_start_off`: a PMEM node
     has no memory that the kernel may use.
     """
 
@@ -61,10 +61,10 @@ class Setup:
 
 
 class Books:
-    """Grants and free CPUs of every pool. Mutable; `copy` before a step that may be given up.
+    """Grants and free CPUs of every pool. Mutable: call `copy` before a step that may be undone.
 
-    Lists are indexed by pool id. `shared` and `reserved`: mCPU granted in the pool's subtree. `containers` holds those
-    of the cache, and those that left it but still hold a grant; these are in `uncached`.
+    Lists are indexed by pool id. `shared` and `reserved`: mCPU granted in the pool's subtree. `containers` has those
+    in the cache, and those that have left it but still have a grant; the latter are in `uncached`.
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class Books:
         return other
 
     def adopt(self, other: "Books") -> None:
-        """Take over the pods and containers of *other*."""
+        """Copy the pods and containers of *other*."""
         self.containers, self.pods = dict(other.containers), dict(other.pods)
         self.uncached = set(other.uncached)
 
@@ -123,9 +123,9 @@ class Books:
         return qos is QoS.BEST_EFFORT or (qos is QoS.BURSTABLE and not container.resources.requests.get("cpu", 0))
 
     def allocatable(self, zero_request: list[bool]) -> list[int]:
-        """Per pool: the mCPU that new shared or sliced grants may take, at least -1 less than nothing.
+        """Per pool: the mCPU that new shared or sliced grants may take, at least -1.
 
-        *zero_request* is what `zero_request_pools` says (`resources.go` AllocatableSharedCPU).
+        *zero_request*: the result of `zero_request_pools` (`resources.go` AllocatableSharedCPU).
         """
         own = [1000 * s.bit_count() - g for s, g in zip(self.sharable, self.shared, strict=True)]
         capped = list(own)
@@ -148,8 +148,7 @@ class Books:
     def sliceable(self, pool: Pool, allocatable: list[int]) -> int:
         """The shared CPUs that may become exclusive at *pool* (`resources.go` SliceableCPUs).
 
-        Every pool of the subtree gives as many CPUs as it has whole ones to spare, the pool itself only if it is a
-        leaf.
+        Every pool of the subtree gives its spare whole CPUs, the pool itself only if it is a leaf.
         """
         result = 0
         for i in pool.subtree:
@@ -173,19 +172,19 @@ class Books:
                 self.sharable[pool.id] |= pool.sharable & cpus
 
     def book_portion(self, pool: Pool, cpu_type: CPUType, millicpu: int) -> None:
-        """Count *millicpu* at *pool* and above; a negative number takes them off again."""
+        """Add *millicpu* at *pool* and above. A negative number subtracts."""
         booked = {CPUType.NORMAL: self.shared, CPUType.RESERVED: self.reserved}.get(cpu_type)
         if booked is not None:
             for i in (pool.id, *pool.ancestors):
                 booked[i] += millicpu
 
     def release_cpus(self, grant: Grant) -> None:
-        """Give the CPUs of *grant* back."""
+        """Return the CPUs of *grant*."""
         self._put_back(grant.exclusive)
         self.book_portion(self.setup.tree.pools[grant.pool], grant.cpu_type, -grant.portion)
 
     def zones(self) -> dict[int, tuple[int, int, int, int]]:
-        """Per pool id, what its NodeResourceTopology zone says.
+        """The values of the NodeResourceTopology zone of each pool, by pool id.
 
         (available mCPU, shared CPUs, available bytes of memory, isolated CPUs); the last is empty once none is free.
         """

@@ -81,7 +81,7 @@ def _compare_ids(a: CPUGroup, b: CPUGroup) -> int:
 
 
 def take_cache_groups(taking: Taking) -> None:
-    """Take cache groups for what is wanted, or nothing at all where they do not suffice."""
+    """Take cache groups for the request, or nothing if they do not suffice."""
     topology = taking.topology
     if len(topology.cache_groups) <= 1 or taking.wanted < 2:
         return
@@ -108,7 +108,7 @@ def _take_all_or_split(trial: Taking, cpus: int) -> None:
 
 
 def _take_used(trial: Taking, groups: _Groups, package: int) -> bool:
-    """Take from the partly used groups of the chosen package; whether they sufficed."""
+    """Take from the partly used groups of the chosen package. Returns whether they sufficed."""
     usable: list[int] = []
     for group in groups.used:
         if group.package != package:

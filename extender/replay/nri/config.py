@@ -1,4 +1,4 @@
-"""The part of a TopologyAwarePolicy's spec that decides placement, and what the policy makes of it at start.
+"""The part of a TopologyAwarePolicy's spec that decides placement, and its evaluation when the policy starts.
 
 Mirrors: `pkg/apis/config/v1alpha1/resmgr/policy/{config.go,topologyaware/config.go}` and
 `policy/topology-aware-policy.go` (checkConstraints).
@@ -22,15 +22,15 @@ PRIORITIES: Final = {"high": HIGH, "normal": NORMAL, "low": LOW, "none": NO_PRIO
 
 
 class PolicyStartError(Exception):
-    """The policy refuses its configuration: at start no container is managed, later the old one stays."""
+    """The policy refuses its configuration. At its start it then manages no container; later the old one stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """Settings of the policy; None is "not set".
+    """Settings of the policy. None: not set.
 
     `available_cpus` and `reserved_cpus`: the text of the setting (`cpuset:…`, `exclude-cpuset:…` or a quantity).
-    `reserved_millicpu`: the quantity in `reserved_cpus`; None where the text is none.
+    `reserved_millicpu`: the quantity in `reserved_cpus`; None if the text is not a quantity.
     """
 
     pin_cpu: bool = False

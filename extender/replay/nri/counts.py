@@ -33,7 +33,7 @@ _MODEST = PolicyConfig(prefer_isolated=True)
 class PoolCounts:
     """A pool as its zone shows it: CPU in mCPU, memory in bytes of all types together.
 
-    `parent`: the name of the pool above, "" for the root. `available_millicpu` is -1 where no CPU is left and a
+    `parent`: the name of the pool above, "" for the root. `available_millicpu` is -1 if no CPU is left and a
     container requests none. `shared`: the shared CPUs at present. `isolated`: all isolated CPUs, none once no isolated
     CPU is free.
     """

@@ -1,4 +1,4 @@
-"""Which CPUs a request for whole CPUs gets out of a set.
+"""Chooses the CPUs for a request of whole CPUs out of a set.
 
 Mirrors: `pkg/cpuallocator/allocator.go` (AllocateCpus, allocate, takeIdlePackages, takeIdleClusters). Idle cores and
 single threads are in `cpu_taking`, cache groups in `cache_groups`.
@@ -16,7 +16,7 @@ from extender.replay.nri.machine import LOW, NO_PRIORITY
 def take_cpus(
     topology: CPUTopology, free: int, count: int, prefer: int = NO_PRIORITY, budget: Budget = UNLIMITED
 ) -> int | None:
-    """*count* CPUs of *free*, or None where there are fewer."""
+    """*count* CPUs of *free*, or None if there are fewer."""
     size = free.bit_count()
     if size < count:
         return None

@@ -1,4 +1,4 @@
-"""One allocation of CPUs under way, and its last steps: idle cores and single threads.
+"""One allocation of CPUs in progress, and its last steps: idle cores and single threads.
 
 Mirrors: `pkg/cpuallocator/allocator.go` (allocatorHelper, takeIdleCores, takeIdleThreads).
 """
@@ -15,7 +15,7 @@ from extender.replay.sets import iter_bits
 
 @dataclass(frozen=True)
 class CPUTopology:
-    """What the allocator knows of a machine. `cores`: the CPUs of each core, by the core's lowest CPU."""
+    """The allocator's data about a machine. `cores`: the CPUs of each core, by the core's lowest CPU."""
 
     machine: Machine
     packages: dict[int, int]
@@ -42,7 +42,7 @@ def discover(machine: Machine) -> CPUTopology:
 
 
 class Taking:
-    """One allocation under way: what is still free, what was taken, how many CPUs are still wanted."""
+    """One allocation in progress: free CPUs, taken CPUs, and the number of CPUs still needed."""
 
     __slots__ = ("budget", "free", "prefer", "taken", "topology", "wanted")
 
@@ -66,7 +66,7 @@ class Taking:
 
 
 def finish(taking: Taking) -> int:
-    """Take idle cores, then single threads, until nothing more is wanted; all that was taken."""
+    """Take idle cores, then single threads, until the request is met. Returns all taken CPUs."""
     if taking.wanted > 0:
         _take_idle_cores(taking)
     if taking.wanted > 0:

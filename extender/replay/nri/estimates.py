@@ -43,7 +43,7 @@ def oom_score_adj(qos: QoS, memory_request_bytes: int, memory_total_bytes: int) 
 
 
 def estimate(runtime: RuntimeResources, qos: QoS, oom_score_adj: int, memory_total_bytes: int) -> Resources:
-    """The requests and limits that the plugin concludes; *memory_total_bytes* is MemTotal of /proc/meminfo."""
+    """The requests and limits that the plugin estimates. *memory_total_bytes*: MemTotal of /proc/meminfo."""
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
     millicpu = 0 if runtime.cpu_shares == MIN_SHARES else int(runtime.cpu_shares * 1000 / 1024 + 0.5)
@@ -67,7 +67,7 @@ def estimate(runtime: RuntimeResources, qos: QoS, oom_score_adj: int, memory_tot
 
 
 def _memory_request(oom_score_adj: int, limit_bytes: int, total_bytes: int) -> int:
-    """The least request with this oom_score_adj; 0 where it says nothing or is not below the limit."""
+    """The smallest request with this oom_score_adj. 0 if it cannot be estimated or is not below the limit."""
     if not MIN_BURSTABLE_OOM_SCORE_ADJ <= oom_score_adj <= MAX_BURSTABLE_OOM_SCORE_ADJ:
         return 0
     request = -((oom_score_adj - 1000) * total_bytes // 1000)
@@ -77,8 +77,8 @@ def _memory_request(oom_score_adj: int, limit_bytes: int, total_bytes: int) -> i
 def resized(container: Container, runtime: RuntimeResources, qos: QoS, total_bytes: int) -> tuple[Resources, bool]:
     """The estimate after an update of *runtime*, and whether the policy sees a change.
 
-    What the update leaves out keeps its value of the creation. Only what the new estimate holds is compared, so a
-    request that is dropped is no change.
+    A value that the update does not contain stays as at creation. Only values of the new estimate are compared, so a
+    removed request is not a change.
     """
     created = container.created
     merged = RuntimeResources(

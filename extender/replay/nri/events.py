@@ -1,6 +1,6 @@
-"""A node under the policy, and what the runtime's events do to it.
+"""A node with the policy, and the effects of the runtime's events.
 
-A `Node` is a value: every event makes a new one. What the policy would answer is an `Outcome`.
+A `Node` is a value: every event returns a new one. The policy's answer is an `Outcome`.
 
 Mirrors: `pkg/resmgr/nri.go` (RunPodSandbox, CreateContainer, UpdateContainer, StopContainer, RemoveContainer,
 RemovePodSandbox) and `policy/topology-aware-policy.go` (Setup, AllocateResources, UpdateResources, ReleaseResources). A
@@ -40,10 +40,10 @@ class NewContainer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an event did.
+    """The result of an event.
 
-    `refusal` and `reason`: None and "" where it succeeded. `grant`: of the container that the event is about. `pins`:
-    what a created container is told. `updates`: per container that an update is sent to, the values that changed.
+    `refusal` and `reason`: None and "" if it succeeded. `grant`: of the container that the event is about. `pins`:
+    the settings of a created container. `updates`: the changed values of each container that gets an update.
     """
 
     refusal: Refusal | None = None
@@ -96,14 +96,14 @@ def _work_on(node: Node, budget: Budget | None) -> tuple[Books, Updates]:
 
 
 def run_pod(node: Node, pod: Pod) -> Node:
-    """RunPodSandbox: the pod gets known."""
+    """RunPodSandbox: the pod enters the cache."""
     books, updates = _work_on(node, None)
     books.pods[pod.id] = pod
     return replace(node, books=books, updates=updates)
 
 
 def remove_pod(node: Node, pod_id: str) -> Node:
-    """RemovePodSandbox: the pod is forgotten. Its containers keep their grants."""
+    """RemovePodSandbox: the pod leaves the cache. Its containers keep their grants."""
     books, updates = _work_on(node, None)
     books.pods.pop(pod_id, None)
     return replace(node, books=books, updates=updates)
@@ -216,7 +216,7 @@ def stop(node: Node, container_id: str) -> tuple[Node, Outcome]:
 
 
 def remove(node: Node, container_id: str) -> Node:
-    """RemoveContainer: the container leaves the cache. A grant that it still has stays booked."""
+    """RemoveContainer: the container leaves the cache. A grant that it still has remains."""
     books, updates = _work_on(node, None)
     updates.forget(container_id)
     if container_id in books.grants:

@@ -30,7 +30,7 @@ class Expression:
     values: tuple[str, ...] = ()
 
     def fault(self) -> str | None:
-        """What is wrong with it; None where it is valid."""
+        """What is wrong with it; None if it is valid."""
         for key in _split_keys(self.key)[0]:
             fault = _key_fault(key)
             if fault is not None:
@@ -48,7 +48,7 @@ class Expression:
         return any(key in _OF_ONE_POD or "/" + KUBELET_LABELS in key for key in keys)
 
     def matches(self, container: Container, pod: Pod | None, budget: Budget = UNLIMITED) -> bool:
-        """Whether it selects *container*; *pod*: None where the plugin no longer has it.
+        """Whether it selects *container*; *pod*: None if the plugin no longer has it.
 
         Raises:
             BudgetError: it has too many values, or patterns that take too long.
@@ -81,7 +81,7 @@ def _globs(pattern: str, value: str, budget: Budget) -> bool:
 
 
 def _split_keys(key: str) -> tuple[list[str], str]:
-    """The keys of a joint key, and what joins their values."""
+    """The keys of a joint key, and the separator of their values."""
     if len(key) < 4 or key[0] != ":":
         return [key], ""
     separator, joiner = key[1], key[2]
@@ -111,7 +111,7 @@ def _key_fault(key: str) -> str | None:
 
 
 def _value(key: str, container: Container, pod: Pod | None) -> str | None:
-    """The value of *key*; None where no part of it can be resolved."""
+    """The value of *key*; None if no part of it can be resolved."""
     keys, joiner = _split_keys(key)
     values = [_resolve(one, container, pod) for one in keys]
     if len(keys) == 1:

@@ -1,4 +1,4 @@
-"""Topology hints: where they come from and how well a pool serves them.
+"""Topology hints: their sources, and how well a pool satisfies them.
 
 Mirrors: `pkg/resmgr/cache/container.go` (generateTopologyHints, checkAllowedAndDeniedPaths, isReadOnlyDevice),
 `pkg/topology/topology.go` (NewTopologyHints, MergeTopologyHints, ResolvePartialHints), `pkg/agent/podresapi`
@@ -22,7 +22,7 @@ _OVERFIT: Final = 0.9
 _MAX_NODE_ID: Final = 63
 
 _Paths: TypeAlias = tuple[bool, tuple[str, ...]] | None
-"""A list of paths: (they are globs, the paths); None where there is no valid list."""
+"""A list of paths: (they are globs, the paths); None if there is no valid list."""
 
 
 def container_hints(
@@ -96,7 +96,7 @@ def _paths(document: object) -> _Paths:
 
 
 def _is_denied(path: str, allowed: _Paths, denied: _Paths, budget: Budget) -> bool:
-    """The deny list decides first, the allow list then lets back in; a malformed glob ends the search."""
+    """The deny list is applied first, then the allow list. A malformed glob ends the search."""
     is_denied = False
     try:
         is_denied = _is_listed(path, denied, budget)
@@ -135,7 +135,7 @@ def _device_hint(device: Device) -> Hint | None:
 
 
 def annotated_hints(pod: Pod, container: str) -> list[tuple[str, Hint]]:
-    """(provider, hint) of the test annotation; empty where it is malformed."""
+    """(provider, hint) of the test annotation; empty if it is malformed."""
     document = pod.document("test.topologyhints", container)
     if not isinstance(document, dict):
         return []
@@ -187,7 +187,7 @@ def scores(hints: Mapping[str, Hint], pool: Pool, tree: PoolTree, machine: Machi
 
 
 def _score(hint: Hint, pool: Pool, tree: PoolTree, machine: Machine) -> float:
-    """How well *pool* serves *hint*, 0 to 1 (`node.go` HintScore).
+    """How well *pool* satisfies *hint*, 0 to 1 (`node.go` HintScore).
 
     Raises:
         RefusalError: PANIC. An L3 pool below a socket or a die looks up the NUMA nodes of its parent, which looks up
@@ -231,7 +231,7 @@ def _socket_score(hint: Hint, pool: Pool, tree: PoolTree, machine: Machine) -> f
 
 
 def _membership(text: str, ids: Sequence[int]) -> float:
-    """1 if the list *text* names one of *ids* before anything that is no number, else 0. Ranges are no numbers."""
+    """1 if *text* lists one of *ids* before its first entry that is not a number (such as a range), else 0."""
     for part in text.split(","):
         value = parse_int(part)
         if value is None:
@@ -242,7 +242,7 @@ def _membership(text: str, ids: Sequence[int]) -> float:
 
 
 def node_mask(text: str) -> int | None:
-    """The NUMA nodes of a list; None where it does not parse (`lib/memory/nodes.go` ParseNodeMask)."""
+    """The NUMA nodes of a list; None if it does not parse (`lib/memory/nodes.go` ParseNodeMask)."""
     nodes = parse_id_list(text)
     return None if nodes is None or nodes.bit_length() > _MAX_NODE_ID + 1 else nodes
 

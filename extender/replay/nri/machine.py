@@ -1,9 +1,9 @@
-"""The machine as the plugin's discovery sees it.
+"""The machine as the plugin discovers it.
 
 Mirrors: `pkg/sysfs/system.go` (discoverCPU, discoverPackages, discoverNodes, checkCoreKinds) and
 `pkg/resmgr/lib/memory/{nodes,mask-cache}.go` (NewNode, NewDistance, addNode).
 
-Sets of CPUs and of NUMA nodes are raw ints here (bit i = id i): this code does little else than combine them.
+Sets of CPUs and of NUMA nodes are raw ints here (bit i = id i): this code mostly combines them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,10 +19,10 @@ HBM: Final = 4
 MEMORY_TYPES: Final = (DRAM, PMEM, HBM)
 ALL_MEMORY: Final = DRAM | PMEM | HBM
 PRESERVE_MEMORY: Final = 8
-"""Stands where a set of memory types stands: the container's memory is left alone (`policy/pod-preferences.go`)."""
+"""A special value for a set of memory types: the container's memory is not managed (`policy/pod-preferences.go`)."""
 
 HIGH, NORMAL, LOW, NO_PRIORITY = range(4)
-"""CPU priorities in the order of the allocator; NO_PRIORITY compares nothing (`pkg/cpuallocator/allocator.go`)."""
+"""CPU priorities in the allocator's order. NO_PRIORITY: they are not compared (`pkg/cpuallocator/allocator.go`)."""
 
 EPP_ORDER: Final = {"performance": 0, "balance_performance": 1, "balance_power": 2, "power": 3}
 """Known energy performance preferences, best first (`pkg/sysfs/system.go` EPP)."""
@@ -39,7 +39,7 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class CPU:
-    """One online logical CPU. `threads`: all CPUs of its core, itself included. `base_khz`: 0 where not known."""
+    """One online logical CPU. `threads`: all CPUs of its core, itself included. `base_khz`: 0 if not known."""
 
     id: int
     package: int
@@ -66,7 +66,7 @@ class MemoryNode:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device with a sysfs entry. `numa_node`: None where the file is absent; `local_cpus`: the file's text."""
+    """A device with a sysfs entry. `numa_node`: None if the file is absent; `local_cpus`: the file's text."""
 
     type: str
     major: int

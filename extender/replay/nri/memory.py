@@ -1,11 +1,11 @@
-"""Memory zones: which NUMA nodes a container's memory may come from, and whom a new one pushes aside.
+"""Memory zones: the NUMA nodes of a container's memory, and the requests that a new one moves to wider zones.
 
-A zone is a set of nodes. Every request is booked at one zone. A zone is overcommitted when the requests booked at it
-and at zones inside it exceed its capacity; requests then move to wider zones, by priority, until it no longer is.
+A zone is a set of nodes. Every request belongs to one zone. A zone is overcommitted if the requests of this zone and of
+zones inside it exceed its capacity. Requests then move to wider zones, by priority, until it no longer is.
 
-Mirrors: `pkg/resmgr/lib/memory/{allocator,zones,request}.go`. A difference in form: an offer is a value that holds the
-moves, not a journal. What is the same: an offer leaves the zones that it tried behind, empty, and these count as zones
-in use until the next commit or release.
+Mirrors: `pkg/resmgr/lib/memory/{allocator,zones,request}.go`. Here an offer is a value with the moves, and not a
+journal. As in the plugin, an offer leaves empty zones behind, which count as zones in use until the next commit or
+release.
 """
 
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ class Offer:
 
 
 class MemoryBooks:
-    """All requests and the zones in use. Mutable; `copy` before a step that may be given up."""
+    """All requests and the zones in use. Mutable: call `copy` before a step that may be undone."""
 
     __slots__ = ("_budget", "_machine", "age", "requests", "zones")
 
@@ -59,7 +59,7 @@ class MemoryBooks:
         self._budget = budget
         self.requests: dict[str, MemoryRequest] = {}
         self.zones: dict[int, int] = {}
-        """Bytes booked at each zone in use; 0 for one that was left behind empty."""
+        """Bytes of each zone in use. 0 for an empty zone that an offer left behind."""
         self.age = 0
 
     def copy(self, budget: Budget) -> "MemoryBooks":
@@ -69,7 +69,7 @@ class MemoryBooks:
         return other
 
     def free_bytes(self, nodes: int) -> int:
-        """Capacity of *nodes* less what is booked at zones inside them (`zones.go` zoneFree)."""
+        """Capacity of *nodes* minus the requests of zones inside them (`zones.go` zoneFree)."""
         booked = 0
         for zone, size in self.zones.items():
             if not zone & ~nodes:
@@ -79,7 +79,7 @@ class MemoryBooks:
     def offer(self, id_: str, size_bytes: int, priority: int, start: int, types: int) -> Offer | None:
         """An offer for a request that starts at the nodes *start* and prefers memory of *types*.
 
-        None where there cannot be one (`allocator.go` GetOffer).
+        None if there is none (`allocator.go` GetOffer).
         """
         if not start or id_ in self.requests:
             return None
@@ -104,7 +104,7 @@ class MemoryBooks:
         return result if done else None
 
     def commit(self, offer: Offer) -> dict[str, int]:
-        """Book *offer*, made from these books as they are; the zones that other requests moved to."""
+        """Apply *offer*, which was made for the current state. Returns the new zones of other requests."""
         self.requests = dict(self.requests)
         for id_, zone in offer.moves.items():
             self._move(self.requests[id_], zone)
@@ -145,7 +145,7 @@ class MemoryBooks:
         return zone & self._machine.nodes_of_types[types] or zone
 
     def _with_normal_memory(self, zone: int, types: int) -> int:
-        """`allocator.go` ensureNormalMemory: *zone* with memory that the kernel may use; 0 where there is none."""
+        """`allocator.go` ensureNormalMemory: *zone* with memory that the kernel may use; 0 if there is none."""
         normal = self._machine.normal_nodes
         if zone & normal:
             return zone
@@ -182,7 +182,7 @@ class MemoryBooks:
         return result
 
     def _overcommitted(self, nodes: int) -> list[tuple[int, int]]:
-        """(zone, bytes too many) of the zones that touch *nodes* (`allocator.go` checkOvercommit)."""
+        """(zone, excess bytes) of the overcommitted zones with a node of *nodes* (`allocator.go` checkOvercommit)."""
         self._budget.spend(len(self.zones))
         found = []
         for zone in self.zones:
@@ -202,7 +202,7 @@ class MemoryBooks:
         return found
 
     def _resolve_overcommit(self, nodes: int) -> bool:
-        """Move requests until no zone that touches *nodes* is overcommitted; whether that could be done.
+        """Move requests until no zone with a node of *nodes* is overcommitted. Returns whether that was possible.
 
         `allocator.go` defaultHandleOvercommit. Ends: every move goes to a wider zone.
         """
@@ -224,7 +224,7 @@ class MemoryBooks:
                 return False
 
     def _shrink(self, zone: int, spill: int, ceiling: int, extra: int) -> int:
-        """Move requests of *zone* to the zone expanded once; the bytes moved (`zones.go` zoneShrinkUsage)."""
+        """Move requests of *zone* to the next wider zone. Returns the moved bytes (`zones.go` zoneShrinkUsage)."""
         users = [r for r in self.requests.values() if r.zone == zone]
         self._budget.spend(len(self.requests))
         if not users:

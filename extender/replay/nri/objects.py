@@ -1,6 +1,6 @@
-"""Pods and containers as the plugin's cache holds them.
+"""Pods and containers as in the plugin's cache.
 
-Mirrors: `pkg/resmgr/cache/{pod,container}.go`. Values only; what the policy concludes from them is elsewhere.
+Mirrors: `pkg/resmgr/cache/{pod,container}.go`. Values only.
 """
 
 from collections.abc import Mapping
@@ -33,12 +33,12 @@ class _Malformed(Enum):
 
 
 MALFORMED: Final = _Malformed.MALFORMED
-"""Stands for an annotation's document where its text is no YAML that the plugin accepts."""
+"""The document of an annotation whose text is not YAML that the plugin accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Requests and limits, CPU in mCPU and memory in bytes; a key that is absent is not set."""
+    """Requests and limits, CPU in mCPU and memory in bytes; a missing key is not set."""
 
     requests: Mapping[str, int]
     limits: Mapping[str, int]
@@ -46,7 +46,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeResources:
-    """What the runtime passes on: cpu.shares, CFS quota and period in microseconds, memory limit; 0 is "not set"."""
+    """Values from the runtime: cpu.shares, CFS quota and period in microseconds, memory limit; 0 is "not set"."""
 
     cpu_shares: int
     cpu_quota_us: int
@@ -56,7 +56,7 @@ class RuntimeResources:
 
 @dataclass(frozen=True, slots=True)
 class ContainerDevice:
-    """A device of a container. `access`: the rights of its own cgroup rule; None where it has none."""
+    """A device of a container. `access`: the rights of its own cgroup rule; None if it has none."""
 
     type: str
     major: int
@@ -86,7 +86,7 @@ class Pod:
     """A pod.
 
     `documents`: the parsed YAML of the annotation values that the policy reads as YAML, by the value's text; MALFORMED
-    where it does not parse. `annotated_resources`: what the annotation `noderesource.dev/resources` says, by container.
+    where it does not parse. `annotated_resources`: from the annotation `noderesource.dev/resources`, by container.
     `device_nodes`: per container (resource name, NUMA nodes) of its devices, as the kubelet's PodResources API lists
     them.
     """
@@ -124,14 +124,14 @@ class Pod:
         return None if found is None else found[0]
 
     def document(self, key: str, container: str) -> object:
-        """The parsed YAML of annotation *key* for *container*: None where absent, MALFORMED where it does not parse."""
+        """The parsed YAML of annotation *key* for *container*: None if absent, MALFORMED if it does not parse."""
         text = self.effective(key, container)
         return None if text is None else self.documents.get(text, MALFORMED)
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Where a device or a test annotation wants a container; lists as text, "" where not given (`pkg/topology`)."""
+    """The preferred location of a container, from a device or a test annotation. Lists are text, "" if missing (`pkg/topology`)."""
 
     cpus: str = ""
     numas: str = ""
@@ -142,8 +142,8 @@ class Hint:
 class Container:
     """A container of the cache.
 
-    `created`: what the runtime said at creation. `requirements`: the estimate of then; `updates`: the one of the last
-    resize, None before any. `hints`: by provider. `full_name`: namespace/pod/container.
+    `created`: the values from the runtime at creation. `requirements`: the estimate at creation. `updates`: the
+    estimate of the last resize, None before any. `hints`: by provider. `full_name`: namespace/pod/container.
     """
 
     id: str
@@ -159,5 +159,5 @@ class Container:
 
     @property
     def resources(self) -> Resources:
-        """The requests and limits that count."""
+        """The current requests and limits."""
         return self.requirements if self.updates is None else self.updates

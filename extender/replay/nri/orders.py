@@ -13,18 +13,18 @@ from extender.replay.budget import Budget, BudgetError
 S = TypeVar("S")
 
 MAX_RESULTS: Final = 64
-"""Results of one search; with more of them nobody can act on any."""
+"""Limit on the results of one search."""
 MAX_PLACEMENTS: Final = 1_000
-"""Containers that one search places; half a second of work on machines with few pools."""
+"""Limit on containers that one search places: half a second of work on machines with few pools."""
 MAX_SEARCH_STEPS: Final = 500_000
-"""Steps of one search: two seconds of work at most, on large machines as well."""
+"""Limit on the steps of one search: at most two seconds of work, also on large machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results(Generic[S]):
-    """What the orders lead to, the given order's result first. `complete`: False where the search was cut short.
+    """The results of the orders, that of the given order first. `complete`: False if the search was stopped early.
 
-    A search that was cut short may have no result.
+    A search that was stopped early may have no result.
     """
 
     states: tuple[S, ...]
@@ -42,7 +42,7 @@ def explore(
 ) -> Results[S]:
     """Apply *step* for each of *ids* to *start*, in every order; the given order is followed first.
 
-    *step* makes a new state, or None where that order is of no interest; it may raise BudgetError. States with equal
+    *step* returns a new state, or None if that order is not needed; it may raise BudgetError. States with equal
     *key* and the same ids left have the same results. *is_over*: whether a state ends its order early. Results with
     equal *key* count once.
     """

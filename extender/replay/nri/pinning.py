@@ -1,4 +1,4 @@
-"""What containers are told: cpuset, memory nodes and CPU shares, and which of it is still to be sent.
+"""The settings of containers (cpuset, memory nodes and CPU shares), and which of them are not sent yet.
 
 Mirrors: `policy/pools.go` (applyGrant, updateSharedAllocations) and `pkg/resmgr/nri.go` (getPendingUpdates).
 """
@@ -14,14 +14,14 @@ from extender.replay.nri.requests import CPUType, hides_hyperthreads
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """cpuset.cpus, cpuset.mems and cpu.shares; None is "not told", 0 CPUs or nodes "unpinned"."""
+    """cpuset.cpus, cpuset.mems and cpu.shares. None: not sent. 0 CPUs or nodes: not pinned."""
 
     cpus: int | None = None
     mems: int | None = None
     shares: int | None = None
 
     def over(self, older: "Pins") -> "Pins":
-        """These values, and *older* where they say nothing."""
+        """These values, and *older* for those that are None."""
         return Pins(
             older.cpus if self.cpus is None else self.cpus,
             older.mems if self.mems is None else self.mems,
@@ -41,7 +41,7 @@ NOTHING: Final = Pins()
 
 
 class Updates:
-    """`told`: what each container was told; `pending`: what is to be sent with the next answer that succeeds."""
+    """`told`: the settings that each container has. `pending`: settings to send with the next successful answer."""
 
     __slots__ = ("pending", "told")
 
@@ -60,12 +60,12 @@ class Updates:
         self.pending[container] = pins.over(self.pending.get(container, NOTHING))
 
     def forget(self, container: str) -> None:
-        """*container* left the cache: nothing is sent to it any more."""
+        """*container* has left the cache. Nothing more is sent to it."""
         self.pending.pop(container, None)
         self.told.pop(container, None)
 
     def send(self, container: str) -> Pins:
-        """What *container* is told now, in full."""
+        """All current settings of *container*."""
         pins = self.pending.pop(container, NOTHING)
         # An empty list in a message of the runtime interface is a list that is not set.
         pins = Pins(pins.cpus or None, pins.mems or None, pins.shares)
@@ -73,7 +73,7 @@ class Updates:
         return pins
 
     def send_all(self, skip: str = "") -> dict[str, Pins]:
-        """Send everything but what is for *skip*: per container the values that changed (which may be none)."""
+        """Send everything except for *skip*. Returns the changed values by container (there may be none)."""
         changes = {}
         for container in [c for c in self.pending if c != skip]:
             before = self.told.get(container, NOTHING)
@@ -114,7 +114,7 @@ def _visible(books: Books, container: str, cpus: int) -> int:
 
 
 def update_shared(books: Books, updates: Updates, changed: Grant | None) -> None:
-    """Pin all containers with shared CPUs anew after *changed* was granted or released; None: after all were."""
+    """Pin all containers with shared CPUs again after *changed* was granted or released. None: after all were."""
     if changed is not None and changed.cpu_type is CPUType.RESERVED:
         return
     if not books.setup.config.pin_cpu:
@@ -129,7 +129,7 @@ def update_shared(books: Books, updates: Updates, changed: Grant | None) -> None
 
 
 def widen_memory(books: Books, updates: Updates, moves: dict[str, int]) -> None:
-    """Tell the containers whose memory moved to a wider zone."""
+    """Update the containers whose memory moved to a wider zone."""
     if books.setup.config.pin_memory:
         for container, nodes in moves.items():
             if container in books.grants and container not in books.uncached:

@@ -22,12 +22,12 @@ from extender.replay.sets import format_list
 
 
 def place(books: Books, container: Container, old_pool: str = "") -> dict[str, int]:
-    """Grant *container* its resources; the containers whose memory was widened for it, with their new nodes.
+    """Grant resources to *container*. Returns the containers whose memory was widened for it, with their new nodes.
 
     *old_pool*: the name of the pool that a resize or a new configuration keeps.
 
     Raises:
-        RefusalError: it is refused; the books hold no grant for it then.
+        RefusalError: it is refused, and has no grant.
     """
     setup, pod = books.setup, books.pods[container.pod_id]
     machine, root = setup.topology.machine, setup.tree.root
@@ -61,7 +61,7 @@ def place(books: Books, container: Container, old_pool: str = "") -> dict[str, i
 
 
 def release(books: Books, container: str) -> Grant | None:
-    """Take the grant of *container* back; None where it has none."""
+    """Release the grant of *container*. None if it has none."""
     grant = books.grants.pop(container, None)
     if grant is not None:
         books.release_cpus(grant)
@@ -142,7 +142,7 @@ def _exclusive_cpus(
 
 
 def _take(books: Books, request: Request, free: int, count: int, hints: Mapping[str, Hint]) -> int | None:
-    """*count* CPUs of *free*, near the devices if the container asks for that (`resources.go` takeCPUsByHints)."""
+    """*count* CPUs of *free*, near the devices if the container requests that (`resources.go` takeCPUsByHints)."""
     near = [hint for provider, hint in sorted(hints.items()) if is_from_kubelet(provider)]
     if request.pick_by_hints and near and len(near) <= count:
         taken = _take_near(books, request, free, count, near)

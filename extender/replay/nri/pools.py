@@ -13,7 +13,7 @@ from extender.replay.sets import iter_bits
 
 
 class PoolKind(Enum):
-    """Kinds of pools; the value is what a NodeResourceTopology zone says."""
+    """Kinds of pools. The values are those of NodeResourceTopology zones."""
 
     VIRTUAL = "virtual node"
     SOCKET = "socket"
@@ -34,8 +34,8 @@ _LEVEL_OF = dict(zip(PoolKind, LEVELS.values(), strict=False))
 class Pool:
     """One pool. `id`: its position in `PoolTree.pools`; `parent`: -1 for the root.
 
-    `isolated`, `reserved`, `sharable`: its CPUs when nothing is granted. `dram`, `pmem`, `hbm`: its memory nodes.
-    `sysfs_id`: id of the package, die, NUMA node or cache. `hint_cpus`: what CPUs in hints are compared with.
+    `isolated`, `reserved`, `sharable`: its CPUs without any grant. `dram`, `pmem`, `hbm`: its memory nodes.
+    `sysfs_id`: id of the package, die, NUMA node or cache. `hint_cpus`: compared with the CPUs in hints.
     `ancestors`: nearest first; `subtree`: the pool's own id last, children before parents.
     """
 
@@ -89,7 +89,7 @@ class PoolTree:
         return next((pool for pool in reversed(self.pools) if pool.name == name), None)
 
     def existing_level(self, wanted: int) -> int:
-        """The level that stands for *wanted* on this machine (`topology-aware-policy.go` findExistingTopologyLevel)."""
+        """The level used for *wanted* on this machine (`topology-aware-policy.go` findExistingTopologyLevel)."""
         return next((p.kind.level for p in self.pools if p.kind.level <= wanted), PoolKind.SOCKET.level)
 
 
@@ -110,7 +110,7 @@ class _Draft:
 
 
 def build_pools(machine: Machine, share: CPUShare) -> PoolTree:
-    """The pools of *machine* with its CPUs divided as *share* says."""
+    """The pools of *machine*, with its CPUs divided by *share*."""
     root = None
     if len(machine.packages) > 1:
         cpus = machine.present

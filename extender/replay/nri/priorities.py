@@ -42,9 +42,9 @@ def _of_package(machine: Machine, package: Package) -> list[int]:
 
 
 def compare(classes: Classes, a: int, b: int, prefer: int, count: int) -> int:
-    """Above 0 where *a* is better than *b* for *prefer*, below 0 where it is worse, 0 where nothing tells them apart.
+    """Above 0 if *a* is better than *b* for *prefer*, below 0 if it is worse, 0 if nothing tells them apart.
 
-    With *count* above 0 a tighter set that still holds so many CPUs of the class is better.
+    With *count* above 0, a smaller set that still has this many CPUs of the class is better.
     """
     if prefer == NO_PRIORITY:
         return 0

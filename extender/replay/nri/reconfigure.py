@@ -27,7 +27,7 @@ _QOS_ORDER = {QoS.GUARANTEED: 0, QoS.BURSTABLE: 1, QoS.BEST_EFFORT: 2, QoS.UNKNO
 
 
 class _ReconfigureError(Exception):
-    """The grants cannot be kept under the new configuration. `refusal`: of the first container that has no place."""
+    """The grants cannot be kept under the new configuration. `refusal`: of the first container without a place."""
 
     def __init__(self, refusal: Refusal | None = None) -> None:
         super().__init__()
@@ -36,10 +36,10 @@ class _ReconfigureError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """Grants carried over so far.
+    """Grants that are carried over so far.
 
-    `refusal`: of the first container that found no place. `is_over`: not all could be carried over, so that all were
-    placed anew. `is_rejected`: some found no place even so. `has_moved`: memory of some was widened.
+    `refusal`: of the first container without a place. `is_over`: not all could be carried over, so that all were
+    placed again. `is_rejected`: some had no place even then. `has_moved`: memory of some was widened.
     """
 
     books: Books
@@ -56,11 +56,11 @@ def reconfigurations(
     """Every answer that the plugin may give to *config*: the node, what is sent, and whether it was accepted.
 
     The plugin carries grants over in a random order. A configuration that is not accepted leaves the old one in place.
-    Either way reserved grants lose what they had booked: the plugin copies only shared portions. *budget*: for all
+    In both cases reserved grants lose their portion: the plugin copies only shared portions. *budget*: for all
     orders together; None: `MAX_SEARCH_STEPS` for the new configuration, and as many for the old one.
 
-    Where the old configuration cannot be restored either, the plugin goes on with books that are half done. What is in
-    them is not replayed, so the answers are not complete then.
+    If the old configuration cannot be restored either, the plugin continues with incomplete data. That is not replayed,
+    so the answers are not complete then.
     """
     results: list[tuple[Node, Outcome, bool]] = []
     rejections = dict[Hashable, tuple[Updates, Refusal | None]]()
@@ -88,7 +88,7 @@ def reconfigurations(
 def _restore(
     node: Node, updates: Updates, refusal: Refusal | None, budget: Budget
 ) -> tuple[list[tuple[Node, Outcome, bool]], bool]:
-    """The old configuration once more, after *refusal*; and whether these are all answers."""
+    """The old configuration again, after *refusal*, and whether these are all answers."""
     try:
         applied = _apply(node.books, updates, node.books.setup, budget)
     except _ReconfigureError:
@@ -151,9 +151,9 @@ def _apply(old: Books, updates: Updates, setup: Setup, budget: Budget | None) ->
 
 
 def _is_same_in_any_order(course: _Course) -> bool:
-    """Whether all were carried over and none stood in the way of another.
+    """Whether all were carried over and none affected another.
 
-    Booking only lowers what is free. So nothing can fail in another order if every pool with a grant has at least
+    A grant only reduces what is free. So nothing can fail in another order if every pool with a grant has at least
     nothing left at the end; and no memory moves in another order if none moved in this one.
     """
     if course.is_over or course.has_moved:
@@ -181,7 +181,7 @@ def _placed_again(books: Books, updates: Updates, grants: list[Grant]) -> _Cours
 def _reinstate(books: Books, updates: Updates, grant: Grant) -> bool | None:
     """Book *grant* as it was (`cache.go` reinstateGrants).
 
-    Whether memory moved for it; None where it cannot be booked.
+    Whether memory moved for it; None if it cannot be booked.
     """
     container = books.containers[grant.container]
     priority = MEMORY_PRIORITY.get(books.qos(container), 0)

@@ -1,4 +1,4 @@
-"""What the policy wants for a container: CPU class, isolation, priority, memory types.
+"""The request that the policy computes for a container: CPU class, isolation, priority, memory types.
 
 Mirrors: `policy/pod-preferences.go` (cpuAllocationPreferences, isolatedCPUsPreference, sharedCPUsPreference,
 memoryTypePreference, …), `policy/resources.go` (newRequest), `policy/{coldstart,cpu-class,irq-affinity}.go`.
@@ -22,7 +22,7 @@ _MEMORY_NAMES: Final = {"dram": DRAM, "pmem": PMEM, "hbm": HBM, "mixed": ALL_MEM
 
 
 class CPUType(Enum):
-    """Which CPUs a container gets: those of a pool, the reserved ones, or whatever the runtime gives."""
+    """Which CPUs a container gets: those of a pool, the reserved ones, or those that the runtime gives."""
 
     NORMAL = "normal"
     RESERVED = "reserved"
@@ -31,7 +31,7 @@ class CPUType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a container asks for.
+    """The request of a container.
 
     `full`: exclusive CPUs; `fraction` and `limit` in mCPU, `limit` UNLIMITED_CPU where there is none. `isolate`: take
     isolated CPUs if there are enough; `strict_isolate`: else refuse. `memory_types`: PRESERVE_MEMORY or a set of
@@ -54,7 +54,7 @@ class Request:
 
     @property
     def memory_bytes(self) -> int:
-        """What is booked: the request, else the limit (`resources.go` MemAmountToAllocate)."""
+        """The bytes that are counted: the request, else the limit (`resources.go` MemAmountToAllocate)."""
         return self.memory_request_bytes or self.memory_limit_bytes
 
 
@@ -117,12 +117,12 @@ def is_strict_about_hints(pod: Pod, container: str) -> bool:
 
 
 def hides_hyperthreads(pod: Pod, container: str) -> bool:
-    """Whether only one thread of each core is to be seen (`pod-preferences.go` hideHyperthreadsPreference)."""
+    """Whether only one thread of each core is used (`pod-preferences.go` hideHyperthreadsPreference)."""
     return _flag(pod, "hide-hyperthreads", container)
 
 
 def unlimited_burstable_level(pod: Pod, container: str) -> int | None:
-    """The topology level that an annotation asks for; None where there is no valid one."""
+    """The topology level in an annotation; None if there is no valid one."""
     return LEVELS.get(pod.effective("unlimited-burstable", container) or "")
 
 
@@ -168,9 +168,11 @@ def _guaranteed_wish(pod: Pod, name: str, config: PolicyConfig, millicpu: int) -
 
 
 def _isolation(pod: Pod, name: str, config: PolicyConfig) -> tuple[bool, bool]:
-    """(isolated CPUs are preferred, an annotation says so) (`pod-preferences.go` isolatedCPUsPreference).
+    """Whether isolated CPUs are preferred, and whether an annotation says so.
 
-    An annotation `require-isolated-cpus` that is absent counts as unscoped, so it beats an unscoped
+    Source: `pod-preferences.go` isolatedCPUsPreference.
+
+    A missing annotation `require-isolated-cpus` counts as unscoped. So it has precedence over an unscoped
     `prefer-isolated-cpus`, and its empty value does not parse.
     """
     require, prefer = pod.query("require-isolated-cpus", name), pod.query("prefer-isolated-cpus", name)
@@ -203,7 +205,7 @@ def _is_reserved_namespace(namespace: str, config: PolicyConfig) -> bool:
 
 
 def _memory_types(pod: Pod, name: str) -> int:
-    """PRESERVE_MEMORY, the annotated types, or 0 where there is no valid annotation."""
+    """PRESERVE_MEMORY, the annotated types, or 0 if there is no valid annotation."""
     if pod.effective("memory.preserve", name) == "true":
         return PRESERVE_MEMORY
     text = pod.effective("memory-type", name)
@@ -251,7 +253,7 @@ def _check_cpu_class(pod: Pod, name: str, config: PolicyConfig, full: int) -> No
 
 
 def check_annotations(pod: Pod, container: str) -> None:
-    """Check what can be wrong in annotations whatever the node is; raises RefusalError."""
+    """Check annotations as far as this is possible without a node. Raises RefusalError."""
     _cold_start_ns(pod, container)
     found = pod.query("irq-affinity", container)
     document = pod.document("irq-affinity", container)

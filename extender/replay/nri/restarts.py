@@ -1,4 +1,4 @@
-"""A restart of the plugin: every running container is placed anew, in a random order.
+"""A restart of the plugin: every running container is placed again, in a random order.
 
 Mirrors: `pkg/resmgr/nri.go` (Synchronize, syncWithNRI) and `policy/topology-aware-policy.go` (Sync).
 """
@@ -25,10 +25,10 @@ class _State:
 def restart(
     node: Node, keep: Callable[[str, Grant | None], bool] = lambda _id, _grant: True, budget: Budget | None = None
 ) -> Results[tuple[Node, Outcome]]:
-    """All that a restart of the plugin can make of *node*; the first result is that of the order of creation.
+    """All possible results of a restart of the plugin on *node*. The first one is for the order of creation.
 
-    A container that finds no place is left without a grant, and no message says so. *keep*: whether orders that give a
-    container this grant (None: none) are of interest. *budget*: for all orders together.
+    A container without a place gets no grant, and there is no message about it. *keep*: whether orders in which a
+    container gets this grant (None: none) are needed. *budget*: for all orders together.
     """
     budget = budget or Budget(MAX_SEARCH_STEPS)
     books = Books(node.books.setup, budget)
@@ -59,7 +59,7 @@ def _finish(node: Node, state: _State, names: dict[str, str]) -> tuple[Node, Out
 
 
 def state_key(books: Books, updates: Updates) -> Hashable:
-    """Equal for states that answer every event alike.
+    """Equal for states with the same answer to every event.
 
     Of two requests for memory of the same size and priority the younger one moves first, so their order counts.
     """

@@ -1,4 +1,4 @@
-"""Which pool a container goes to.
+"""Chooses the pool of a container.
 
 Mirrors: `policy/resources.go` (GetScore) and `policy/pools.go` (sortPoolsByScore, compareScores).
 """
@@ -19,7 +19,7 @@ MEMORY_PRIORITY = {QoS.BEST_EFFORT: BEST_EFFORT, QoS.BURSTABLE: BURSTABLE, QoS.G
 
 
 _INSERTION_SORT = 12
-"""Go's sort uses plain insertion sort for up to so many elements."""
+"""Go's sort uses insertion sort for up to this many elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def memory_offer(books: Books, pool: Pool, container: str, request: Request, hin
 
 
 def _nodes_by_hints(hints: Mapping[str, Hint], start: int) -> int:
-    """The nodes of all device hints; 0 where one of them does not parse or is not within *start*."""
+    """The nodes of all device hints; 0 if one of them does not parse or is not within *start*."""
     wanted = 0
     for provider, hint in hints.items():
         if is_from_kubelet(provider):
@@ -126,8 +126,8 @@ def _priority_classes(setup: Setup) -> tuple[int, int, int]:
 class Order:
     """The policy's order of pools for one request.
 
-    The plugin sorts all pools and uses the first. In all recorded decisions one pool beats every other, so that `best`
-    finds it without sorting.
+    The plugin sorts all pools and uses the first. In all recorded decisions one pool is better than every other, so
+    that `best` finds it without sorting.
     """
 
     __slots__ = ("_has_hints", "_request", "_target_level")
@@ -154,7 +154,7 @@ class Order:
         return ordered[0]
 
     def separating_rule(self, x: Score, y: Score) -> str:
-        """What decides between two pools: the first rule that separates them, by name."""
+        """The name of the first rule that decides between two pools."""
         if (x.isolated < 0) != (y.isolated < 0) or (x.shared < 0) != (y.shared < 0):
             return "capacity"
         return next((rule.__name__.removeprefix("_by_") for rule in self._rules() if rule(x, y)), "pool id")
@@ -209,7 +209,7 @@ class Order:
             return 1 if level_x == target else -1
         if level_x == target:
             return _sign(x.available, y.available) or _lower_id(x, y)
-        # Of a pool above and one below the target, the plugin prefers whichever it looks at first.
+        # Of a pool above and one below the target, the plugin prefers the one that it visits first.
         if min(level_x, level_y) < target < max(level_x, level_y):
             return 1
         return _lower_id(x, y)

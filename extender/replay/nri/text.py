@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from extender.replay.budget import UNLIMITED, Budget
 
 MAX_ID: Final = 65_535
-"""Bound on ids in a list, so that no annotation can ask for an enormous int."""
+"""Limit on ids in a list, so that no annotation can create an enormous int."""
 
 _MATCHES_A_STEP: Final = 8
 """Characters compared with a part of a glob that count as one step of a budget."""
@@ -33,12 +33,12 @@ class PatternError(ValueError):
 
 
 def parse_bool(text: str) -> bool | None:
-    """The bool that Go's `strconv.ParseBool` reads; None where it fails."""
+    """The bool that Go's `strconv.ParseBool` reads; None if it fails."""
     return True if text in _TRUE else False if text in _FALSE else None
 
 
 def parse_int(text: str) -> int | None:
-    """The int that Go's `strconv.ParseInt(text, 0, 0)` reads; None where it fails."""
+    """The int that Go's `strconv.ParseInt(text, 0, 0)` reads; None if it fails."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits.isascii() or not digits or len(digits) > 70:
         return None
@@ -61,7 +61,7 @@ def _atoi(text: str) -> int | None:
 
 @lru_cache(maxsize=2048)
 def parse_id_list(text: str) -> int | None:
-    """The bits of a list such as `0-3,8`, as `cpuset.Parse` reads it; None where it fails. `""` is the empty set."""
+    """The bits of a list such as `0-3,8`, as `cpuset.Parse` reads it; None if it fails. `""` is the empty set."""
     bits = 0
     for part in text.split(",") if text else ():
         first_text, dash, last_text = part.partition("-")
@@ -74,7 +74,7 @@ def parse_id_list(text: str) -> int | None:
 
 
 def parse_duration(text: str) -> int | None:
-    """The nanoseconds that Go's `time.ParseDuration` reads; None where it fails."""
+    """The nanoseconds that Go's `time.ParseDuration` reads; None if it fails."""
     sign = -1 if text[:1] == "-" else 1
     rest = text[1:] if text[:1] in ("+", "-") else text
     if rest == "0":
