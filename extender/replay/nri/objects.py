@@ -131,7 +131,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The preferred location of a container, from a device or a test annotation. Lists are text, "" if missing (`pkg/topology`)."""
+    """The location that a device or a test annotation prefers. Lists are text, "" if missing (`pkg/topology`)."""
 
     cpus: str = ""
     numas: str = ""
