@@ -8,7 +8,7 @@ from extender.replay.pod import Pod
 
 
 class NamespaceDemands:
-    """The demands of namespaces that have one, by name. Empty where namespaces are not watched."""
+    """The demands of namespaces that have one, by name. Empty if namespaces are not watched."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Demand] = {}

@@ -8,7 +8,7 @@ Rules of this file
 - The order of events is not always known (`admission_order`). A pod may have left before or after another one was
   admitted. A terminating pod may be gone or not, and so may one that only the report knows. An init container may have
   given its memory back or not. A binding in doubt may not exist. Every combination is followed, within the bounds of
-  `search_bounds`; `complete` is False where that is not all.
+  `search_bounds`; `complete` is False if that is not all.
 - Under the NRI topology-aware policy pods in flight get their containers in any order, one whole pod after the other,
   and an init container may be running.
 

@@ -177,7 +177,7 @@ def held_devices(
 class ManagerState:
     """All three managers of one node, and what the NRI topology-aware policy has granted.
 
-    `nri`: None where the policy does not run, or its grants are not known.
+    `nri`: None if the policy does not run, or its grants are not known.
     """
 
     cpu: CPUState

@@ -23,7 +23,7 @@ MAX_SCORE: Final = 10
 class Scale(NamedTuple):
     """What scores of one request are relative to.
 
-    `merits`: the worst and the best one; None where no node has any. `is_met`: a node has what the pod prefers.
+    `merits`: the worst and the best one; None if no node has any. `is_met`: a node has what the pod prefers.
     """
 
     merits: tuple[int, int] | None

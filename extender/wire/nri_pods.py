@@ -50,7 +50,7 @@ def _yaml(text: str) -> object:
 
 
 def milli_or_none(text: object) -> int | None:
-    """A quantity in thousandths; None where the text is none."""
+    """A quantity in thousandths; None if the text is none."""
     try:
         return parse_milli(text, "")
     except WireError:
