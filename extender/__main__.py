@@ -11,6 +11,7 @@ COMMANDS: Final = (
     "explain",
     "lint",
     "machines",
+    "make-room",
     "map",
     "nodes",
     "plan",

@@ -241,6 +241,7 @@ def make_questions(service: Service) -> AskedQuestions:
         look_up=service.surroundings,
         demands=service.scheduling.demands.all,
         judge=service.judge,
+        budgets=service.running.budgets,
         metrics=service.metrics,
     )
 

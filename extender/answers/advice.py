@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from extender.answers.make_room import make_room_documents
 from extender.answers.question import Asked, QuestionKind
 from extender.answers.resize_check import resize_check_documents
 from extender.answers.restart_check import restart_check_documents
@@ -13,6 +14,7 @@ Json = dict[str, object]
 ADVICE: Final[Mapping[QuestionKind, Callable[[Asked, Snapshot, Judge], Iterator[Json]]]] = {
     QuestionKind.RESIZE_CHECK: resize_check_documents,
     QuestionKind.RESTART_CHECK: restart_check_documents,
+    QuestionKind.MAKE_ROOM: make_room_documents,
 }
 """The last document is the answer. Those before it have only `progress`.
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from extender.wire.questions import Question
+from extender.wire.questions import Question, Workload
 
 MAX_NODES = 20_000
 LiveNodes = Annotated[
@@ -43,3 +43,17 @@ class RestartCheckRequest(Question):
     reboot: Annotated[bool, Field(description="The machine restarts, so no container runs when the kubelet does.")] = (
         False
     )
+
+
+class MakeRoomRequest(Question):
+    """A pod that finds no aligned place."""
+
+    pod: Workload
+    nodes: Annotated[
+        list[str] | None, Field(description="Nodes that may get the pod. Null: all of them.", max_length=MAX_NODES)
+    ] = None
+    priority: Annotated[
+        int | None,
+        Field(description="No pod of a higher priority is evicted. Null: `spec.priority` of the pod, or 0."),
+    ] = None
+    max_evictions: Annotated[int, Field(ge=1, le=8, description="Pods to evict at most, in one plan.")] = 4

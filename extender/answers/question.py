@@ -1,6 +1,6 @@
 """A question, and the errors of answering it."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
@@ -9,6 +9,7 @@ from extender.replay.demand import Demand
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod
 from extender.replay.state import ManagerState
+from extender.scheduling.preemption.budgets import DisruptionBudget
 
 
 class QuestionKind(StrEnum):
@@ -19,8 +20,14 @@ class QuestionKind(StrEnum):
     PLAN = "plan"
     RESIZE_CHECK = "resize-check"
     RESTART_CHECK = "restart-check"
+    MAKE_ROOM = "make-room"
+    DEFRAGMENT = "defragment"
     PAST = "past"
     """The verdict on a pod for a past state, to explain a decision."""
+
+
+EVICTING: Final = frozenset({QuestionKind.MAKE_ROOM, QuestionKind.DEFRAGMENT})
+"""Questions that read disruption budgets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,8 @@ class Asked:
 
     `body` and `media_type` as received, not parsed. `node`, `explain` and `max_copies` are query parameters: they apply
     if the body is a bare manifest, `explain` always. `lines`: one JSON document a line, sent as soon as it is known.
-    `past`: for `QuestionKind.PAST` only. `demands`: of namespaces, for the pods in them.
+    `past`: for `QuestionKind.PAST` only. `demands`: of namespaces, for the pods in them. `budgets`: for `EVICTING`
+    only; None: they are not watched.
     """
 
     kind: QuestionKind
@@ -50,6 +58,7 @@ class Asked:
     lines: bool = False
     past: PastCall | None = None
     demands: Mapping[str, Demand] = field(default_factory=dict)
+    budgets: Sequence[DisruptionBudget] | None = None
 
 
 class QuestionError(Exception):

@@ -231,9 +231,9 @@ def naming_what_was_typed(manifests: Sequence[TypedManifest], **nodes: Any) -> I
 
 def _as_typed(message: str, manifests: Sequence[TypedManifest], nodes: Json) -> str:
     """*message* with the option instead of its path. Unchanged if it begins with no path."""
-    copies, machines = nodes["copies"], nodes["machines"]
+    copies, machines = nodes.get("copies", ()), nodes.get("machines", ())
     unknown = re.search(r"no report of node '(.*)'$", message)
-    if unknown is not None and unknown[1] in nodes["nodes"]:
+    if unknown is not None and unknown[1] in nodes.get("nodes", ()):
         return f"--node {unknown[1]}: {message}"
     path, colon, reason = message.partition(": ")
     made = re.fullmatch(r"hypothetical\[(\d+)\]\.(.*)", path)

@@ -5,15 +5,16 @@ Rules of this file
 - Returns nothing for any node until both watches have synced: an unknown budget could be violated.
 - Finished pods are left out, because they hold nothing. The budgets of a pod are looked up for each question, because
   they change with every eviction.
-- The rule for "covered by a budget" is kube-scheduler's, because its counts are compared with ours: no budget without a
-  selector or with an empty one, no pod without labels, no pod that the budget lists as already disrupted.
+- The rule for "covered by a budget" is kube-scheduler's, because its counts are compared with ours:
+  `DisruptionBudget.counts`.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from extender.kube.changes import Batch, Changed, Gone
-from extender.kube.pdbs import DisruptionBudget
 from extender.kube.pods import PodRecord
+from extender.scheduling.preemption.budgets import DisruptionBudget
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 
 
@@ -56,6 +57,12 @@ class WatchedPods:
             pods={uid: self._running(record, allowances) for uid, record in records.items()}, allowances=allowances
         )
 
+    def budgets(self) -> Sequence[DisruptionBudget] | None:
+        """See `RunningPods`."""
+        if not self._budgets_complete:
+            return None
+        return tuple(budget for each in self._budgets.values() for budget in each.values())
+
     def _running(self, record: PodRecord, allowances: dict[str, int]) -> RunningPod:
         covering = self._covering(record)
         allowances.update((key, budget.disruptions_allowed) for key, budget in covering.items())
@@ -72,13 +79,8 @@ class WatchedPods:
         labels = record.labels if budgets else None
         if not budgets or not labels:
             return {}
-        return {
-            f"{budget.namespace}/{budget.name}": budget
-            for budget in budgets.values()
-            if budget.requirements
-            and record.name not in budget.already_disrupted
-            and budget.covers(record.namespace, labels)
-        }
+        counted = (b for b in budgets.values() if b.counts(record.namespace, record.name, labels))
+        return {budget.key: budget for budget in counted}
 
     def _forget(self, record: PodRecord) -> None:
         pods = self._pods.get(record.node_name)

@@ -72,9 +72,9 @@ class PlacementPlan:
             node.node_class = self._class_of(node, node.states)
             self._groups.setdefault(node.node_class, []).append(number)
 
-    def run(self, entries: Iterable[tuple[PodWorkload, int]]) -> Iterator[Placed]:
-        """Place the given number of copies of each workload. One value per pod."""
-        number = 0
+    def run(self, entries: Iterable[tuple[PodWorkload, int]], first: int = 0) -> Iterator[Placed]:
+        """Place the given number of copies of each workload. One value per pod. *first*: number of the first copy."""
+        number = first
         for entry, (workload, copies) in enumerate(entries):
             wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
             for _ in range(copies):
@@ -85,6 +85,10 @@ class PlacementPlan:
                 else:
                     self._hopeless.clear()
                 yield placed
+
+    def after(self) -> list[Subject]:
+        """The nodes in the state after the pods placed so far."""
+        return [replace(node.subject, node_class=node.node_class, states=node.states) for node in self._nodes]
 
     def _place(self, entry: int, workload: PodWorkload, number: int, wanted: Mapping[str, int]) -> Placed:
         name = f"{workload.name}-{number}"

@@ -27,7 +27,7 @@ from extender.kube.node_annotations import NodeToucher
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import NodeObject, watch_nodes
 from extender.kube.nominated import NominatedFeed, watch_nominated
-from extender.kube.pdbs import DisruptionBudget, watch_budgets
+from extender.kube.pdbs import watch_budgets
 from extender.kube.pods import PodRecord, watch_pods
 from extender.kube.running import WatchedPods
 from extender.kube.topologies import TopologyFeed, watch_topologies
@@ -37,6 +37,7 @@ from extender.runtime.leadership import leadership
 from extender.runtime.requeue import Requeuer
 from extender.runtime.server import make_authority
 from extender.scheduling.binder import BindFailure, BindOutcome, GatedBinder, Leadership, MaybeBound, NotBound, PodBound
+from extender.scheduling.preemption.budgets import DisruptionBudget
 
 LOG: Final = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 1.0

@@ -14,6 +14,7 @@ import orjson
 
 from extender.answers.answering import answer
 from extender.answers.question import (
+    EVICTING,
     Asked,
     BusyError,
     DefectError,
@@ -29,6 +30,7 @@ from extender.observability.metrics import Metrics
 from extender.questions.node_context import LookUp
 from extender.replay.demand import Demand
 from extender.scheduling.judge import Judge
+from extender.scheduling.preemption.budgets import DisruptionBudget
 from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError
 from extender.workers.frames import HEADER, QuestionStart, ReplyFrame, WorkerSettings, frame
@@ -65,12 +67,13 @@ class AskedQuestions:
         look_up: LookUp,
         demands: Callable[[], Mapping[str, Demand]],
         judge: Judge,
+        budgets: Callable[[], Sequence[DisruptionBudget] | None],
         metrics: Metrics,
     ) -> None:
-        """*records*: returns the current record of every node. *demands*: returns those of namespaces."""
+        """*records*: returns the current record of every node. *demands*: those of namespaces. *budgets*: all."""
         self._limits, self._settings, self._metrics = limits, settings, metrics
         self._records, self._look_up, self._judge = records, look_up, judge
-        self._demands = demands
+        self._demands, self._budgets = demands, budgets
         self._places: WorkerSlots | None = None
         self._template: TemplateProcess | None = None
         self._starting = asyncio.Lock()
@@ -98,6 +101,8 @@ class AskedQuestions:
         """See `extender.answers.question.Questions`."""
         began = time.monotonic()
         asked = replace(asked, demands=self._demands())
+        if asked.kind in EVICTING:
+            asked = replace(asked, budgets=self._budgets())
         with self._counted(asked, began):
             if self._places is None:
                 async with aclosing(self._in_threads(asked)) as pieces:

@@ -2,17 +2,22 @@
 
 from typing import Any
 
+import orjson
 import pytest
+import yaml
 from starlette.testclient import TestClient
 
 from extender.api.service import Service
 from extender.kube.changes import Batch, Seen
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.pods import PodDecoder
+from extender.kube.running import WatchedPods
 from extender.samples.nodes import SampleNode, Workload
-from tests.reports import report_of, sample
+from extender.scheduling.preemption.budgets import DisruptionBudget, LabelRequirement
+from tests.reports import pod_of, report_of, sample
 
 Json = dict[str, Any]
+NDJSON = {"Accept": "application/x-ndjson"}
 WORKER = Workload(name="w", resources={"cpu": 4, "memory": "2Gi"}, copies=2)
 
 
@@ -85,6 +90,11 @@ def test_more_than_the_node_has_is_infeasible_and_more_than_is_left_is_deferred(
         ("resize-check", {"pod": "demo/nobody", "cpu": "1"}, "pod"),
         ("resize-check", {"pod": "demo/w-0", "cpu": "1", "container": "c"}, "container"),
         ("resize-check", {"pod": "demo/w-0", "cpu": "1", "cpus": "c"}, "cpus"),
+        ("make-room", {}, "pod"),
+        ("make-room", {"pod": {"kind": "Service"}}, "pod.kind"),
+        ("make-room", {"pod": pod_of(40), "max_evictions": 9}, "max_evictions"),
+        ("make-room", {"pod": {**pod_of(40), "spec": {**pod_of(40)["spec"], "priority": "x"}}}, "pod.spec.priority"),
+        ("make-room", {"pod": pod_of(40), "nodes": ["nobody"]}, None),
         ("restart-check", {"kubelet_version": "v1.20.0"}, "kubelet_version"),
         ("restart-check", {"kubelet": {"maxPods": 3}}, "kubelet.maxPods"),
         ("restart-check", {"kubelet": {"reservedSystemCPUs": 3}}, "kubelet.reservedSystemCPUs"),
@@ -167,3 +177,76 @@ def test_a_configuration_with_which_no_kubelet_starts_is_an_answer(client: TestC
 
     assert (node["action"], node["pods"]) == ("does-not-start", [])
     assert node["error"].startswith("cpuManagerPolicyOptions: ")
+
+
+FULLER = [Workload(name="v", resources={"cpu": 8, "memory": "2Gi"}, copies=2)]
+TWO_A_NODE = [Workload(name="w", resources={"cpu": 6, "memory": "2Gi"}, copies=3)]
+
+
+def test_the_pod_that_is_evicted_is_the_cheapest_that_may_be(client: TestClient, service: Service) -> None:
+    """w-0 has a higher priority, w-1 is of a DaemonSet."""
+    node = sample(workloads=TWO_A_NODE)
+    for pod, owner, priority in zip(node.pods, ("ReplicaSet", "DaemonSet", "ReplicaSet"), (5, 0, 0), strict=True):
+        pod["metadata"]["ownerReferences"] = [{"kind": owner, "controller": True}]
+        pod["spec"]["priority"] = priority
+    _report(
+        client, node, sample("node-b", workloads=[Workload(name="v", resources={"cpu": 8, "memory": "2Gi"}, copies=2)])
+    )
+    _watch(service, node)
+    question = {"pod": pod_of(12), "nodes": ["node-a"]}
+
+    lines = [
+        orjson.loads(line) for line in client.post("/v1/advice/make-room", json=question, headers=NDJSON).iter_lines()
+    ]
+
+    assert all("progress" in line for line in lines[:-1])
+    (plan,) = lines[-1]["plans"]
+    assert [(each["pod"], each["to"]) for each in plan["evictions"]] == [("demo/w-2", "node-b")]
+    assert "pods/w-2/eviction" in plan["script"]
+    assert [each["metadata"]["name"] for each in yaml.safe_load_all(plan["objects"])] == ["w-2"]
+
+
+@pytest.mark.parametrize("reason", ["", "priority", "annotation", "budget", "no owner", "never"])
+def test_nothing_is_evicted_against_the_rules(client: TestClient, service: Service, reason: str) -> None:
+    node = sample(workloads=TWO_A_NODE)
+    for pod in node.pods:
+        pod["metadata"]["labels"] = {"app": "w"}
+        pod["metadata"]["ownerReferences"] = (
+            [] if reason == "no owner" else [{"kind": "ReplicaSet", "controller": True}]
+        )
+        pod["spec"]["priority"] = 1 if reason == "priority" else 0
+        if reason == "annotation":
+            pod["metadata"]["annotations"] = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    _report(client, node, sample("node-b", workloads=FULLER))
+    _watch(service, node)
+    if reason == "budget":
+        running = WatchedPods()
+        requirement = LabelRequirement(key="app", operator="In", values=frozenset({"w"}))
+        budget = DisruptionBudget(
+            namespace="demo",
+            name="b",
+            requirements=(requirement,),
+            disruptions_allowed=0,
+            already_disrupted=frozenset(),
+        )
+        running.apply_budgets(Batch((Seen(budget),), complete=True))
+        service.running.use(running)
+    pod = pod_of(12)
+    pod["spec"]["preemptionPolicy"] = "Never" if reason == "never" else "PreemptLowerPriority"
+
+    reply = client.post("/v1/advice/make-room", json={"pod": pod, "nodes": ["node-a"]}).json()
+
+    assert reply["result"] == ("none" if reason else "room")
+
+
+def test_names_that_are_none_do_not_reach_a_script(client: TestClient) -> None:
+    report = report_of(sample(workloads=TWO_A_NODE))
+    for pod in report["pods"]:
+        pod["name"] = "x; rm -rf /"
+    client.put("/v1/nodes/node-a/report", json=report).raise_for_status()
+    _report(client, sample("node-b"))
+
+    reply = client.post("/v1/advice/make-room", json={"pod": pod_of(12), "nodes": ["node-a"]}).json()
+
+    assert reply["result"] == "room"
+    assert reply["plans"][0]["script"] == ""

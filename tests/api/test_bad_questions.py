@@ -53,6 +53,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
         "rules": {"distribute_inside_hint": True},
         "reboot": True,
     },
+    "/v1/advice/make-room": {"pod": pod_of(14), "nodes": ["node-a"], "priority": 3, "max_evictions": 2},
     "/v1/plan": {"pods": [{"pod": DEPLOYMENT, "copies": 2}, {"pod": POD}], "nodes": ["node-a"]},
 }
 JUNK = st.one_of(

@@ -31,10 +31,18 @@ MODELS = (
     "PlanEnd",
     "DecisionIndex",
     "PodDecision",
+    "MakeRoomReply",
     "ResizeCheckReply",
     "RestartCheckReply",
 )
-REQUESTS = ("WhatIfRequest", "CapacityRequest", "PlanRequest", "ResizeCheckRequest", "RestartCheckRequest")
+REQUESTS = (
+    "WhatIfRequest",
+    "CapacityRequest",
+    "PlanRequest",
+    "MakeRoomRequest",
+    "ResizeCheckRequest",
+    "RestartCheckRequest",
+)
 
 
 @pytest.fixture
@@ -62,6 +70,9 @@ def _answers(client: TestClient) -> dict[str, Any]:
         "PlannedPod": orjson.loads(line),
         "PlanEnd": orjson.loads(end),
         "DecisionIndex": client.get("/v1/decisions").json(),
+        "MakeRoomReply": client.post(
+            "/v1/advice/make-room", json={"pod": pod_of(5, name="solver-0"), "nodes": ["node-a"]}
+        ).json(),
         "ResizeCheckReply": client.post("/v1/advice/resize-check", json={"pod": "demo/w-0", "cpu": "4"}).json(),
         "RestartCheckReply": client.post(
             "/v1/advice/restart-check", json={"nodes": ["node-a"], "kubelet": {"memoryManagerPolicy": "None"}}

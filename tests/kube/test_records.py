@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.kube.nodes import NodeObject, decode_node
-from extender.kube.pdbs import DisruptionBudget, decode_budget
+from extender.kube.pdbs import decode_budget
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.questions.node_context import Taint
+from extender.scheduling.preemption.budgets import DisruptionBudget
 from extender.wire.pods import pod_from_json
 from tests.kube.watching import pod
 

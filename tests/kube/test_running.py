@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from extender.kube.changes import Batch, Changed, Gone, Seen
-from extender.kube.pdbs import DisruptionBudget, LabelRequirement
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
+from extender.scheduling.preemption.budgets import DisruptionBudget, LabelRequirement
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 
 WEB = LabelRequirement(key="app", operator="In", values=frozenset({"web"}))

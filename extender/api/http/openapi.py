@@ -7,7 +7,7 @@ import orjson
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from extender.answers.advice_requests import ResizeCheckRequest, RestartCheckRequest
+from extender.answers.advice_requests import MakeRoomRequest, ResizeCheckRequest, RestartCheckRequest
 from extender.answers.requests import CapacityRequest, PlanRequest, WhatIfRequest
 from extender.api.http.problems import ProblemDetails, StreamProblem
 from extender.api.questions.capacity_models import PlanEnd, PlannedPod
@@ -46,6 +46,7 @@ BODIES: Final[dict[str, TypeAdapter[Any]]] = {
     "WhatIfRequest": TypeAdapter(WhatIfRequest),
     "CapacityRequest": TypeAdapter(CapacityRequest),
     "PlanRequest": TypeAdapter(PlanRequest),
+    "MakeRoomRequest": TypeAdapter(MakeRoomRequest),
     "ResizeCheckRequest": TypeAdapter(ResizeCheckRequest),
     "RestartCheckRequest": TypeAdapter(RestartCheckRequest),
     "PlannedPod": TypeAdapter(PlannedPod),
@@ -66,6 +67,7 @@ _EXAMPLES: Final[dict[str, object]] = {
     "WhatIfRequest": {"pod": EXAMPLE_POD, "nodes": None},
     "CapacityRequest": {"pods": [EXAMPLE_POD], "max_copies": 100},
     "PlanRequest": {"pods": [{"pod": EXAMPLE_POD, "copies": 3}]},
+    "MakeRoomRequest": {"pod": EXAMPLE_POD, "max_evictions": 2},
     "ResizeCheckRequest": {"pod": "demo/w-0", "cpu": "4"},
     "RestartCheckRequest": {"nodes": ["node-a"], "kubelet": {"memoryManagerPolicy": "None"}},
 }

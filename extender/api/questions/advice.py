@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 
 from extender.answers.question import Asked, QuestionKind, Questions
 from extender.api.http.bodies import read_body
-from extender.api.questions.advice_models import ResizeCheckReply, RestartCheckReply
+from extender.api.questions.advice_models import MakeRoomReply, ResizeCheckReply, RestartCheckReply
 from extender.api.questions.models import Answer
 from extender.api.questions.routes import PROBLEMS, answered, question_body, wants_lines
 from extender.api.service import Service
@@ -43,6 +43,14 @@ _ROUTES: Final = (
         "What a restart of the kubelet would do to the pods",
         "Which state files the kubelet refuses at its start, and which pods it does not admit again, after a restart, "
         "an upgrade or a change of its configuration. The nodes are in a safe order: those to drain come last.",
+    ),
+    _AdviceRoute(
+        QuestionKind.MAKE_ROOM,
+        "MakeRoomRequest",
+        MakeRoomReply,
+        "Which pods to evict so that a pod is aligned",
+        "The cheapest evictions with which a node aligns the pod, and where the evicted pods would go; replayed to the "
+        "end. With Eviction objects and a script for kubectl.",
     ),
 )
 

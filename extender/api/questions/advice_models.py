@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from extender.api.questions.models import AlignedNUMA, AlignmentCertain, AlignmentName, Answer, ContainerPlacement
+from extender.api.questions.what_if_models import PodSummary
 from extender.replay.resize import ResizeResult
 from extender.replay.verdict import Certainty
 
@@ -124,4 +125,41 @@ class RestartCheckReply(Answer):
 
     nodes: Annotated[list[RestartedNodeInfo], Field(description="In a safe order.")]
     summary: Annotated[RestartSummary, Field(description="Counts.")]
+    notes: Notes
+
+
+class EvictedPod(Answer):
+    """One pod to evict, and where its replacement goes."""
+
+    pod: Annotated[str, Field(description="NAMESPACE/NAME.")]
+    node: Annotated[str, Field(description="Where it runs.")]
+    priority: Annotated[int, Field(description="Its priority; 0 if it is not known.")]
+    owner: Annotated[str, Field(description="Kind of its controller; empty if it is not known.")]
+    requests: Annotated[dict[str, str], Field(description="As kube-scheduler counts them.")]
+    to: Annotated[str, Field(description="The node on which its replacement is aligned.")]
+    numa: Annotated[list[int], Field(description="NUMA nodes there.")]
+
+
+class RoomPlan(Answer):
+    """Evictions, and the place that they open."""
+
+    node: Annotated[str, Field(description="The node that aligns the pod afterwards.")]
+    numa: Annotated[list[int], Field(description="NUMA nodes of the pod there.")]
+    containers: Annotated[dict[str, ContainerPlacement], Field(description="Its placement, by container.")]
+    evictions: Annotated[list[EvictedPod], Field(description="In the order of their placement; empty: it fits now.")]
+    objects: Annotated[str, Field(description="Eviction objects of policy/v1 as YAML; empty: none.")]
+    script: Annotated[str, Field(description="The same with kubectl, for a POSIX shell; empty: none.")]
+
+
+class MakeRoomReply(Answer):
+    """Plans, the cheapest first."""
+
+    pod: Annotated[PodSummary, Field(description="The pod as it was understood.")]
+    result: Annotated[
+        Literal["fits", "room", "none"],
+        Field(description="`fits`: a node aligns it now. `room`: with the first plan. `none`: no plan was found."),
+    ]
+    plans: Annotated[list[RoomPlan], Field(description="At most 3, each on another node.")]
+    searched: Annotated[int, Field(description="Sets of pods and placements that were tried.")]
+    complete: Annotated[bool, Field(description="False: the limit of tries ended the search.")]
     notes: Notes

@@ -1,8 +1,10 @@
 """The running pods that preemption needs, as an interface: the watches of pods and budgets provide them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+from extender.scheduling.preemption.budgets import DisruptionBudget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,9 @@ class RunningPods(Protocol):
     def on_node(self, node_name: str) -> NodePods | None:
         """All pods bound to the node that are not finished; None if there is no watch or it has not synced."""
 
+    def budgets(self) -> Sequence[DisruptionBudget] | None:
+        """All disruption budgets; None if there is no watch or it has not synced."""
+
 
 class LateRunningPods:
     """`RunningPods` that knows nothing until it gets one to `use`."""
@@ -49,6 +54,10 @@ class LateRunningPods:
     def on_node(self, node_name: str) -> NodePods | None:
         """See `RunningPods`."""
         return None if self._source is None else self._source.on_node(node_name)
+
+    def budgets(self) -> Sequence[DisruptionBudget] | None:
+        """See `RunningPods`."""
+        return None if self._source is None else self._source.budgets()
 
 
 def importance(pod: RunningPod) -> tuple[float, float]:

@@ -1,0 +1,75 @@
+"""`numa-extender make-room`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from extender.cli.advice import advise, notes_text
+from extender.cli.client import ExtenderClient, client_options, complete_node
+from extender.cli.output import output_option
+from extender.cli.questions import manifest_option, naming_what_was_typed, read_manifests
+from extender.cli.render import new_table, placement_line, pod_line
+
+
+@click.command("make-room")
+@manifest_option
+@click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only on this node; repeatable.")
+@click.option("--priority", type=int, help="Evict no pod of a higher priority.  [default: the pod's own]")
+@click.option("--max-evictions", type=click.IntRange(1, 8), default=4, show_default=True, help="In one plan.")
+@click.option(
+    "--as", "form", type=click.Choice(("table", "evictions", "script")), default="table", help="What to print of it."
+)
+@output_option
+@client_options
+def make_room(
+    files: tuple[Path, ...],
+    *,
+    nodes: tuple[str, ...],
+    priority: int | None,
+    max_evictions: int,
+    form: str,
+    output: str,
+    client: ExtenderClient,
+) -> None:
+    """The cheapest evictions that open an aligned place for a pod, and where the evicted pods would go.
+
+    Nothing in the cluster changes: apply what --as evictions or --as script prints.
+    """
+    pods = read_manifests(files)
+    if len(pods) != 1:
+        raise click.UsageError(f"one workload is expected, not {len(pods)}")
+    (pod,) = pods
+    question = {"pod": pod.document, "nodes": list(nodes) or None, "priority": priority, "max_evictions": max_evictions}
+    with naming_what_was_typed(pods, nodes=nodes):
+        advise(client, "make-room", question, _table if form == "table" else _first(form), output)
+
+
+def _first(form: str) -> Any:  # noqa: ANN401 - a renderer
+    """A renderer of the first plan in this form."""
+    key = {"evictions": "objects", "script": "script"}[form]
+    return lambda answer: Text(answer["plans"][0][key].rstrip() if answer["plans"] else "# no plan was found")
+
+
+def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
+    table = new_table("plan", "evict", "from", "priority", "its replacement goes to")
+    for number, plan in enumerate(answer["plans"], start=1):
+        for row, each in enumerate(plan["evictions"]):
+            where = f"{each['to']}, NUMA {','.join(map(str, each['numa']))}"
+            first = str(number) if row == 0 else ""
+            table.add_row(first, Text(each["pod"]), Text(each["node"]), str(each["priority"]), Text(where))
+        placement = "; ".join(f"{name}: {placement_line(p)}" for name, p in plan["containers"].items())
+        table.add_row("", Text("then the pod fits", "green"), Text(plan["node"]), "", Text(placement, "green"))
+        if plan is not answer["plans"][-1]:
+            table.add_section()
+    head = pod_line(answer)
+    if answer["result"] == "fits":
+        plan = answer["plans"][0]
+        placement = "; ".join(f"{name}: {placement_line(p)}" for name, p in plan["containers"].items())
+        return Group(head, Text(f"no eviction is needed: {plan['node']} aligns it now: {placement}", "green"))
+    if answer["result"] == "none":
+        text = "no plan was found" if answer["complete"] else "no plan was found before the limit of tries"
+        return Group(head, Text(f"{text} ({answer['searched']} tried)", "red"), notes_text(answer))
+    return Group(head, table, notes_text(answer))

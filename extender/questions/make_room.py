@@ -1,0 +1,133 @@
+"""Make-room: the cheapest evictions that open an aligned place for a pod, node by node.
+
+Laws
+- If a node aligns the pod now, no pod is evicted.
+- A plan is proved by replay: without the evicted pods the node aligns the pod in every state that it can be in, and
+  every evicted pod is aligned on another node.
+- Nodes are searched in the order of the fewest pods that could suffice by CPUs. Once there are some plans, a node that
+  needs more pods than the best of them is skipped: alternatives are not complete.
+"""
+
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from extender.questions.evictions import Eviction, Evictions
+from extender.questions.node_pods import without
+from extender.questions.scheduler_checks import check_node
+from extender.questions.subjects import Subject
+from extender.replay.alignment import Alignment, PodAlignment, alignment_of_outcomes
+from extender.replay.branches import admit_in_all
+from extender.replay.verdict import Admitted
+from extender.scheduling.cache import SHAPE_UID
+from extender.scheduling.demands import refusal_by_demand
+from extender.scheduling.judge import PodShape
+from extender.scheduling.preemption.running_pods import RunningPod
+from extender.scheduling.totals import pod_requests
+from extender.wire.workloads import PodWorkload
+
+MAX_ALTERNATIVES: Final = 3
+MAX_TRIALS: Final = 20_000
+"""Sets of pods that are tried in one question; about 0.2 ms each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedPlace:
+    """A node that aligns the pod once the pods of `eviction` have left; None: it does so now."""
+
+    subject: Subject
+    admitted: Admitted
+    alignment: PodAlignment
+    eviction: Eviction | None = None
+
+
+class MakeRoom:
+    """The search for one pod."""
+
+    def __init__(self, workload: PodWorkload, evictions: Evictions, targets: Container[str] | None = None) -> None:
+        """*targets*: the nodes that may get the pod; None: all of them."""
+        self._workload, self._evictions = workload, evictions
+        self._shape: Final = PodShape(replace(workload.pod, uid=SHAPE_UID))
+        self._wanted: Final = pod_requests(workload.pod, workload.rules.overhead_milli)
+        self.subjects: Final = [s for s in evictions.subjects if targets is None or s.name in targets]
+        self.steps: Final = 2 * len(self.subjects)
+        """Values of `run`."""
+
+    def now(self) -> OpenedPlace | None:
+        """The first node that aligns the pod without any eviction."""
+        return next(filter(None, map(self.place, self.subjects)), None)
+
+    def run(self, max_evictions: int) -> Iterator[OpenedPlace | None]:
+        """Search the nodes; None for a node without a plan. Plans that move pods of other nodes as well come last."""
+        bounds: Mapping[str, tuple[int, list[RunningPod]]] = {s.name: self._bound(s) for s in self.subjects}
+        targets = sorted(self.subjects, key=lambda s: bounds[s.name][0])
+        sizes: list[int] = []
+        for chains in (False, True):
+            if chains and sizes and sizes[0] == 1:
+                return  # a plan with pods of other nodes has at least two
+            for subject in targets:
+                bound, candidates = bounds[subject.name]
+                most = max_evictions if len(sizes) < MAX_ALTERNATIVES else sizes[0]
+                if chains and sizes:
+                    most = min(max_evictions, sizes[0])
+                found = None
+                if bound <= min(most, len(candidates)):
+                    found = self._search(subject, candidates, most, chains=chains)
+                if found is not None and found.eviction is not None:
+                    sizes = sorted([*sizes, found.eviction.cost.size])
+                yield found
+
+    def place(self, subject: Subject) -> OpenedPlace | None:
+        """The pod's place on a node as it is; None if it is not aligned there for certain, or not offered."""
+        kubelet = subject.kubelet
+        if kubelet is None or not subject.states or not subject.node_class.complete:
+            return None
+        if check_node(subject.name, self._wanted, self._workload.rules, subject.around).outcome == "fails":
+            return None
+        request = self._shape.request(kubelet.rules)
+        outcomes = admit_in_all(kubelet, subject.states, request)
+        first = outcomes[0].verdict
+        if not outcomes[0].complete or not all(isinstance(each.verdict, Admitted) for each in outcomes):
+            return None
+        if refusal_by_demand(self._workload.pod.demand, kubelet, request, outcomes, each_must=True) is not None:
+            return None
+        alignment = alignment_of_outcomes(kubelet, outcomes)
+        if alignment is None or alignment.alignment is not Alignment.ALIGNED or not isinstance(first, Admitted):
+            return None
+        return OpenedPlace(subject=subject, admitted=first, alignment=alignment)
+
+    def _search(self, subject: Subject, candidates: list[RunningPod], most: int, *, chains: bool) -> OpenedPlace | None:
+        eviction = self._evictions.cheapest(
+            subject, candidates, lambda left: self.place(left) is not None, most=most, chains=chains
+        )
+        if eviction is None:
+            return None
+        place = self.place(without(subject, [m.pod for m in eviction.moves if m.source == subject.name], 1))
+        return None if place is None else replace(place, eviction=eviction)
+
+    def _bound(self, subject: Subject) -> tuple[int, list[RunningPod]]:
+        """How many pods must leave at least, by the CPUs of the largest container, and which may."""
+        candidates = self._evictions.candidates(subject)
+        kubelet, state = subject.kubelet, subject.states[0]
+        assert kubelet is not None
+        if not kubelet.cpu_static:
+            return 1, candidates
+        request = self._shape.request(kubelet.rules)
+        need = max((c.cpus for c in request.containers), default=0)
+        fewest = len(candidates) + 1
+        for numa in kubelet.machine.numa_cpus.values():
+            free = (state.cpu.default & ~kubelet.reserved_cpus & numa).bit_count()
+            held = []
+            for pod in candidates:
+                cpus = 0
+                for each in state.cpu.entries.get(pod.uid, {}).values():
+                    cpus |= each
+                held.append((cpus & numa).bit_count())
+            count = 0
+            for amount in sorted(held, reverse=True):
+                if free >= need:
+                    break
+                free, count = free + amount, count + 1
+            if free >= need:
+                fewest = min(fewest, max(1, count))
+        return fewest, candidates

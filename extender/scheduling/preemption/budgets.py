@@ -1,0 +1,62 @@
+"""PodDisruptionBudgets as values: which pods each covers, and how many of them may be evicted now."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRequirement:
+    """One `matchExpressions` term. `operator` as in the API."""
+
+    key: str
+    operator: str
+    values: frozenset[str]
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether *labels* meet it. An unknown operator is never met."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case _:
+                return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisruptionBudget:
+    """One budget. `requirements` None: no selector, which covers no pod; empty: covers the whole namespace.
+
+    `disruptions_allowed`: pods that may be evicted now. `already_disrupted`: names of pods whose eviction is already
+    counted and needs no further allowance.
+    """
+
+    namespace: str
+    name: str
+    requirements: tuple[LabelRequirement, ...] | None
+    disruptions_allowed: int
+    already_disrupted: frozenset[str]
+
+    def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod with these labels is covered by this budget."""
+        if namespace != self.namespace or self.requirements is None:
+            return False
+        return all(requirement.holds(labels) for requirement in self.requirements)
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    def counts(self, namespace: str, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether the eviction of a pod uses this budget up, as kube-scheduler counts it.
+
+        No budget without a selector or with an empty one, no pod without labels, and no pod that is disrupted already.
+        """
+        is_counted = bool(self.requirements and labels) and name not in self.already_disrupted
+        return is_counted and self.covers(namespace, labels)
