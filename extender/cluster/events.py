@@ -56,6 +56,15 @@ class PodRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerRefused:
+    """The NRI topology-aware policy has refused to create a container: the pod stays, and the kubelet tries again."""
+
+    node_name: str
+    uid: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PodTerminating:
     """The pod's deletion was requested: it can be gone at any time."""
 
@@ -79,4 +88,14 @@ class PodGone:
     uid: str
 
 
-PodEvent = PodAssumed | PodForgotten | BindingInDoubt | PodSeen | PodRefused | PodTerminating | PodFinished | PodGone
+PodEvent = (
+    PodAssumed
+    | PodForgotten
+    | BindingInDoubt
+    | PodSeen
+    | PodRefused
+    | ContainerRefused
+    | PodTerminating
+    | PodFinished
+    | PodGone
+)

@@ -18,6 +18,7 @@ from typing import Final, assert_never
 
 from extender.cluster.events import (
     BindingInDoubt,
+    ContainerRefused,
     PodAssumed,
     PodEvent,
     PodFinished,
@@ -127,6 +128,8 @@ def apply(ledger: Ledger, event: PodEvent, now: float, *, finish_seconds: float)
             return see(ledger, pod, now, started=started, ordered=ordered)
         case PodRefused(uid=uid):
             return refuse(ledger, uid, now)
+        case ContainerRefused():
+            return ledger
         case PodTerminating(uid=uid):
             return terminate(ledger, uid)
         case PodFinished(uid=uid):

@@ -7,6 +7,7 @@ from typing import Final, Self
 from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
 from extender.replay.counts import Counted, Counts
 from extender.replay.kubelet import Kubelet
+from extender.replay.nri.counts import NriCounts
 from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider
@@ -29,7 +30,8 @@ class Observation:
     None if the report itself told it. `kubelet_listens`: whether the kubelet listened on its podresources socket
     when the report was made; `kubelet_seconds`: how long that had been so by then. Both are None if it is not known.
     `kubelet_digest`: SHA-256 of the parts of the report that describe the kubelet, "" if they describe none.
-    `counts`: all that is known, instead of a report. `facts` are passed on unread, for people: a JSON object.
+    `counts`: all that is known, instead of a report. `pools`: those that the NRI plugin publishes, kept only if the
+    report does not know what its policy has granted. `facts` are passed on unread, for people: a JSON object.
     """
 
     node_name: str
@@ -49,6 +51,7 @@ class Observation:
     kubelet_seconds: float | None = None
     kubelet_digest: str = ""
     counts: Counts | None = None
+    pools: NriCounts | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -17,6 +17,7 @@ from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import Layout, layout_of
 from extender.replay.counts import Counts
 from extender.replay.kubelet import Kubelet
+from extender.replay.nri.counts import NriCounts
 from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.replay.rules import Rules
 from extender.replay.state import ManagerState
@@ -33,7 +34,8 @@ class NodeClass:
     `counts` may then still prove something. `hidden` names the managers whose part of the state is not known: a pod
     that needs none of them still gets a sound verdict. `stale`: the last report or heartbeat is old. `distrusted`: the
     kubelet contradicted too many predictions, so verdicts rank these nodes and refuse nothing. `awaited`: nothing is
-    known yet, because this service has only just started.
+    known yet, because this service has only just started. `pools`: what the NRI plugin publishes, where nothing else is
+    known of its policy.
     """
 
     id: int
@@ -44,6 +46,7 @@ class NodeClass:
     distrusted: bool = False
     counts: Counts | None = None
     awaited: bool = False
+    pools: NriCounts | None = None
     layout: Layout | None = None
     """Of `kubelet`; None if it is not computed yet."""
     _amounts: tuple[FreeAmounts, ...] | None = field(default=None, init=False, repr=False)
@@ -81,6 +84,8 @@ class NodeClass:
     @property
     def has_nri(self) -> bool:
         """Whether the NRI topology-aware policy runs, which places every container."""
+        if self.counts is not None:
+            return self.counts.nri is not None
         return self.kubelet is not None and (self.kubelet.nri is not None or Provider.NRI in self.hidden)
 
     @property
@@ -138,6 +143,7 @@ class ClassTable:
         stale: bool,
         distrusted: bool = False,
         counts: Counts | None = None,
+        pools: NriCounts | None = None,
     ) -> NodeClass:
         """The class of a node with these properties, for one more holder. Pair each call with a `drop`."""
         if kubelet is None or not possible.states:
@@ -146,7 +152,7 @@ class ClassTable:
         shared = self._kubelets.get(identity)
         if shared is None:
             shared = self._kubelets[identity] = _SharedKubelet(kubelet, layout_of(kubelet))
-        key = (id(shared), possible.key, hidden, stale, distrusted)
+        key = (id(shared), possible.key, hidden, stale, distrusted, pools)
         found = self._classes.get(key)
         if found is None:
             self._last_id += 1
@@ -157,6 +163,7 @@ class ClassTable:
                 hidden=hidden,
                 stale=stale,
                 distrusted=distrusted,
+                pools=pools,
                 layout=shared.layout,
             )
             self._add(key, found, kubelet.rules)

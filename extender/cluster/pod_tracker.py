@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from extender.cluster import ledger as ledgers
-from extender.cluster.events import PodEvent, PodFinished, PodGone, PodRefused, PodSeen
+from extender.cluster.events import ContainerRefused, PodEvent, PodFinished, PodGone, PodRefused, PodSeen
 from extender.cluster.ledger import EMPTY, Admit, Release
 from extender.cluster.node import Observation
 from extender.cluster.projection import Projection, ProjectionInput, project
@@ -67,6 +67,10 @@ class PodTracker:
         match event:
             case PodSeen(pod=pod):
                 self._watched.add(pod.uid)
+            case ContainerRefused(uid=uid, reason=reason):
+                admit = self.ledger.find(uid)
+                if admit is not None:  # it stays on the node, and the kubelet tries again
+                    settled = list(self._settle(admit, AdmissionResult.REFUSED, reason=reason))
             case PodRefused(uid=uid, reason=reason):
                 self._watched.discard(uid)
                 settled = list(self._settle_refused(uid, reason))
@@ -171,7 +175,8 @@ class PodTracker:
                 request = steps.request(admit.pod, kubelet.rules)
                 self._shown[admit.uid] = shows_admission(kubelet, observation, request)
         shown = {a.uid for a in admits if self._shown[a.uid]}
-        shown |= ledgers.absent(self.ledger, heard_at, absence_seconds=self._timeouts.absence)
+        if kubelet.nri is None:  # the NRI policy grants nothing before images are pulled, however long that takes
+            shown |= ledgers.absent(self.ledger, heard_at, absence_seconds=self._timeouts.absence)
         released = {e.uid for e in self.ledger.events if isinstance(e, Release) and e.due <= now}
         left = observation.left - self._contradicted(observation)
         settled: list[SettledPod] = []

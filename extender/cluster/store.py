@@ -28,9 +28,11 @@ from extender.cluster.snapshot import ClassIndex, ClusterSnapshot
 from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS
 from extender.cluster.watching import Watching
 from extender.replay.counts import Counted
+from extender.replay.nri.counts import NriCounts
 from extender.replay.pod import Pod
 from extender.replay.possible_states import NO_STATES
 from extender.replay.rules import Rules
+from extender.replay.verdict import Provider
 
 
 class NodeStore:
@@ -155,11 +157,18 @@ class NodeStore:
         if held is None:
             self._check_room()
         elif held.observation.counts is None and name in self._fresh:
-            return held
+            return self._with_pools(held, counted.counts.nri, now)
         elif held.observation.counts == counted.counts:
             return self._touch(held, now)
         observation = Observation.of_counts(counted)
         return self._put(observation, held.past_boots if held else (), now)
+
+    def _with_pools(self, held: NodeRecord, pools: NriCounts | None, now: float) -> NodeRecord:
+        """The pools of the NRI plugin count where the report does not know what its policy has granted."""
+        if Provider.NRI in held.observation.hidden and held.observation.pools != pools:
+            self._nodes[held.name] = replace(held, observation=replace(held.observation, pools=pools))
+            self._reconcile(held.name, now)
+        return self._filed(held.name)
 
     def heartbeat(self, name: str, *, boot_id: str, sequence: int, digest: str, now: float) -> None:
         """Take note that the report held is still true.
@@ -328,6 +337,9 @@ class NodeStore:
 
     def _put(self, observation: Observation, past_boots: tuple[str, ...], now: float) -> NodeRecord:
         name = observation.node_name
+        before = self._nodes.get(name)
+        if before is not None and Provider.NRI in observation.hidden:
+            observation = replace(observation, pools=before.observation.pools)
         self._nodes[name] = NodeRecord(observation=observation, heard_at=now, node_class=UNKNOWN, past_boots=past_boots)
         self._renew(name)
         self._restarts.observe(observation, now)
@@ -391,6 +403,7 @@ class NodeStore:
             stale=name not in self._fresh or self._watching is Watching.SILENT,
             distrusted=name in self._distrusted,
             counts=observation.counts,
+            pools=observation.pools,
         )
         before = self._class_of.put(name, node_class)
         if before is not None:

@@ -6,6 +6,8 @@ only where it was allocated, and groups of NUMA nodes hide memory that a single 
 of 99,905 bound pods were refused (`make drill`).
 
 Rules of this file
+- Under the NRI topology-aware policy a container that shares CPUs is refused only by the sums of the node, which can
+  only grow. One that gets whole CPUs may find too few in its pool, which another exit can change.
 - `can_only_gain` finds most pods that survive any exit without a replay: one container, on a node without groups. Each
   manager then offers at least the hints that it offered before, of the same widths. If their merge was preferred and on
   one NUMA node, it still is, and what the managers take under it is a question of counts, which have grown.
@@ -94,6 +96,8 @@ def can_only_gain(
     admission from *state*, and from every state that differs from it by pods that may have exited or whose init
     containers may be over.
     """
+    if kubelet.nri is not None:
+        return request.nri is not None and request.nri.takes_no_whole_cpus and all(map(_is_certain, verdicts))
     if len(request.containers) != 1 or request.pod_level is not None or request.total_devices:
         return False
     if not _takes_by_count(kubelet.cpu_options):
@@ -109,6 +113,10 @@ def can_only_gain(
 def _takes_by_count(options: CPUOptions) -> bool:
     """Whether the CPU manager can give CPUs whenever there are enough of them."""
     return replace(options, full_pcpus_only=False, strict_reservation=False) == CPUOptions()
+
+
+def _is_certain(verdict: Verdict) -> bool:
+    return isinstance(verdict, Admitted) and verdict.certainty is not Certainty.POSSIBLE
 
 
 def _is_firm(verdict: Verdict, container: str, *, needs_one_node: bool) -> bool:

@@ -17,13 +17,21 @@ from typing import Final
 
 import orjson
 
-from extender.cluster.events import PodEvent, PodFinished, PodGone, PodRefused, PodSeen, PodTerminating
+from extender.cluster.events import (
+    ContainerRefused,
+    PodEvent,
+    PodFinished,
+    PodGone,
+    PodRefused,
+    PodSeen,
+    PodTerminating,
+)
 from extender.cluster.namespace_demands import NamespaceDemands
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Change, Changed, Gone
 from extender.kube.nodes import NodeObject
-from extender.kube.pods import PodRecord
+from extender.kube.pods import CREATE_ERROR, PodRecord
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
@@ -105,12 +113,14 @@ class ClusterFeed:
         pod = pod_of(record)
         if pod is not None:
             yield PodSeen(node, self._demands.complete(pod), started=record.started_at is not None, ordered=ordered)
+        if record.policy_error:
+            yield ContainerRefused(node, uid, CREATE_ERROR)
         if record.terminating:
             yield PodTerminating(node, uid)
 
 
-def _stage(record: PodRecord) -> tuple[bool, bool, bool]:
-    return record.finished, record.started_at is not None, record.terminating
+def _stage(record: PodRecord) -> tuple[bool, ...]:
+    return record.finished, record.started_at is not None, record.terminating, bool(record.policy_error)
 
 
 def _age(change: Change[PodRecord]) -> tuple[float, int]:

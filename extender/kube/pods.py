@@ -33,6 +33,11 @@ EVICTION_ANNOTATIONS: Final = (
 """Annotations with which a pod forbids its eviction, or asks that others are evicted first."""
 _DEFAULT_TOLERATIONS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 """Added to every pod by the API server; the taints appear only on nodes that are down."""
+CREATE_ERROR: Final = "CreateContainerError"
+"""Reason of a waiting container that the runtime refuses to create."""
+POLICY: Final = "topology-aware"
+"""The policy begins its errors with its name."""
+_MAX_ERROR: Final = 300
 _SHARED: Final = 20_000
 """Distinct reduced specs that are kept for sharing. Then the table is cleared."""
 
@@ -42,7 +47,8 @@ class PodRecord:
     """One pod on a node. Strings are empty if the object has none. Times are Unix seconds, None if unset.
 
     `kubelet_uid`: the UID in the kubelet's checkpoints. It differs from `uid` for static pods, whose API object is a
-    mirror. `deleted_at`: when its grace period ends. `reduced`: see `manifest`.
+    mirror. `deleted_at`: when its grace period ends. `reduced`: see `manifest`. `policy_error`: why the NRI
+    topology-aware policy refuses to create a container of the pod.
     """
 
     uid: str
@@ -58,6 +64,7 @@ class PodRecord:
     started_at: int | None
     deleted_at: int | None
     reduced: bytes
+    policy_error: str = ""
 
     @property
     def mirror(self) -> bool:
@@ -115,6 +122,7 @@ class PodDecoder:
             created_at=unix_seconds(metadata.get("creationTimestamp")),
             started_at=unix_seconds(status.get("startTime")),
             deleted_at=unix_seconds(metadata.get("deletionTimestamp")),
+            policy_error=_policy_error(status),
             reduced=self._share(orjson.dumps(_reduced(metadata, spec, status), option=orjson.OPT_SORT_KEYS)),
         )
 
@@ -161,6 +169,16 @@ def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mappi
             **_pick(status, ("qosClass", "extendedResourceClaimStatus", "resourceClaimStatuses")),
         },
     }
+
+
+def _policy_error(status: Mapping[str, Any]) -> str:
+    """The message of the first container that the policy refuses; "" for pods without one."""
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for each in items(status, key):
+            waiting = mapping(mapping(each, "state"), "waiting")
+            if waiting.get("reason") == CREATE_ERROR and POLICY in text(waiting, "message"):
+                return text(waiting, "message")[:_MAX_ERROR]
+    return ""
 
 
 def _annotations(texts: Mapping[str, str]) -> dict[str, Any]:

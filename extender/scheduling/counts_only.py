@@ -15,8 +15,10 @@ is not in the counts, so a refusal is never permanent.
 
 from extender.replay.config import Scope, TopologyPolicy
 from extender.replay.counts import Counts
+from extender.replay.nri.counts import NriCounts, refusal_by_pools
 from extender.replay.pod import PodRequest
-from extender.scheduling.reasons import RefusalReason
+from extender.replay.verdict import Reason
+from extender.scheduling.reasons import RefusalReason, refusal_by_reason
 
 
 def refusal_by_counts(counts: Counts, request: PodRequest, *, pod_level: bool) -> RefusalReason | None:
@@ -24,6 +26,14 @@ def refusal_by_counts(counts: Counts, request: PodRequest, *, pod_level: bool) -
     if pod_level or request.pod_level is not None:
         return None
     return _cpus_refused(counts, request) or _devices_refused(counts, request)
+
+
+def refusal_by_policy(counts: NriCounts, request: PodRequest) -> RefusalReason | None:
+    """Why the NRI topology-aware policy of the node is proven to refuse a container of the pod; None if it is not."""
+    if request.nri is None or request.nri.is_too_long:
+        return None
+    found = refusal_by_pools(counts, request.nri.pod, request.nri.containers)
+    return None if found is None else refusal_by_reason(Reason(found[0].value))
 
 
 def _cpus_refused(counts: Counts, request: PodRequest) -> RefusalReason | None:

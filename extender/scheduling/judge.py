@@ -29,7 +29,7 @@ from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, has_pod_level_resources, resolve
 from extender.replay.rules import Rules
 from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, is_given_up
-from extender.scheduling.counts_only import refusal_by_counts
+from extender.scheduling.counts_only import refusal_by_counts, refusal_by_policy
 from extender.scheduling.demands import misses_preference, refusal_by_demand, refusal_without_placement
 from extender.scheduling.ranking.outcome import AdmissionOutcome, CoarseOutcome, RankedAdmission, Strategy
 from extender.scheduling.reasons import RefusalReason, refusal_of
@@ -168,8 +168,8 @@ class _Judge:
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         try:
-            judgement = _unless_hidden(self._judgement(shape, node_class, budget), node_class, self._policy)
-            return _placed(shape, node_class, judgement)
+            judgement = self._judgement(shape, node_class, budget)
+            return _placed(shape, node_class, _unless_hidden(judgement, shape, node_class, self._policy))
         except Exception:  # noqa: BLE001 - a defect in one class of nodes must not fail the call for all of them
             detail = traceback.format_exc()[-_MAX_DETAIL:]
             unknown = _unknown(self._policy)._replace(trouble=Trouble.DEFECT, detail=detail)
@@ -295,10 +295,15 @@ def _placed(shape: PodShape, node_class: NodeClass, judgement: Judgement) -> Jud
     return judgement if refusal is None else judgement._replace(refusal=refusal)
 
 
-def _unless_hidden(judgement: Judgement, node_class: NodeClass, policy: UncertaintyPolicy) -> Judgement:
-    """The judgement; unknown where the kubelet admits the pod and what the NRI policy has granted is not known."""
+def _unless_hidden(
+    judgement: Judgement, shape: PodShape, node_class: NodeClass, policy: UncertaintyPolicy
+) -> Judgement:
+    """The judgement; where the kubelet admits the pod and the grants of the NRI policy are not known: what is known."""
     if Provider.NRI not in node_class.hidden or judgement.refusal is not None or node_class.distrusted:
         return judgement
+    if node_class.pools is not None and node_class.kubelet is not None and policy.degraded is Action.REPLAY:
+        refusal = refusal_by_policy(node_class.pools, shape.request(node_class.kubelet.rules))
+        return Judgement(refusal, Certainty.STALE if node_class.stale else Certainty.DEGRADED)
     return _unknown(policy)
 
 
@@ -313,6 +318,10 @@ def _by_setting(kubelet: Kubelet, policy: UncertaintyPolicy, *, stale: bool) -> 
 
 def _by_counts(shape: PodShape, counts: Counts, policy: UncertaintyPolicy, *, stale: bool) -> Judgement:
     request = shape.request(counts.rules)
+    if counts.nri is not None and not stale and policy.degraded is Action.REPLAY:
+        refusal = refusal_by_policy(counts.nri, request)
+        if refusal is not None or not request.aligned:
+            return Judgement(refusal, Certainty.DEGRADED)
     if not request.aligned:
         return INDIFFERENT
     if stale:

@@ -82,6 +82,11 @@ _BY_REASON: Final = {
 }
 
 
+def refusal_by_reason(reason: Reason) -> RefusalReason:
+    """The reason for a verdict with this one, while waiting may change it."""
+    return _BY_REASON[reason][0]
+
+
 def refusal_of(verdict: Rejected | CoarseRejected) -> RefusalReason:
     """The reason for a verdict."""
     if verdict.reason is Reason.KUBELET_PANIC and verdict.resource is not None:

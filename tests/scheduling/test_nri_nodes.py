@@ -15,15 +15,24 @@ from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.events import PodAssumed, PodGone, PodSeen
 from extender.config.settings import Settings
+from extender.kube.changes import Batch, Changed, Seen
+from extender.kube.feed import ClusterFeed
+from extender.kube.pods import PodDecoder
 from extender.replay.nri.cpu_taking import discover
 from extender.replay.nri.events import Node, set_up, start
+from extender.replay.nri.objects import QoS
+from extender.replay.nri.observed import ObservedGrant, observe
+from extender.replay.nri.requests import CPUType
 from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
 from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.records.predictions import Result
 from extender.wire.nri_scenarios import config_from_json
+from extender.wire.nrt import counted, published_from_json
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.nri_states import filter_answer, machine_facts, report_with, sampled_creations, section_of
 from tests.replay.nri.vectors import machine
+from tests.replay.nri.zones import topology_object
 from tests.reports import args_of, pod_of
 
 CONFIG = {"pinCPU": True, "pinMemory": True, "reservedResources": {"cpu": "cpuset:0"}}
@@ -207,3 +216,98 @@ def test_the_kubelet_decides_first_even_where_the_policy_is_not_known(client: Te
     assert refusal(client, pod_of(17), "node-b") == RefusalReason.ALIGNMENT_NEVER.text
     assert refusal(client, pod_of(12), "node-b") == ""
     assert refusal(client, pod_of(12), "node-a") == ""
+
+
+def test_a_pod_whose_image_takes_long_keeps_its_room(client: TestClient, service: Service, clock: Clock) -> None:
+    """Seen red: a pod that had run for 120 seconds and was in no report was taken for one that holds nothing."""
+    put(client, section())
+    service.cluster.apply(PodSeen(NODE, replace(pod_from_json(pod_of(12)), uid="slow"), started=True), now=clock.now)
+
+    clock.now += 300
+    put(client, section(), sequence=2)
+
+    assert refusal(client, pod_of(12)) == RefusalReason.NRI_CPUS_NOW.text
+
+
+def test_the_pools_that_the_plugin_publishes_prove_refusals_where_its_grants_are_not_known(
+    client: TestClient, service: Service
+) -> None:
+    put(client, section(grants=None))
+    put(client, section(), "node-b")
+    held = observe(empty().books.setup, [observed("a", 0b11111110), observed("b", 0xFF << 8, "socket #1", 4)])
+    for name in ("node-a", "node-b", "node-c"):
+        value = topology_object(held.books) | {"metadata": {"name": name}}
+        service.cluster.observe_counts(counted(published_from_json(value), lambda _: "v1.36.2"), 1000.0)
+
+    answers = {name: refusal(client, pod_of(2), name) for name in ("node-a", "node-b", "node-c")}
+    put(client, section(grants=None), sequence=2)
+
+    assert answers == {
+        "node-a": RefusalReason.NRI_CPUS_NOW.text,
+        "node-b": "",
+        "node-c": RefusalReason.NRI_CPUS_NOW.text,
+    }
+    assert refusal(client, pod_of(2), "node-a") == RefusalReason.NRI_CPUS_NOW.text
+    assert client.post("/v1/what-if", json={"pod": pod_of(2)}).json()["nodes"][0]["certainty"] == "degraded"
+
+
+def observed(name: str, cpus: int, pool: str = "socket #0", nodes: int = 1) -> ObservedGrant:
+    return ObservedGrant(
+        container_id=name, pod_uid=name, namespace="n", pod_name=name, container="c", qos=QoS.GUARANTEED,
+        requests_cpu=True, pool=pool, cpu_type=CPUType.NORMAL, exclusive=cpus, portion=0, memory_nodes=nodes,
+        memory_types=1, memory_bytes=GIB_KIB,
+    )  # fmt: skip
+
+
+def test_nodes_are_ranked_by_the_depth_of_the_pool_and_by_the_memory_that_moves(client: TestClient) -> None:
+    """A NUMA node, a socket, and a NUMA node to which memory of another container must make room."""
+    half = grant("a", "1-2,4-5"), grant("b", "8-9,12-13", "socket #1", memory_nodes=4)
+    large = [grant(str(i), "", f"NUMA node #{i}", qos="Burstable", memory_nodes=1 << i) for i in range(4)]
+    size = section()["machine"]["nodes"][0]["memory"]
+    put(client, section(), "deep")
+    put(client, section(grants=half), "wide")
+    put(client, section(grants=[{**g, "memory_bytes": size * 6 // 10} for g in large]), "moving")
+    names = ("deep", "wide", "moving")
+
+    scores = client.post("/scheduler/prioritize", json=args_of(pod_of(3), *names)).json()
+
+    assert [score["Score"] for score in scores] == [10, 0, 5]
+
+
+def test_a_refused_container_is_a_wrong_prediction_and_the_pod_stays_in_flight(
+    client: TestClient, service: Service
+) -> None:
+    put(client, section())
+    feed = ClusterFeed(service.cluster, service.pods, lambda: 1000.0, lambda: None)
+    decode = PodDecoder()
+    pod = pod_of(4, name="late")
+    pod["spec"]["nodeName"] = NODE
+    waiting = {
+        "reason": "CreateContainerError",
+        "message": "failed to allocate resources: topology-aware: can't slice 4 exclusive CPUs",
+    }
+    seen = decode(pod)
+    pod["status"]["containerStatuses"] = [{"name": "app", "state": {"waiting": waiting}}]
+    failed = decode(pod)
+    assert seen is not None
+    assert failed is not None
+
+    feed.apply_pods(Batch(changes=(Seen(seen[1]),), complete=True, listed=False))
+    feed.apply_pods(Batch(changes=(Changed(seen[1], failed[1]),), complete=True, listed=False))
+
+    assert [(d.pod_name, d.kind.result, d.reported) for d in service.audit.recent] == [
+        ("late", Result.FALSE_ADMIT, "refused: CreateContainerError")
+    ]
+    assert service.cluster.pods_in_flight == 1
+
+
+def test_what_was_granted_is_compared_with_what_was_predicted(client: TestClient, service: Service) -> None:
+    put(client, section())
+    pod = replace(pod_from_json(pod_of(3, name="pod-app", memory="1Gi")), uid="uid-app")
+    service.cluster.apply(PodSeen(NODE, pod, started=True), now=1000.0)
+
+    put(client, section(grants=[grant("app", "1-3", "NUMA node #0")]), sequence=2)
+
+    assert [(d.kind.result, d.predicted, d.reported) for d in service.audit.recent] == [
+        (Result.PLACEMENT, "app: CPUs 4-6 of NUMA node #1", "app: CPUs 1-3 of NUMA node #0")
+    ]

@@ -9,6 +9,7 @@ before the next unless it is a sidecar, then the others in the order of the spec
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from extender.replay.budget import MAX_STEPS, Budget, BudgetError
 from extender.replay.nri.books import Grant
@@ -57,6 +58,10 @@ _REASONS: Mapping[Refusal, NriReason] = {
 }
 
 
+Granted: TypeAlias = tuple[str, int, int]
+"""(name of the pool, exclusive CPUs, mCPU of shared or reserved ones)."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnplacedContainer:
     """A container of a pod that is not placed yet: requests and limits in mCPU and bytes, 0 is "not set"."""
@@ -79,6 +84,11 @@ class PlacedContainer:
     grant: Grant
     pins: Pins
     widened: tuple[str, ...]
+
+    @property
+    def granted(self) -> Granted:
+        """The CPUs of the grant, in a form that later decisions for other containers do not change."""
+        return self.pool, self.grant.exclusive, self.grant.portion
 
 
 @dataclass(frozen=True, slots=True)

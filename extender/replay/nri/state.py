@@ -10,11 +10,11 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass, replace
 
 from extender.replay.budget import MAX_STEPS, Budget, OutOfStepsError
-from extender.replay.nri.admission import NriContainerKind, NriVerdict, UnplacedContainer, in_order, place_pod
+from extender.replay.nri.admission import Granted, NriContainerKind, NriVerdict, UnplacedContainer, in_order, place_pod
 from extender.replay.nri.affinity import names_others
-from extender.replay.nri.books import Books, Setup
+from extender.replay.nri.books import Books, Grant, Setup
 from extender.replay.nri.events import Node
-from extender.replay.nri.objects import Pod
+from extender.replay.nri.objects import Pod, QoS
 from extender.replay.nri.placing import release
 
 
@@ -25,6 +25,12 @@ class NriPolicy:
     setup: Setup
     digest: str
 
+    def nodes_of(self, grant: Grant) -> int:
+        """The NUMA nodes of the memory and the CPUs of a grant: of its pool's CPUs where it has none of its own."""
+        pool, machine = self.setup.tree.pools[grant.pool], self.setup.topology.machine
+        cpus = grant.exclusive or pool.sharable | pool.reserved
+        return grant.memory_nodes | sum(1 << node.id for node in machine.nodes if node.cpus & cpus)
+
 
 @dataclass(frozen=True, slots=True)
 class NriPod:
@@ -33,6 +39,12 @@ class NriPod:
     pod: Pod
     containers: tuple[UnplacedContainer, ...]
     is_too_long: bool = False
+
+    @property
+    def takes_no_whole_cpus(self) -> bool:
+        """Whether no container gets exclusive CPUs, whatever the configuration says."""
+        is_guaranteed = self.pod.qos is QoS.GUARANTEED and any(c.cpu_request_milli >= 1000 for c in self.containers)
+        return not self.pod.annotations and not is_guaranteed
 
     @property
     def has_init_containers(self) -> bool:
@@ -67,8 +79,8 @@ class NriState:
         books = self.node.books
         return frozenset(books.containers[id_].pod_id for id_ in books.grants) - {""}
 
-    def held_by(self, uid: str) -> dict[str, object]:
-        """What containers of a pod hold, by their names, in a form that can be compared."""
+    def held_by(self, uid: str) -> dict[str, Granted]:
+        """What containers of a pod hold, by their names."""
         books = self.node.books
         return {
             books.containers[id_].name: (books.setup.tree.pools[grant.pool].name, grant.exclusive, grant.portion)

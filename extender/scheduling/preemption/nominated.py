@@ -77,6 +77,6 @@ def admitted_states(node_class: NodeClass, states: States, shape: PodShape) -> S
 def _admits(judge: Judge, shape: PodShape, node_class: NodeClass, states: Sequence[ManagerState]) -> bool:
     if not states:
         return False
-    then = replace(node_class, id=HYPOTHETICAL, possible=PossibleStates(tuple(states)))
+    then = replace(node_class, id=HYPOTHETICAL, pools=None, possible=PossibleStates(tuple(states)))
     judgement = judge(shape, then)
     return judgement.refusal is None and judgement.trouble is None

@@ -127,7 +127,7 @@ class ReplayBudget:
             hypothetical = node_class
             if states:
                 hypothetical = replace(
-                    node_class, id=HYPOTHETICAL, possible=PossibleStates(states, node_class.complete)
+                    node_class, id=HYPOTHETICAL, pools=None, possible=PossibleStates(states, node_class.complete)
                 )
             self._known[key] = self._judge(self._shape, hypothetical).refusal
         return self._known[key]

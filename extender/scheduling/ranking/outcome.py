@@ -18,6 +18,7 @@ from extender.replay.coarse.layout import Layout
 from extender.replay.coarse.verdict import CoarseAdmitted, IdsDecideError, Taken
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
+from extender.replay.nri.books import Books
 from extender.replay.sets import iter_bits
 from extender.replay.state import CPUState, Device, ManagerState, MemoryState
 from extender.replay.verdict import Admitted, Placement
@@ -35,7 +36,9 @@ class RankedAdmission(Protocol):
     def spans(self) -> Iterator[tuple[int, bool]]:
         """For each container: the NUMA nodes that it is on, raw bits, 0 if it has nothing of its own; is preferred.
 
-        A device that belongs to several NUMA nodes adds none if the container is on one of them already.
+        A device that belongs to several NUMA nodes adds none if the container is on one of them already. Under the NRI
+        topology-aware policy a container is on the nodes of its memory and of its CPUs, those of its pool if it shares
+        them. It is not preferred if memory of other containers is spread over more nodes for it.
         """
 
     def taken(self) -> Iterator[tuple[str, "Headroom", "Headroom"]]:
@@ -62,8 +65,14 @@ class AdmissionOutcome:
 
     def spans(self) -> Iterator[tuple[int, bool]]:
         """See `RankedAdmission`."""
-        for placement in self.admitted.placements.values():
-            yield _footprint(self.kubelet.machine, self.before, placement), placement.preferred
+        granted = {placed.name: placed for placed in self.admitted.nri}
+        for name, placement in self.admitted.placements.items():
+            span, is_preferred = _footprint(self.kubelet.machine, self.before, placement), placement.preferred
+            placed = granted.get(name)
+            if placed is not None and self.kubelet.nri is not None:
+                span |= self.kubelet.nri.nodes_of(placed.grant)
+                is_preferred = (is_preferred or placement.affinity is None) and not placed.widened
+            yield span, is_preferred
 
     def taken(self) -> Iterator[tuple[str, "Headroom", "Headroom"]]:
         """See `RankedAdmission`."""
@@ -127,6 +136,8 @@ def headrooms_of(kubelet: Kubelet, state: ManagerState) -> Mapping[str, Headroom
         rooms[CPU] = _cpu_room(kubelet, state.cpu)
     if kubelet.memory_static:
         rooms.update(_memory_rooms(state.memory))
+    if kubelet.nri is not None and state.nri is not None:
+        rooms.update(_policy_rooms(state.nri.node.books))
     for resource, devices in state.devices.devices.items():
         rooms[resource] = _device_room(kubelet, devices, state.devices.held.get(resource, frozenset()))
     return {name: room for name, room in rooms.items() if room.capacity}
@@ -142,6 +153,22 @@ def _cpu_room(kubelet: Kubelet, state: CPUState) -> Headroom:
         free=(state.default & allocatable).bit_count(),
         aligned=tuple((cpus & aligned).bit_count() for cpus in kubelet.machine.numa_cpus.values()),
     )
+
+
+def _policy_rooms(books: Books) -> Iterator[tuple[str, Headroom]]:
+    """What the NRI policy can grant, CPU in thousandths. Each lowest pool counts as a NUMA node."""
+    tree, machine, left = books.setup.tree, books.setup.topology.machine, books.allocatable_now()
+    yield (
+        CPU,
+        Headroom(
+            capacity=1000 * tree.root.sharable.bit_count(),
+            free=max(0, left[tree.root.id]),
+            aligned=tuple(max(0, left[pool.id]) for pool in tree.pools if pool.is_leaf),
+        ),
+    )
+    nodes = machine.memory_nodes
+    free = tuple(max(0, books.memory.free_bytes(1 << i)) for i in iter_bits(nodes))
+    yield "memory", Headroom(machine.capacity_bytes(nodes), max(0, books.memory.free_bytes(nodes)), free)
 
 
 def _memory_rooms(state: MemoryState) -> Iterator[tuple[str, Headroom]]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from extender.replay.nri.admission import Granted, NriContainerKind
 from extender.replay.sets import format_list
 from extender.replay.state import Block, Device, ManagerState
 from extender.replay.verdict import Admitted
@@ -16,18 +17,36 @@ def reported_words(state: ManagerState, uid: str) -> str:
     """What the state has of the pod: `app: CPUs 0-3,8, 4 GiB memory on NUMA 0, 2 vendor.example/gpu on NUMA 0`."""
     cpus, memory = state.cpu.entries.get(uid, {}), state.memory.entries.get(uid, {})
     devices = state.devices.entries.get(uid, {})
-    names = sorted(cpus.keys() | memory.keys() | devices.keys())
+    granted = {} if state.nri is None else state.nri.held_by(uid)
+    names = sorted(cpus.keys() | memory.keys() | devices.keys() | granted.keys())
     return _joined(
-        (name, _container(cpus.get(name, 0), memory.get(name, ()), devices.get(name, {}), state)) for name in names
+        (
+            name,
+            _container(cpus.get(name, 0), memory.get(name, ()), devices.get(name, {}), state)
+            + _granted(granted.get(name)),
+        )
+        for name in names
     )
 
 
 def predicted_words(state: ManagerState | None, verdict: Admitted) -> str:
     """The same of a predicted placement; *state* knows the devices, None: their NUMA nodes are not named."""
+    granted = {placed.name: placed.granted for placed in verdict.nri if placed.kind is not NriContainerKind.INIT}
     return _joined(
-        (name, _container(placement.cpus, placement.memory, placement.devices, state))
+        (
+            name,
+            _container(placement.cpus, placement.memory, placement.devices, state) + _granted(granted.get(name)),
+        )
         for name, placement in sorted(verdict.placements.items())
     )
+
+
+def _granted(granted: Granted | None) -> list[str]:
+    if granted is None:
+        return []
+    pool, exclusive, portion = granted
+    words = [f"CPUs {format_list(exclusive)}"] if exclusive else []
+    return [" and ".join([*words, *([f"{portion}m"] if portion or not words else [])]) + f" of {pool}"]
 
 
 def _joined(containers: Iterator[tuple[str, list[str]]]) -> str:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from extender.cluster.settled_pod import AdmissionResult, SettledPod
+from extender.replay.nri.admission import NriContainerKind
 from extender.replay.pod import ContainerKind
 from extender.replay.state import Device
 from extender.replay.verdict import Admitted, Certainty, Reason
@@ -44,6 +45,7 @@ class Result(StrEnum):
 
 
 DISAGREEING: Final = frozenset({Result.PLACEMENT, Result.FALSE_ADMIT, Result.FALSE_REFUSAL})
+_REASONS: Final = frozenset({*Reason, "CreateContainerError"})
 _SAYS_NOTHING: Final = frozenset({Result.OTHER, Result.UNSETTLED})
 
 
@@ -148,7 +150,7 @@ def _compare(settled: SettledPod) -> Result:
     admitted = [v for v in settled.verdicts if isinstance(v, Admitted)]
     match settled.result:
         case AdmissionResult.REFUSED:
-            if settled.reason not in set(Reason):
+            if settled.reason not in _REASONS:
                 return Result.OTHER
             return Result.FALSE_ADMIT if len(admitted) == len(settled.verdicts) else Result.AGREED
         case AdmissionResult.ADMITTED:
@@ -181,6 +183,7 @@ def _predicted(settled: SettledPod, verdict: Admitted) -> dict[str, object]:
         for resource, ids in placement.devices.items():
             known = devices.get(resource, {})
             held[f"device/{name}/{resource}"] = sorted(str(known.get(i)) for i in ids)
+    held |= {f"nri/{placed.name}": placed.granted for placed in verdict.nri if placed.kind is not NriContainerKind.INIT}
     return held
 
 
