@@ -89,6 +89,19 @@ class NodeClass:
         return self.kubelet is not None and (self.kubelet.nri is not None or Provider.NRI in self.hidden)
 
     @property
+    def is_ordinary(self) -> bool:
+        """Whether the nodes are in one known state, and a verdict on it is exact and counts."""
+        return not (
+            self.kubelet is None
+            or self.hidden
+            or self.stale
+            or self.distrusted
+            or not self.possible.is_certain
+            or self.kubelet.nri is not None
+            or self.kubelet.rules.newer_than_known
+        )
+
+    @property
     def rules(self) -> Rules | None:
         """Those of the kubelet; None if nothing is known."""
         if self.kubelet is not None:

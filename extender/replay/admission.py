@@ -293,9 +293,10 @@ def is_indifferent(kubelet: Kubelet, pod: PodRequest) -> bool:
 
     Never under the NRI topology-aware policy, which places every container.
     """
-    if kubelet.crashes_on_any_pod or kubelet.nri is not None:
+    if kubelet.nri is not None or pod.pod_level is not None:
         return False
-    wants_cpus = kubelet.cpu_static and (pod.total_cpus or any(c.cpus for c in pod.containers))
-    wants_memory = kubelet.memory_static and pod.guaranteed
-    wants_devices = any(c.devices for c in pod.containers)
-    return pod.pod_level is None and not (wants_cpus or wants_memory or wants_devices)
+    if (kubelet.cpu_static and pod.total_cpus) or (kubelet.memory_static and pod.guaranteed):
+        return False
+    if any((kubelet.cpu_static and c.cpus) or c.devices for c in pod.containers):
+        return False
+    return not kubelet.crashes_on_any_pod

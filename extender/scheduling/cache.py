@@ -15,16 +15,13 @@ from typing import Final
 from extender.cluster.node_class import NodeClass
 from extender.replay.pod import Pod
 from extender.scheduling.columns import Column
-from extender.scheduling.judge import Judgement, PodShape
+from extender.scheduling.judge import SHAPE_UID, Judgement, PodShape
 
 Judgements = Mapping[int, Judgement]
 """Judgements of one pod shape, by class id."""
 
 MAX_COLUMNS: Final = 16
 """Pod shapes whose judgements are kept by slot too: 16 bytes a node each."""
-
-SHAPE_UID: Final = "\0shape"
-"""A UID that no API server assigns."""
 
 
 class ShapeJudgements:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol
 from extender.cluster.node_class import NodeClass
 from extender.replay.admission import MAX_OUTCOMES, is_indifferent
 from extender.replay.budget import Budget, OutOfStepsError, for_replays
-from extender.replay.coarse.admission import CoarseReplay
+from extender.replay.coarse.admission import MAX_KNOWN, CoarseReplay, Key
 from extender.replay.coarse.verdict import CoarseAdmitted, CoarseRejected, IdsDecideError
 from extender.replay.counts import Counts
 from extender.replay.demand import NO_DEMAND
@@ -32,6 +32,7 @@ from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejec
 from extender.scheduling.counts_only import refusal_by_counts, refusal_by_policy
 from extender.scheduling.demands import misses_preference, refusal_by_demand, refusal_without_placement
 from extender.scheduling.ranking.outcome import AdmissionOutcome, CoarseOutcome, RankedAdmission, Strategy
+from extender.scheduling.ranking.strategies import BY_PLACEMENT
 from extender.scheduling.reasons import RefusalReason, refusal_of
 
 
@@ -112,30 +113,53 @@ dozen nearly always; where it takes more, the full replay judges, with a budget 
 INDIFFERENT = Judgement(None, Certainty.EXACT)
 """The pod requests nothing that a manager of the node aligns."""
 
+SHAPE_UID: Final = "\0shape"
+"""A UID that no API server assigns: no node holds anything for it."""
+
+
+class _Resolved:
+    """A pod under one rule set: its request, its coarse replay, and the judgements that follow from a key of it alone.
+
+    `judgements`: those of the judge that asked last. A tuple that is replaced as a whole, so that any thread may.
+    """
+
+    __slots__ = ("judgements", "replay", "request")
+
+    def __init__(self, request: PodRequest) -> None:
+        self.request: Final = request
+        self.replay: Final = CoarseReplay(request)
+        self.judgements: tuple[object, dict[Key, Judgement]] = (None, {})
+
+    def judgements_of(self, judge: object) -> dict[Key, Judgement]:
+        """The judgements of this judge, by key."""
+        owner, found = self.judgements
+        if owner is not judge or len(found) >= MAX_KNOWN:
+            found = {}
+            self.judgements = judge, found
+        return found
+
 
 class PodShape:
     """A pod, with its request resolved once for each rule set of kubelets. Any thread may call it."""
 
-    __slots__ = ("_coarse", "_requests", "pod")
+    __slots__ = ("_resolved", "is_ordinary", "pod")
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
-        self._requests: dict[Rules, PodRequest] = {}
-        self._coarse: dict[Rules, CoarseReplay] = {}
+        self.is_ordinary = pod.uid == SHAPE_UID and pod.demand == NO_DEMAND
+        """Whether it stands for any pod of the shape, and such pods demand no alignment."""
+        self._resolved: dict[Rules, _Resolved] = {}
+
+    def resolved(self, rules: Rules) -> _Resolved:
+        """The pod under the rules of a kubelet."""
+        found = self._resolved.get(rules)
+        if found is None:
+            found = self._resolved[rules] = _Resolved(resolve(self.pod, rules))
+        return found
 
     def request(self, rules: Rules) -> PodRequest:
         """The pod's request to the managers of a kubelet with these rules."""
-        found = self._requests.get(rules)
-        if found is None:
-            found = self._requests[rules] = resolve(self.pod, rules)
-        return found
-
-    def coarse_replay(self, rules: Rules) -> CoarseReplay:
-        """The coarse replay of the pod on kubelets with these rules."""
-        found = self._coarse.get(rules)
-        if found is None:
-            found = self._coarse[rules] = CoarseReplay(self.request(rules))
-        return found
+        return self.resolved(rules).request
 
     def is_aligned_anywhere(self, rules: Iterable[Rules]) -> bool:
         """Whether a manager of a kubelet with any of *rules* can have something to align for the pod."""
@@ -160,20 +184,53 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
 class _Judge:
     """See `make_judge`. Any thread may call it."""
 
-    __slots__ = ("_policy", "_strategy")
+    __slots__ = ("_by_placement", "_policy", "_strategy")
 
     def __init__(self, strategy: Strategy, policy: UncertaintyPolicy) -> None:
         self._strategy: Final = strategy
+        self._by_placement: Final = strategy in BY_PLACEMENT
         self._policy: Final = policy
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         try:
+            if shape.is_ordinary and node_class.is_ordinary and (found := self._by_key(shape, node_class)) is not None:
+                return found
             judgement = self._judgement(shape, node_class, budget)
             return _placed(shape, node_class, _unless_hidden(judgement, shape, node_class, self._policy))
         except Exception:  # noqa: BLE001 - a defect in one class of nodes must not fail the call for all of them
             detail = traceback.format_exc()[-_MAX_DETAIL:]
             unknown = _unknown(self._policy)._replace(trouble=Trouble.DEFECT, detail=detail)
             return _placed(shape, node_class, unknown)
+
+    def _by_key(self, shape: PodShape, node_class: NodeClass) -> Judgement | None:
+        """The judgement of an ordinary class, one for all classes with equal keys; None where a key does not decide."""
+        kubelet = node_class.kubelet
+        assert kubelet is not None  # the class is ordinary
+        resolved = shape.resolved(kubelet.rules)
+        if is_indifferent(kubelet, resolved.request):
+            return INDIFFERENT
+        amounts = node_class.amounts[0]
+        key = resolved.replay.key(amounts)
+        if key is None:
+            return None
+        judgements = resolved.judgements_of(self)
+        found = judgements.get(key)
+        if found is not None:
+            return found
+        try:
+            verdict = resolved.replay.admit_by_key(key, amounts, Budget(COARSE_STEPS))
+            if verdict is None:
+                return None
+            if isinstance(verdict, CoarseAdmitted):
+                found = Judgement(None, Certainty.EXACT, self._strategy(CoarseOutcome(amounts, verdict)))
+                if not self._by_placement:
+                    return found
+            else:
+                found = Judgement(refusal_of(verdict), Certainty.EXACT)
+        except (IdsDecideError, OutOfStepsError):
+            return None
+        judgements[key] = found
+        return found
 
     def _judgement(self, shape: PodShape, node_class: NodeClass, budget: Budget | None) -> Judgement:
         kubelet, policy = node_class.kubelet, self._policy
@@ -263,13 +320,13 @@ def _coarse_verdicts(shape: PodShape, node_class: NodeClass, kubelet: Kubelet) -
             pod demands alignment, or the NRI topology-aware policy runs.
         OutOfStepsError: it takes more than `COARSE_STEPS`.
     """
-    if kubelet.nri is not None or (shape.pod.demand is not NO_DEMAND and shape.pod.demand != NO_DEMAND):
+    if kubelet.nri is not None or (not shape.is_ordinary and shape.pod.demand != NO_DEMAND):
         raise IdsDecideError
-    replay, uid, budget = shape.coarse_replay(kubelet.rules), shape.pod.uid, Budget(COARSE_STEPS)
+    replay, uid, budget = shape.resolved(kubelet.rules).replay, shape.pod.uid, Budget(COARSE_STEPS)
     rejected: list[CoarseRejected] = []
     admissions: list[CoarseOutcome] = []
     for state, amounts in zip(node_class.states, node_class.amounts, strict=True):
-        verdict = None if state.knows(uid) else replay.admit(amounts, budget)
+        verdict = None if uid != SHAPE_UID and state.knows(uid) else replay.admit(amounts, budget)
         if isinstance(verdict, CoarseAdmitted):
             admissions.append(CoarseOutcome(amounts, verdict))
         elif verdict is None:

@@ -19,10 +19,10 @@ from extender.cluster.watching import Watching
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
-from extender.scheduling.cache import MAX_COLUMNS, SHAPE_UID
+from extender.scheduling.cache import MAX_COLUMNS
 from extender.scheduling.cached_judge import MAX_AT_ONCE
 from extender.scheduling.feasibility import PASSED
-from extender.scheduling.judge import Judgement, PodShape
+from extender.scheduling.judge import SHAPE_UID, Judgement, PodShape
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.asking import ask, asked

@@ -51,7 +51,7 @@ def admissions(document: Json) -> Iterator[Admission]:
 
 
 class Replays:
-    """One coarse replay for all pods of equal requests and rules, so that verdicts are shared by projection."""
+    """One coarse replay for all pods of equal requests and rules, so that verdicts are shared by key."""
 
     def __init__(self, made: Callable[[PodRequest], CoarseReplay] = CoarseReplay) -> None:
         self._made = made
@@ -88,11 +88,11 @@ def test_pods_of_other_nodes_in_states_that_lost_pods(document: dict[str, Any], 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_recorded_admissions(version: str) -> None:
-    projections: set[Key | None] = set()
+    keys: set[Key | None] = set()
 
     class Noted(CoarseReplay):
-        def projection(self, amounts: FreeAmounts) -> Key | None:
-            projections.add(key := super().projection(amounts))
+        def key(self, amounts: FreeAmounts) -> Key | None:
+            keys.add(key := super().key(amounts))
             return key
 
     replays = Replays(Noted)
@@ -106,10 +106,10 @@ def test_recorded_admissions(version: str) -> None:
     assert answers["CoarseAdmitted"] > 100
     assert answers["CoarseRejected"] > 50
     assert answers["NoneType"] < answers.total() / 2
-    assert len(projections) > 100
+    assert len(keys) > 100
 
 
-# -- each part of a projection and of the amounts decides some admission: without it the law is broken
+# -- each part of a key and of the amounts decides some admission: without it the law is broken
 
 
 @cache
@@ -141,12 +141,12 @@ def _breaks(replays: Replays, changed: Callable[[FreeAmounts], FreeAmounts] = la
 
 
 class _Shortened(CoarseReplay):
-    """Knows nodes by less than their projection."""
+    """Knows nodes by less than their key."""
 
     shortened: Callable[[Key], Key]
 
-    def projection(self, amounts: FreeAmounts) -> Key | None:
-        key = super().projection(amounts)
+    def key(self, amounts: FreeAmounts) -> Key | None:
+        key = super().key(amounts)
         return None if key is None else self.shortened(key)
 
 
@@ -160,7 +160,7 @@ def test_the_sample_keeps_the_law() -> None:
 
 
 @pytest.mark.parametrize("position", [0, 1, 2, -1])
-def test_no_part_of_a_projection_can_be_left_out(position: int) -> None:
+def test_no_part_of_a_key_can_be_left_out(position: int) -> None:
     assert _breaks(Replays(_without(position)))
 
 
@@ -201,11 +201,11 @@ def test_no_part_of_the_amounts_can_be_wrong(part: str) -> None:
     assert _breaks(Replays(), CHANGES[part])
 
 
-def test_walks_and_projections_agree() -> None:
-    """The projection's shortcut is left out: every node is walked."""
+def test_walks_and_keys_agree() -> None:
+    """The shortcut by key is left out: every node is walked."""
 
     class Walked(CoarseReplay):
-        def projection(self, _amounts: FreeAmounts) -> None:
+        def key(self, _amounts: FreeAmounts) -> None:
             return None
 
     assert not _breaks(Replays(Walked))

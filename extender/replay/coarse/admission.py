@@ -1,8 +1,8 @@
-"""The coarse replay of one pod on many nodes: one walk for each distinct projection.
+"""The coarse replay of one pod on many nodes: one walk for each distinct key.
 
-The projection of a node for a pod holds what decides the admission: for each container and resource, the single NUMA
-nodes with room for it, and the hardware. Nodes with equal projections give the pod the same verdict, so one of them is
-walked. Where a projection does not decide, each node is walked; where counts do not decide, there is no verdict.
+The key of a node for a pod holds what decides the admission: the hardware, and for each container the NUMA node that it
+gets, or why it gets none. Nodes with equal keys give the pod the same verdict, so one of them is walked. Where a key
+does not decide, each node is walked; where counts do not decide, there is no verdict.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ ANYWHERE: Final = -1
 """The mask of rows and affinities where the NUMA node does not matter."""
 
 MAX_KNOWN: Final = 4096
-"""Projections whose verdicts one `CoarseReplay` keeps; then all are dropped."""
+"""Keys whose verdicts one `CoarseReplay` keeps; then all are dropped."""
 
 Key = tuple[object, ...]
 
@@ -46,7 +46,7 @@ class _Step(NamedTuple):
 class CoarseReplay:
     """Admissions of one pod on any number of nodes with equal rules.
 
-    The pod is new: `ManagerState.knows` is False of every node. Verdicts by projection are kept as long as this object.
+    The pod is new: `ManagerState.knows` is False of every node. Verdicts by key are kept as long as this object.
     Any thread may call it: what it keeps are immutable values that follow from their keys, so it does not matter which
     thread computes one, or whether two do.
     """
@@ -69,8 +69,10 @@ class CoarseReplay:
         Raises:
             BudgetError: the budget is used up, or its time is over.
         """
-        budget = budget or Budget()
-        key = self.projection(amounts)
+        return self.admit_by_key(self.key(amounts), amounts, budget or Budget())
+
+    def admit_by_key(self, key: Key | None, amounts: FreeAmounts, budget: Budget) -> CoarseVerdict | None:
+        """`admit` where the key of the amounts is known."""
         if key is None:
             return self._walk(amounts, budget)
         try:
@@ -82,8 +84,8 @@ class CoarseReplay:
         self._known[key] = verdict
         return verdict
 
-    def projection(self, amounts: FreeAmounts) -> Key | None:
-        """What decides the admission; None where more than a projection holds does.
+    def key(self, amounts: FreeAmounts) -> Key | None:
+        """What decides the admission; None where more than a key holds does.
 
         The hardware; then for each merge the NUMA node that is its affinity. Where the first merge finds no single NUMA
         node, what `_refusal` says.
@@ -92,6 +94,12 @@ class CoarseReplay:
         steps = self._by_pod if hardware.by_pod else self._by_container
         if steps is None or not hardware.is_plain:
             return None
+        if len(steps) == 1 and not hardware.whole_cores and (affinity := _affinity(amounts, steps[0])):
+            return hardware, affinity
+        return self._key_of_steps(amounts, steps)
+
+    def _key_of_steps(self, amounts: FreeAmounts, steps: tuple[_Step, ...]) -> Key | None:
+        hardware = amounts.hardware
         key: list[object] = [hardware]
         used: dict[tuple[str, int], int] = {}
         for step in steps:
@@ -174,8 +182,23 @@ class CoarseReplay:
         return found
 
 
+def _affinity(amounts: FreeAmounts, step: _Step) -> int:
+    """The affinity of a first merge in the usual case: all resources are served, and a NUMA node has room; 0 if not."""
+    single, able = amounts.single, ANYWHERE
+    for resource, wanted in step.wanted:
+        rows = single.get(resource)
+        if rows is None:
+            return 0
+        fits = 0
+        for bit, free in rows:
+            if free >= wanted:
+                fits |= bit
+        able &= fits
+    return able if able & (able - 1) == 0 or able == ANYWHERE else amounts.hardware.closest(able)
+
+
 def _refusal(amounts: FreeAmounts, step: _Step, fits: list[tuple[str, int]]) -> Key | None:
-    """The projection where no single NUMA node has room for all that the first merge is about.
+    """The key where no single NUMA node has room for all that the first merge is about.
 
     *fits*: the single NUMA nodes with room, by resource. The resources without any decide whose refusal it is. Memory
     that no set of NUMA nodes can serve has no opinion: the others choose the NUMA node, and the allocation fails there.
@@ -214,7 +237,7 @@ def _refusal(amounts: FreeAmounts, step: _Step, fits: list[tuple[str, int]]) -> 
 
 
 def _is_plain(container: ContainerRequest) -> bool:
-    """Whether a projection can stand for the container's requests."""
+    """Whether a key can stand for the container's requests."""
     memory = container.memory_bytes
     return (
         not (container.reusable and (container.cpus or container.devices))

@@ -23,7 +23,8 @@ class Layout:
 
     - `sizes`: the CPUs at each position; `allocatable`: those of them that are not reserved.
     - `sockets`: the positions of each socket, in ascending order of socket ids.
-    - `self_distances`: the distance of each NUMA node to itself; empty without prefer-closest-numa-nodes.
+    - `self_distances`: the distance of each NUMA node to itself; empty without prefer-closest-numa-nodes. `distances`:
+      the row of each NUMA node as sysfs gives it.
     - `is_sound`: no merge panics the kubelet, and none has too many NUMA nodes to walk.
     - `counts_suffice`: the machine is regular, so that one NUMA node with n free CPUs gives n CPUs.
     - `packs`: takes across NUMA nodes follow from counts too (`cpus`). The CPU manager packs, and NUMA nodes nest with
@@ -45,6 +46,7 @@ class Layout:
     options: CPUOptions
     numa_ids: tuple[int, ...]
     self_distances: tuple[int, ...]
+    distances: tuple[tuple[int, ...], ...]
     is_sound: bool
     counts_suffice: bool
     packs: bool
@@ -86,6 +88,7 @@ def layout_of(kubelet: Kubelet) -> Layout:
         options=options,
         numa_ids=machine.numa_ids,
         self_distances=_self_distances(kubelet),
+        distances=tuple(node.distances for node in machine.numa_nodes),
         is_sound=_is_sound(kubelet),
         counts_suffice=packs if widens else _is_regular(machine),
         packs=packs,

@@ -43,6 +43,8 @@ _WEIGHTED: Final[Mapping[str, Callable[[RankedAdmission, Weights], int]]] = {
     "most-allocated": most_allocated,
     "balanced": balanced,
 }
+BY_PLACEMENT: Final[frozenset[Strategy]] = frozenset({least_numa})
+"""Strategies whose merit follows from the placements and the hardware alone, whatever else is free."""
 STRATEGIES: Final = ("least-numa", *_WEIGHTED)
 """The names of all strategies, the default first."""
 
