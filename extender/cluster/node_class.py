@@ -53,7 +53,7 @@ class NodeClass:
 
     @property
     def amounts(self) -> tuple[FreeAmounts, ...]:
-        """The free amounts of each of `states`, computed once; empty if no verdict is possible."""
+        """The free amounts of each of `states`; empty if no verdict is possible. A table computes them at once."""
         if self._amounts is None:
             object.__setattr__(self, "_amounts", self._computed_amounts())  # equal values, whichever thread is first
         assert self._amounts is not None
@@ -200,6 +200,7 @@ class ClassTable:
         self._holders[node_class] = 0
         self.nri_count += node_class.has_nri
         self._rules[rules] = self._rules.get(rules, 0) + 1
+        _ = node_class.amounts  # with the event that made the class, and not with the next pod for all classes together
 
     def drop(self, node_class: NodeClass) -> None:
         """One holder less; the last one takes the class with it."""

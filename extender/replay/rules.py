@@ -9,6 +9,7 @@ Source: the version history of kubelet `cm/{topologymanager,cpumanager,memoryman
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Final
 
 OLDEST_MINOR: Final = 27
@@ -177,7 +178,13 @@ class Rules:
         for name in overrides:
             if name not in SWITCHES:
                 raise KeyError(name)
-        return replace(rules, **overrides) if overrides else rules
+        return _one(replace(rules, **overrides) if overrides else rules)
+
+
+@lru_cache(maxsize=1024)
+def _one(rules: Rules) -> Rules:
+    """One object for equal rules: they are looked up for each node, and then compare by identity."""
+    return rules
 
 
 SWITCHES: Final = frozenset(f.name for f in fields(Rules)) - {"minor", "newer_than_known"}

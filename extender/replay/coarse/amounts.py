@@ -86,7 +86,7 @@ class FreeAmounts:
     @classmethod
     def of(cls, kubelet: Kubelet, layout: Layout, state: ManagerState) -> "FreeAmounts":
         """The amounts of a state. *layout*: of the kubelet."""
-        cpus = _cpu_amounts(kubelet, state.cpu)
+        cpus = _cpu_amounts(kubelet, layout, state.cpu)
         memory = memory_amounts(state.memory.nodes)
         devices = _all_device_amounts(kubelet, state.devices)
         return cls(
@@ -120,32 +120,32 @@ def _single(
         yield "cpu", tuple(zip(bits, cpus.free, strict=True)) if is_known else None
     for name, free in memory.free.items():
         rows = zip(layout.numa_ids, free, strict=True)
-        yield name, tuple((1 << numa, size) for numa, size in rows if not memory.grouped >> numa & 1)
+        yield name, tuple([(1 << numa, size) for numa, size in rows if not memory.grouped >> numa & 1])
     for resource, amounts in devices.items():
         if amounts.has_topology and amounts.is_simple:
-            yield resource, tuple((1 << i, n) for i, n in zip(amounts.numa_ids, amounts.free_at, strict=True))
+            yield resource, tuple([(1 << i, n) for i, n in zip(amounts.numa_ids, amounts.free_at, strict=True)])
         elif len(amounts.all) == 1 and not amounts.has_topology:
             yield resource, ((-1, amounts.free_count),)
         else:
             yield resource, None
 
 
-def _cpu_amounts(kubelet: Kubelet, state: CPUState) -> CPUAmounts:
+def _cpu_amounts(kubelet: Kubelet, layout: Layout, state: CPUState) -> CPUAmounts:
     if not kubelet.cpu_static:
         return CPUAmounts((), (), ())
-    machine = kubelet.machine
     free = state.default & ~kubelet.reserved_cpus
     physical = state.default & ~kubelet.reserved_physical_cpus
-    per_core = machine.cpus_per_core
     whole = 0
-    for first, core in machine.core_cpus.items():
-        if not core & ~free and core.bit_count() == per_core:
-            whole |= 1 << first
-    numa = machine.numa_cpus.values()
+    for offsets, firsts in layout.cores:
+        full = firsts
+        for offset in offsets:
+            full &= free >> offset
+        whole |= full
+    numa = kubelet.machine.numa_cpus.values()
     return CPUAmounts(
-        free=tuple((cpus & free).bit_count() for cpus in numa),
-        whole_cores=tuple((cpus & whole).bit_count() for cpus in numa),
-        physical=tuple((cpus & physical).bit_count() for cpus in numa),
+        free=tuple([(cpus & free).bit_count() for cpus in numa]),
+        whole_cores=tuple([(cpus & whole).bit_count() for cpus in numa]),
+        physical=tuple([(cpus & physical).bit_count() for cpus in numa]),
     )
 
 
@@ -153,11 +153,12 @@ def memory_amounts(nodes: tuple[NUMANodeMemory, ...]) -> ByteAmounts:
     """The bytes of a memory manager's machine state."""
     free: dict[str, tuple[int, ...]] = {}
     allocatable: dict[str, tuple[int, ...]] = {}
-    for name, _ in nodes[0].amounts if nodes else ():
-        found = [amounts for node in nodes if (amounts := node.get(name)) is not None]
+    rows = [dict(node.amounts) for node in nodes]
+    for name in rows[0] if rows else ():
+        found = [row[name] for row in rows if name in row]
         if len(found) == len(nodes):
-            free[name] = tuple(each.free for each in found)
-            allocatable[name] = tuple(each.allocatable for each in found)
+            free[name] = tuple([each.free for each in found])
+            allocatable[name] = tuple([each.allocatable for each in found])
     grouped = in_use = 0
     for node in nodes:
         bit = 1 << node.id
@@ -177,10 +178,10 @@ def _device_amounts(kubelet: Kubelet, devices: Mapping[str, Device], held: froze
     every: dict[int, int] = {}
     free: dict[int, int] = {}
     healthy = 0
-    for device_id, device in devices.items():
-        kind = NO_TOPOLOGY if device.numa is None else device.numa
+    for device_id, (numa, is_healthy) in devices.items():
+        kind = NO_TOPOLOGY if numa is None else numa
         every[kind] = every.get(kind, 0) + 1
-        if device.healthy:
+        if is_healthy:
             healthy += 1
             if device_id not in held:
                 free[kind] = free.get(kind, 0) + 1
@@ -189,7 +190,7 @@ def _device_amounts(kubelet: Kubelet, devices: Mapping[str, Device], held: froze
         present |= max(0, kind)
     ids = kubelet.machine.numa_ids
     if kubelet.rules.device_numa_narrowing:
-        ids = tuple(i for i in ids if present >> i & 1) or ids
+        ids = tuple([i for i in ids if present >> i & 1]) or ids
     return DeviceAmounts(
         numa_ids=ids,
         free_at=touching(free, ids),
@@ -205,9 +206,12 @@ def _device_amounts(kubelet: Kubelet, devices: Mapping[str, Device], held: froze
 
 def touching(kinds: Mapping[int, int], numa_ids: tuple[int, ...]) -> tuple[int, ...]:
     """How many of the devices belong to each of the NUMA nodes."""
-    counts = dict.fromkeys(numa_ids, 0)
+    counts = {1 << numa: 0 for numa in numa_ids}
     for kind, count in kinds.items():
-        for numa in iter_bits(max(0, kind)):
-            if numa in counts:
-                counts[numa] += count
+        if kind in counts:
+            counts[kind] += count
+        elif kind > 0:
+            for numa in iter_bits(kind):
+                if 1 << numa in counts:
+                    counts[1 << numa] += count
     return tuple(counts.values())

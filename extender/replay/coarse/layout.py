@@ -14,7 +14,7 @@ from extender.replay.config import CPUOptions, Scope, TopologyPolicy
 from extender.replay.families import MAX_NUMA_NODES
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
-from extender.replay.sets import MAX_NUMA_ID
+from extender.replay.sets import MAX_NUMA_ID, iter_bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,8 @@ class Layout:
     """Constants of one kubelet.
 
     - `sizes`: the CPUs at each position; `allocatable`: those of them that are not reserved.
+    - `cores`: the cores by the distances of their CPU ids from the first one: (distances, raw bits of the first CPUs).
+      Only cores with as many CPUs as the machine's average; usually there is one pattern.
     - `sockets`: the positions of each socket, in ascending order of socket ids.
     - `self_distances`: the distance of each NUMA node to itself; empty without prefer-closest-numa-nodes. `distances`:
       the row of each NUMA node as sysfs gives it.
@@ -34,6 +36,7 @@ class Layout:
 
     cpu_numa_ids: tuple[int, ...]
     sizes: tuple[int, ...]
+    cores: tuple[tuple[tuple[int, ...], int], ...]
     sockets: tuple[tuple[int, ...], ...]
     sockets_first: bool
     cpus_per_socket: int
@@ -52,14 +55,23 @@ class Layout:
     packs: bool
     widens: bool
 
+    def __hash__(self) -> int:
+        return hash((self.cpu_numa_ids, self.sizes, self.allocatable))  # short: computed for each state of a node
+
     @property
     def largest(self) -> int:
         """CPUs of the largest NUMA node."""
         return max(self.sizes, default=0)
 
 
+@lru_cache(maxsize=4096)
+def _one(layout: Layout) -> Layout:
+    """One object for equal layouts, so that they compare by identity."""
+    return layout
+
+
 def layout_of(kubelet: Kubelet) -> Layout:
-    """The layout of a kubelet's machine under its CPU manager options."""
+    """The layout of a kubelet's machine under its CPU manager options; one object for equal ones."""
     machine, options = kubelet.machine, kubelet.cpu_options
     sockets_first = machine.num_sockets < len(machine.cpu_numa_ids)
     one_to_one = sorted(machine.socket_cpus.values()) == sorted(machine.numa_cpus.values())
@@ -73,9 +85,10 @@ def layout_of(kubelet: Kubelet) -> Layout:
         tuple(i for i, cpus in enumerate(machine.numa_cpus.values()) if cpus & socket)
         for _, socket in sorted(machine.socket_cpus.items())
     )
-    return Layout(
+    layout = Layout(
         cpu_numa_ids=machine.cpu_numa_ids,
         sizes=tuple(cpus.bit_count() for cpus in machine.numa_cpus.values()),
+        cores=_cores(machine),
         sockets=positions,
         sockets_first=sockets_first,
         cpus_per_socket=machine.cpus_per_socket,
@@ -94,6 +107,16 @@ def layout_of(kubelet: Kubelet) -> Layout:
         packs=packs,
         widens=widens,
     )
+    return _one(layout)
+
+
+def _cores(machine: Machine) -> tuple[tuple[tuple[int, ...], int], ...]:
+    patterns: dict[tuple[int, ...], int] = {}
+    for first, core in machine.core_cpus.items():
+        if core.bit_count() == machine.cpus_per_core:
+            offsets = tuple(cpu - first for cpu in iter_bits(core))
+            patterns[offsets] = patterns.get(offsets, 0) | 1 << first
+    return tuple(patterns.items())
 
 
 def _self_distances(kubelet: Kubelet) -> tuple[int, ...]:
