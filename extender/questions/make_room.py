@@ -19,9 +19,8 @@ from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment, PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
 from extender.replay.verdict import Admitted
-from extender.scheduling.cache import SHAPE_UID
 from extender.scheduling.demands import refusal_by_demand
-from extender.scheduling.judge import PodShape
+from extender.scheduling.judge import SHAPE_UID, PodShape
 from extender.scheduling.preemption.running_pods import RunningPod
 from extender.scheduling.totals import pod_requests
 from extender.wire.workloads import PodWorkload
