@@ -12,7 +12,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
 from extender.api.access.fast_path import Endpoint
 from extender.api.http.bodies import json_body
@@ -44,7 +44,7 @@ _MAX_REPLIED: Final = 4
 
 
 class SchedulerEndpoints:
-    """One method for each verb. *max_bytes*: limit of a body; *max_binding_bytes*: limit of a body of bind."""
+    """One endpoint for each verb. *max_bytes*: limit of a body; *max_binding_bytes*: limit of a body of bind."""
 
     def __init__(
         self,
@@ -58,26 +58,12 @@ class SchedulerEndpoints:
         self._scheduling, self._binds = scheduling, metrics.binds
         self._replied: deque[NodeNames] = deque(maxlen=_MAX_REPLIED)
         call = partial(VerbCall, metrics=metrics, clock=clock, max_bytes=max_bytes)
-        self._filter_call = call(verb="filter", failed=_not_filtered, phases=True)
-        self._prioritize_call = call(verb="prioritize", failed=_not_prioritized, phases=True)
-        self._bind_call = call(verb="bind", failed=self._not_bound, max_bytes=max_binding_bytes)
-        self._preempt_call = call(verb="preempt", failed=None)
-
-    async def filter_(self, request: Request) -> Response:
-        """The extender's `filterVerb`. Always status 200; if the call failed, the reason is in `Error`."""
-        return await self._filter_call.run(request, self._filter)
-
-    async def prioritize(self, request: Request) -> Response:
-        """The extender's `prioritizeVerb`. A failed call gets a status other than 200."""
-        return await self._prioritize_call.run(request, self._prioritize)
-
-    async def bind(self, request: Request) -> Response:
-        """The extender's `bindVerb`. Always status 200; if the pod was not bound, the reason is in `Error`."""
-        return await self._bind_call.run(request, self._bind)
-
-    async def preempt(self, request: Request) -> Response:
-        """The extender's `preemptVerb`. Both forms of victims are read; the reply names victims by UID."""
-        return await self._preempt_call.run(request, self._preempt)
+        self.filter_: Final = call(verb="filter", answer=self._filter, failed=_not_filtered, phases=True).run
+        self.prioritize: Final = call(
+            verb="prioritize", answer=self._prioritize, failed=_not_prioritized, phases=True
+        ).run
+        self.bind: Final = call(verb="bind", answer=self._bind, failed=self._not_bound, max_bytes=max_binding_bytes).run
+        self.preempt: Final = call(verb="preempt", answer=self._preempt, failed=None).run
 
     @property
     def frequent(self) -> Mapping[str, Endpoint]:
@@ -127,12 +113,16 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
     router = APIRouter(tags=["scheduler"], default_response_class=Response)
     router.post(
         FILTER,
+        name="filter",
+        description="The extender's `filterVerb`. Always status 200; if the call failed, the reason is in `Error`.",
         responses={200: {"model": ExtenderFilterResult}},
         openapi_extra=json_body("ExtenderArgs"),
         summary="Which candidates would admit the pod",
     )(endpoints.filter_)
     router.post(
         PRIORITIZE,
+        name="prioritize",
+        description="The extender's `prioritizeVerb`. A failed call gets a status other than 200.",
         responses={
             200: {"model": list[HostPriority]},
             **documented(
@@ -147,12 +137,16 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
     )(endpoints.prioritize)
     router.post(
         BIND,
+        name="bind",
+        description="The extender's `bindVerb`. Always status 200; if the pod was not bound, the reason is in `Error`.",
         responses={200: {"model": ExtenderBindingResult}},
         openapi_extra=json_body("ExtenderBindingArgs"),
         summary="Bind the pod, if the node's kubelet would admit it now",
     )(endpoints.bind)
     router.post(
         PREEMPT,
+        name="preempt",
+        description="The extender's `preemptVerb`. Both forms of victims are read; the reply names victims by UID.",
         responses={
             200: {"model": ExtenderPreemptionResult},
             **documented(HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY),

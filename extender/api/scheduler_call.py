@@ -46,26 +46,28 @@ class CallFailure:
 class VerbCall:
     """How calls of one verb run.
 
-    `max_bytes`: of a body. `failed`: makes the reply to a call that failed; None: the error handlers of the app do.
+    `answer`: from the body of a request to that of its reply. `max_bytes`: of a body. `failed`: makes the reply to a
+    call that failed; None: the error handlers of the app do.
     `clock`: seconds of a monotonic clock. `phases`: whether the phases of a call are measured.
     """
 
     verb: str
+    answer: Callable[[bytes, Lap], Awaitable[bytes]]
     max_bytes: int
     metrics: Metrics
     clock: Callable[[], float]
     failed: Callable[[CallFailure], Response] | None
     phases: bool = False
 
-    async def run(self, request: Request, answer: Callable[[bytes, Lap], Awaitable[bytes]]) -> Response:
-        """The response to *request*, whose body *answer* answers."""
+    async def run(self, request: Request) -> Response:
+        """The response to *request*."""
         started = self.clock()
         watch = Stopwatch(self.metrics.phase_series, self.verb, self.clock)
         lap = watch.lap if self.phases else _unmeasured
         try:
             body = await read_body(request, self.max_bytes)
             lap("read")
-            reply = await answer(body, lap)
+            reply = await self.answer(body, lap)
             lap("reply")
         except ClientDisconnect:  # the client has closed the connection
             raise

@@ -27,7 +27,7 @@ from extender.scheduling.columns import UNJUDGED, Int64s, Kinds
 from extender.scheduling.judge import INDIFFERENT, BoundedJudge, Judgement, PodShape, Trouble
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses
-from extender.scheduling.replays import judge_all, judge_quickly
+from extender.scheduling.replays import judge_all, judge_quickly, time_limit
 from extender.wire.node_names import NodeNames
 
 LOG: Final = logging.getLogger(__name__)
@@ -131,10 +131,7 @@ class CachedJudge:
         missing = entry.missing(classes)
         if not missing:
             return frozenset()
-
-        def out_of_time() -> bool:
-            return deadline is not None and self._clock() > deadline
-
+        out_of_time = time_limit(self._clock, deadline)
         judged = await self._offload(judge_all, self.judge, entry.shape, missing, out_of_time, self._unjudged.is_heavy)
         self._store(entry, missing, judged.judgements)
         for each in missing:

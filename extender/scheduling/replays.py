@@ -27,6 +27,11 @@ class Judged:
     heavy: frozenset[int]
 
 
+def time_limit(clock: Callable[[], float], deadline: float | None) -> Callable[[], bool]:
+    """Says whether *deadline* has passed; None: it never has."""
+    return lambda: deadline is not None and clock() > deadline
+
+
 def judge_all(
     judge: BoundedJudge,
     shape: PodShape,

@@ -1,7 +1,9 @@
-"""docs/architecture.md: the four ways name the files that real calls enter, in that order, each file once."""
+"""docs/architecture.md: the four ways name the files that real calls enter, in that order, and each step once."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 
 import pytest
 from starlette.testclient import TestClient
@@ -10,7 +12,7 @@ from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from tests.contract.live import kubeconfig, until
 from tests.docs.test_architecture import section
-from tests.docs.tracing import Traced, tracing
+from tests.docs.tracing import Entries, Traced, tracing
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import args_of, pod_of, report_of, sample
 
@@ -18,9 +20,9 @@ NODE = "node-a"
 
 
 @pytest.fixture(scope="module")
-def entered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, list[str]]]:
-    """Way -> files that its call entered. One node, an API server, questions answered in the process."""
-    files = {}
+def entered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Entries]]:
+    """Way -> what its call entered. One node, an API server, questions answered in the process."""
+    found = {}
     with FakeApiServer(bookmark_seconds=0.2) as server:
         server.nodes.create({"metadata": {"name": NODE}})
         config = kubeconfig(tmp_path_factory.mktemp("kube"), server.url)
@@ -44,8 +46,8 @@ def entered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, l
                 reply = client.request(method, path, json=body)
                 assert reply.is_success, reply.text
                 assert not reply.json().get("Error"), reply.text
-                files[way] = app.files
-        yield files
+                found[way] = app.entries
+        yield found
 
 
 def named(way: str) -> list[str]:
@@ -55,7 +57,32 @@ def named(way: str) -> list[str]:
     return [path for step in steps for path in re.findall(r"`([\w./-]+\.py)`", step)]
 
 
+def stateful(way: str) -> set[str]:
+    """The files of a way that several steps enter, as the page names them."""
+    listed = re.search(r"^Entered more than once: (.*(?:\n.+)*)", section(way), re.MULTILINE)
+    return set() if listed is None else set(re.findall(r"`([\w./-]+\.py)`", listed[1]))
+
+
 @pytest.mark.parametrize("way", ["Filter", "Bind", "Report", "What-if"])
-def test_a_way_names_the_files_that_a_call_enters_in_their_order(way: str, entered: Mapping[str, list[str]]) -> None:
+def test_a_way_names_the_files_that_a_call_enters_in_their_order(way: str, entered: Mapping[str, Entries]) -> None:
     files = named(way)
-    assert [file for file in entered[way] if file in files] == files
+    assert [file for file in entered[way].files if file in files] == files
+
+
+@pytest.mark.parametrize("way", ["Filter", "Bind", "Report"])
+def test_a_way_enters_each_step_once(way: str, entered: Mapping[str, Entries]) -> None:
+    """One file calls it, and does not come back to it after it has called another step."""
+    steps = [file for file in named(way) if file not in stateful(way)]
+    entrances: Counter[str] = Counter()
+    for caller in {caller for caller, _ in entered[way].steps}:
+        called = [file for by, file in entered[way].steps if by == caller and file in steps]
+        entrances.update(file for file, _ in groupby(called))
+    assert {file: entrances[file] for file in steps if entrances[file] != 1} == {}
+
+
+@pytest.mark.parametrize("way", ["Filter", "Bind", "Report"])
+def test_files_that_several_steps_enter_are_few_and_named(way: str, entered: Mapping[str, Entries]) -> None:
+    files = stateful(way)
+    assert len(files) <= 8
+    assert files <= set(named(way))
+    assert {file for file in files if [each for _, each in entered[way].steps].count(file) < 2} == set()
