@@ -11,13 +11,17 @@ from typing import Final
 
 from extender.replay.admission import Outcome
 from extender.replay.branches import MAX_STATES
+from extender.replay.coarse.verdict import CoarseAdmitted, IdsDecideError
 from extender.replay.demand import AlignmentDemand, Demand
-from extender.replay.demands import Breach, broken_by_outcome, is_always_met
+from extender.replay.demands import Breach, BrokenDemand, Held, broken_by, broken_by_outcome, is_always_met
 from extender.replay.kubelet import Kubelet
+from extender.replay.machine import Machine
 from extender.replay.pod import PodRequest
 from extender.replay.verdict import Admitted
 from extender.scheduling.reasons import RefusalReason
 
+MAX_KNOWN: Final = 4096
+"""Outcomes of the coarse replay whose check one `CoarseDemand` keeps; then all are dropped."""
 REASONS: Final[Mapping[Breach, RefusalReason]] = {
     Breach.NUMA_NODES: RefusalReason.DEMAND_NUMA_NODE,
     Breach.SOCKETS: RefusalReason.DEMAND_SOCKET,
@@ -46,6 +50,72 @@ def refusal_by_demand(
     return None
 
 
+class CoarseDemand:
+    """The check of one pod's demand in outcomes of the coarse replay. Any thread may call it.
+
+    One verdict of the coarse replay stands for many nodes, so what is found of it is kept.
+    """
+
+    __slots__ = ("_demand", "_known", "_wanted")
+
+    def __init__(self, demand: Demand) -> None:
+        self._demand, self._wanted = demand, _wanted(demand)
+        self._known: dict[tuple[int, int], tuple[CoarseAdmitted, Kubelet, BrokenDemand | None]] = {}
+
+    def check(
+        self, kubelet: Kubelet, request: PodRequest, admissions: Iterable[CoarseAdmitted], *, each_must: bool
+    ) -> tuple[RefusalReason | None, bool]:
+        """As `refusal_by_demand`, and as `misses_preference`. *admissions*: in all states of the nodes.
+
+        Raises:
+            IdsDecideError: CPU ids decide on which socket the pod is, or the pod has pod-level resources.
+        """
+        if self._wanted is None:
+            return None, False
+        found = [self._broken(kubelet, request, each) for each in admissions]
+        broken = [each for each in found if each is not None]
+        if self._wanted is not self._demand:
+            return None, bool(broken)
+        is_refused = broken and (each_must or len(broken) == len(found))
+        return (REASONS[broken[0].breach] if is_refused else None), False
+
+    def _broken(self, kubelet: Kubelet, request: PodRequest, admitted: CoarseAdmitted) -> BrokenDemand | None:
+        key = id(admitted), id(kubelet)  # both are kept, so that no other object gets their ids
+        known = self._known.get(key)
+        if known is not None:
+            return known[2]
+        machine = kubelet.machine
+        if request.pod_level is not None or any(on & (on - 1) for on in machine.numa_sockets.values()):
+            raise IdsDecideError
+        assert self._wanted is not None  # `check` has looked
+        broken = broken_by(self._wanted, machine, request, _coarse_held(machine, admitted))
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[key] = admitted, kubelet, broken
+        return broken
+
+
+def _coarse_held(machine: Machine, admitted: CoarseAdmitted) -> dict[str, Held]:
+    return {
+        name: Held(
+            placed.cpus,
+            machine.socket_bits_in_numa(placed.cpus),
+            (placed.memory,) if placed.memory else (),
+            tuple([kind for _, kinds in placed.devices for kind, _ in kinds if kind > 0]),
+        )
+        for name, placed in admitted.placements.items()
+    }
+
+
+def _wanted(demand: Demand) -> Demand | None:
+    """The demand to check: with one NUMA node where the pod only prefers that. None: there is nothing to check."""
+    if demand.is_required:
+        return demand
+    if demand.alignment is AlignmentDemand.PREFERRED:
+        return demand._replace(alignment=AlignmentDemand.SINGLE_NUMA_NODE)
+    return None
+
+
 def are_all_known(outcomes: Sequence[Outcome]) -> bool:
     """Whether there are no outcomes but these."""
     return outcomes[0].complete and len(outcomes) < MAX_STATES
@@ -65,7 +135,7 @@ def refusal_without_placement(
 
 def misses_preference(demand: Demand, kubelet: Kubelet, request: PodRequest, outcomes: Iterable[Outcome]) -> bool:
     """Whether the pod prefers one NUMA node, and an outcome does not give it one."""
-    if demand.alignment is not AlignmentDemand.PREFERRED:
+    wanted = _wanted(demand)
+    if wanted is None or wanted is demand:
         return False
-    wanted = demand._replace(alignment=AlignmentDemand.SINGLE_NUMA_NODE)
     return any(broken_by_outcome(wanted, kubelet, request, each) is not None for each in outcomes)

@@ -30,7 +30,7 @@ from extender.replay.pod import Pod, PodRequest, has_pod_level_resources, resolv
 from extender.replay.rules import Rules
 from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, is_given_up
 from extender.scheduling.counts_only import refusal_by_counts, refusal_by_policy
-from extender.scheduling.demands import misses_preference, refusal_by_demand, refusal_without_placement
+from extender.scheduling.demands import CoarseDemand, misses_preference, refusal_by_demand, refusal_without_placement
 from extender.scheduling.ranking.outcome import AdmissionOutcome, CoarseOutcome, RankedAdmission, Strategy
 from extender.scheduling.ranking.strategies import BY_PLACEMENT
 from extender.scheduling.reasons import RefusalReason, refusal_of
@@ -142,12 +142,14 @@ class _Resolved:
 class PodShape:
     """A pod, with its request resolved once for each rule set of kubelets. Any thread may call it."""
 
-    __slots__ = ("_resolved", "is_ordinary", "pod")
+    __slots__ = ("_resolved", "coarse_demand", "has_demand", "is_ordinary", "pod")
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
-        self.is_ordinary = pod.uid == SHAPE_UID and pod.demand == NO_DEMAND
-        """Whether it stands for any pod of the shape, and such pods demand no alignment."""
+        self.has_demand: Final = pod.demand != NO_DEMAND
+        self.coarse_demand: Final = CoarseDemand(pod.demand)
+        self.is_ordinary = pod.uid == SHAPE_UID
+        """Whether it stands for any pod of the shape."""
         self._resolved: dict[Rules, _Resolved] = {}
 
     def resolved(self, rules: Rules) -> _Resolved:
@@ -194,7 +196,7 @@ class _Judge:
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         try:
             if shape.is_ordinary and node_class.is_ordinary and (found := self._by_key(shape, node_class)) is not None:
-                return found
+                return _placed(shape, node_class, found) if shape.has_demand else found
             judgement = self._judgement(shape, node_class, budget)
             return _placed(shape, node_class, _unless_hidden(judgement, shape, node_class, self._policy))
         except Exception:  # noqa: BLE001 - a defect in one class of nodes must not fail the call for all of them
@@ -222,7 +224,9 @@ class _Judge:
             if verdict is None:
                 return None
             if isinstance(verdict, CoarseAdmitted):
-                found = Judgement(None, Certainty.EXACT, self._strategy(CoarseOutcome(amounts, verdict)))
+                unmet, misses = self._by_demand(shape, kubelet, (verdict,))
+                merit = self._strategy(CoarseOutcome(amounts, verdict))
+                found = Judgement(unmet, Certainty.EXACT, merit, misses=misses)
                 if not self._by_placement:
                     return found
             else:
@@ -248,7 +252,10 @@ class _Judge:
         if (by_setting := _by_setting(kubelet, policy, stale=node_class.stale)) is not None:
             return by_setting
         try:
-            return self._decided(node_class, kubelet, _coarse_verdicts(shape, node_class, kubelet))
+            found = _coarse_verdicts(shape, node_class, kubelet)
+            admitted = [each.admitted for each in found.admissions if isinstance(each, CoarseOutcome)]
+            unmet, misses = self._by_demand(shape, kubelet, admitted)
+            return self._decided(node_class, kubelet, found._replace(unmet=unmet, misses=misses))
         except (IdsDecideError, OutOfStepsError):
             return self._by_full_replay(shape, node_class, kubelet, budget)
 
@@ -278,6 +285,19 @@ class _Judge:
             misses=misses_preference(demand, kubelet, request, outcomes),
         )
         return self._decided(node_class, kubelet, found)
+
+    def _by_demand(
+        self, shape: PodShape, kubelet: Kubelet, admissions: Sequence[CoarseAdmitted]
+    ) -> tuple[RefusalReason | None, bool]:
+        """What the pod's demand makes of all outcomes of the coarse replay, as `_Verdicts.unmet` and `misses`.
+
+        Raises:
+            IdsDecideError: CPU ids decide.
+        """
+        if not shape.has_demand:
+            return None, False
+        request, each_must = shape.request(kubelet.rules), self._policy.requires_certainty
+        return shape.coarse_demand.check(kubelet, request, admissions, each_must=each_must)
 
     def _decided(self, node_class: NodeClass, kubelet: Kubelet, found: "_Verdicts") -> Judgement:
         policy = self._policy
@@ -316,11 +336,11 @@ def _coarse_verdicts(shape: PodShape, node_class: NodeClass, kubelet: Kubelet) -
     """The verdicts of the coarse replay in all states.
 
     Raises:
-        IdsDecideError: the coarse replay has no verdict of a state, the verdicts' messages decide the certainty, the
-            pod demands alignment, or the NRI topology-aware policy runs.
+        IdsDecideError: the coarse replay has no verdict of a state, the verdicts' messages decide the certainty, or the
+            NRI topology-aware policy runs.
         OutOfStepsError: it takes more than `COARSE_STEPS`.
     """
-    if kubelet.nri is not None or (not shape.is_ordinary and shape.pod.demand != NO_DEMAND):
+    if kubelet.nri is not None:
         raise IdsDecideError
     replay, uid, budget = shape.resolved(kubelet.rules).replay, shape.pod.uid, Budget(COARSE_STEPS)
     rejected: list[CoarseRejected] = []

@@ -140,7 +140,7 @@ def call(connection: http.client.HTTPConnection, method: str, path: str, body: b
     return reply
 
 
-Pods = Iterator[dict[str, object]]
+Pods = Iterator[dict[str, Any]]
 
 
 def _measure(
@@ -193,6 +193,10 @@ def _measure(
     rows = {
         "echo": timed("/echo", _equal_pods(SMALL), REPEATED_CALLS),
         "filter, first": timed("/scheduler/filter", new, FIRST_CALLS),
+        "filter, first, demands alignment": timed("/scheduler/filter", _demanding(new), FIRST_CALLS),
+        "filter, repeated, demands alignment": timed(
+            "/scheduler/filter", _demanding(_equal_pods(SMALL)), REPEATED_CALLS
+        ),
         f"filter, repeated, {small} pass": timed("/scheduler/filter", _equal_pods(SMALL), REPEATED_CALLS),
         f"filter, repeated, {large} pass": timed("/scheduler/filter", _equal_pods(LARGE), REPEATED_CALLS),
         "filter, repeated, a node changed": timed(
@@ -258,6 +262,13 @@ def _reports(names: Sequence[str], states: Sequence[SampleNode], first: int = 2)
 def _new_shapes() -> Pods:
     """Pods that were never asked for, each of another size."""
     return (pod_of(2 + i % 24, f"{1024 + i}Mi", name=f"new-{i}") for i in itertools.count())
+
+
+def _demanding(pods: Iterable[dict[str, Any]]) -> Pods:
+    """The pods with a demand for alignment."""
+    for pod in pods:
+        pod["metadata"]["annotations"] = {"numa-extender.io/alignment": "single-numa-node"}
+        yield pod
 
 
 def _unaligned() -> Pods:

@@ -27,6 +27,7 @@ from tests.drill.preempting import Preempting, PreemptionPlan
 @click.option("--restart-seconds", default=500.0, show_default=True, help="Between two restarts on one node, virtual.")
 @click.option("--only", type=click.Choice(["gate", "no-gate"]), help="One of the two only.")
 @click.option("--scene", type=click.Choice(["load", "preemption"]), default="load", show_default=True)
+@click.option("--demands", is_flag=True, help="Pods demand alignment, on nodes that refuse no pod for it.")
 @click.option("--rounds", default=100, show_default=True, help="Preemptors of the scene `preemption`; it has 7 nodes.")
 def main(
     *, pods: int, nodes: int, seed: int, restarts: bool, life: float, load: float, only: str | None, **scene: Any
@@ -51,6 +52,7 @@ def main(
             restart_seconds=scene["restart_seconds"],
             mean_life=life,
             load=load,
+            demands=scene["demands"],
         )
         started = time.perf_counter()
         outcome = _play(plan, console)
@@ -114,6 +116,8 @@ def _table(plan: Plan, outcome: Outcome, seconds: float) -> Table:
         "pods admitted by kubelets": str(outcome.admitted),
         "refused after bind": _by_reason(outcome.refused),
         "of them by a restart that nobody could know of at bind": str(outcome.unforeseen),
+        "pods that demand alignment": f"{outcome.demanding}, {len(outcome.against_demand)} placed otherwise, "
+        f"{outcome.unforeseen_demand} by a restart that nobody could know of",
         "running pods refused by restarted kubelets": _by_reason(outcome.refused_again),
         "nodes with leaked or double-counted room after settling": str(len(outcome.leaks)),
         "pods still in flight after settling": str(outcome.in_flight),

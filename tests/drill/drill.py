@@ -11,6 +11,7 @@ from extender.runtime.audit import examine_waiting
 from extender.wire.reports import read_report
 from tests.drill import machines
 from tests.drill.api import Api
+from tests.drill.demands import add_demand
 from tests.drill.extender import SimExtender
 from tests.drill.node import Exporter, Kubelet
 from tests.drill.scheduler import Scheduler
@@ -30,7 +31,8 @@ class Plan:
     """What to play. `gate`: the extender binds; otherwise the scheduler. `restarts`: of every part.
 
     `restart_seconds`: virtual time between two restarts on one node, of its kubelet or its exporter. `spreads`: all
-    nodes distribute CPUs across cores, and every second kubelet carries a fix of it that no report names.
+    nodes distribute CPUs across cores, and every second kubelet carries a fix of it that no report names. `demands`:
+    pods demand alignment, and no kubelet refuses one for it.
     """
 
     pods: int = 1000
@@ -42,6 +44,14 @@ class Plan:
     mean_life: float = 60.0
     load: float = 0.9
     spreads: bool = False
+    demands: bool = False
+
+    @property
+    def kinds(self) -> tuple[machines.Kind, ...]:
+        """The kinds of the nodes."""
+        if self.demands:
+            return machines.LENIENT
+        return machines.SPREADING if self.spreads else machines.KINDS
 
 
 @dataclass(kw_only=True)
@@ -70,6 +80,9 @@ class Outcome:
     scheduling: Counter[str]
     audit: Counter[str] = field(default_factory=Counter)
     behaviours: dict[str, list[str]] = field(default_factory=dict)
+    demanding: int = 0
+    unforeseen_demand: int = 0
+    against_demand: list[str] = field(default_factory=list)
     virtual_seconds: float = 0.0
 
     @property
@@ -85,6 +98,8 @@ class Outcome:
             found.append(f"{self.in_flight} pods were still in flight after settling")
         if not self.gate:
             return found
+        if self.against_demand:
+            found.append(f"{len(self.against_demand)} pods were placed against their demand: {self.against_demand[0]}")
         if self.given_up > self.pods // 10:
             found.append(f"{self.given_up} of {self.pods} pods fitted nowhere: the load says little")
         out_of = {reason: count for reason, count in self.refused.items() if reason.startswith("OutOf")}
@@ -108,9 +123,7 @@ class Drill:
         self.api = Api(self.timeline)
         self.extender = SimExtender(self.api)
         self.tally = Tally(believed=self._believed)
-        self.kubelets = [
-            Kubelet(i, self.api, self.tally, plan.mean_life, spreads=plan.spreads) for i in range(plan.nodes)
-        ]
+        self.kubelets = [Kubelet(i, self.api, self.tally, plan.mean_life, kinds=plan.kinds) for i in range(plan.nodes)]
         self.exporters = [Exporter(kubelet, self.extender) for kubelet in self.kubelets]
         self.scheduler = Scheduler(self.api, self.extender, self.kubelets, gate=plan.gate)
         self.made = self.given_up = self.outages = 0
@@ -143,6 +156,8 @@ class Drill:
         if self.made >= self.plan.pods:
             return
         pod = make_pod(self.made, self.timeline.random, self.timeline.now)
+        if self.plan.demands:
+            add_demand(pod, self.timeline.random)
         uid = pod["metadata"]["uid"]
         self.made += 1
         self.api.write("ADDED", pod)
@@ -240,6 +255,9 @@ class Drill:
             scheduling=self.scheduler.outcomes,
             audit=self.audit,
             behaviours=_behaviours(service),
+            demanding=self.tally.demanding,
+            unforeseen_demand=self.tally.unforeseen_demand,
+            against_demand=self.tally.against_demand,
             virtual_seconds=self.timeline.now,
         )
 

@@ -9,7 +9,8 @@ from tests.oracle.kubelet import NaiveKubelet
 Json = dict[str, Any]
 GIB = 1 << 30
 GPU, NIC = "gpu.example/gpu", "nic.example/vf"
-KINDS: tuple[tuple[str, str, str, dict[str, str], int], ...] = (
+Kind = tuple[str, str, str, dict[str, str], int]
+KINDS: tuple[Kind, ...] = (
     ("1.36", "single-numa-node", "container", {}, 2),
     ("1.35", "single-numa-node", "pod", {"full-pcpus-only": "true"}, 2),
     ("1.33", "restricted", "container", {}, 4),
@@ -19,13 +20,21 @@ KINDS: tuple[tuple[str, str, str, dict[str, str], int], ...] = (
     ("1.34", "none", "container", {}, 2),
 )
 """Kubelet version, topology policy and scope, CPU manager options, NUMA nodes."""
-SPREADING: tuple[tuple[str, str, str, dict[str, str], int], ...] = (
-    ("1.36", "restricted", "container", {"distribute-cpus-across-cores": "true"}, 2),
-)
+SPREADING: tuple[Kind, ...] = (("1.36", "restricted", "container", {"distribute-cpus-across-cores": "true"}, 2),)
 """Nodes where the fix `spread_by_topology` shows."""
 
 
-def scenario(number: int, kinds: tuple[tuple[str, str, str, dict[str, str], int], ...] = KINDS) -> Json:
+LENIENT: tuple[Kind, ...] = (
+    ("1.36", "best-effort", "container", {}, 2),
+    ("1.35", "none", "container", {}, 4),
+    ("1.33", "best-effort", "pod", {}, 4),
+    ("1.31", "best-effort", "container", {"full-pcpus-only": "true"}, 4),
+    ("1.34", "none", "container", {}, 2),
+)
+"""Nodes whose kubelets refuse no pod for its alignment."""
+
+
+def scenario(number: int, kinds: tuple[Kind, ...] = KINDS) -> Json:
     """Node *number*: 16 or 32 CPUs, 16 GiB and two GPUs a NUMA node, two NICs."""
     version, policy, scope, options, numas = kinds[number % len(kinds)]
     cores = numas * 4

@@ -10,6 +10,7 @@ import orjson
 
 from tests.drill import machines
 from tests.drill.api import Api, Event, Watcher
+from tests.drill.demands import demand_of, is_met
 from tests.drill.tally import Restart, Tally
 from tests.drill.workload import requested
 from tests.oracle.kubelet import NaiveKubelet
@@ -36,12 +37,21 @@ class Kubelet:
     its pod sources are not ready, and its managers release nothing that ended pods hold.
     """
 
-    def __init__(self, number: int, api: Api, tally: Tally, mean_life: float, *, spreads: bool = False) -> None:
-        """*spreads*: distribute CPUs across cores; every second node does it with the fix `spread_by_topology`."""
+    def __init__(
+        self,
+        number: int,
+        api: Api,
+        tally: Tally,
+        mean_life: float,
+        *,
+        kinds: tuple[machines.Kind, ...] = machines.KINDS,
+    ) -> None:
+        """*kinds* `SPREADING`: every second node distributes CPUs with the fix `spread_by_topology`."""
+        spreads = kinds is machines.SPREADING
         self.name = f"node-{number}"
         self.api, self.tally, self.mean_life = api, tally, mean_life
         self.timeline = api.timeline
-        self.scenario = machines.scenario(number, machines.SPREADING if spreads else machines.KINDS)
+        self.scenario = machines.scenario(number, kinds)
         self.naive = NaiveKubelet(
             self.scenario["machine"],
             self.scenario["kubelet"],
@@ -199,7 +209,7 @@ class Kubelet:
 
     def _admit(self, uid: str, pod: Json) -> None:
         self._seen[uid] = Pod(pod, self.naive.rules)
-        verdict = self.naive.admit(pod)
+        verdict = placed = self.naive.admit(pod)
         if verdict["admit"]:
             verdict = self._fits(uid, pod)
         if not verdict["admit"]:
@@ -210,11 +220,21 @@ class Kubelet:
             self._reject(uid, verdict)
             return
         self.tally.admitted += 1
+        self._check_demand(uid, pod, placed)
         self._changed()
         self._publish(uid, startTime="2026-01-01T00:00:00Z", startedAt=self.timeline.now)
         self.timeline.after(self.timeline.between(0.05, 1.0), lambda: self._start(uid))
         life = self.timeline.random.expovariate(1 / self.mean_life)
         self.timeline.after(1.0 + life, lambda: self._end(uid))
+
+    def _check_demand(self, uid: str, pod: Json, placed: Json) -> None:
+        demand = demand_of(pod)
+        self.tally.demanding += bool(demand)
+        if demand and not is_met(pod, placed, self.scenario):
+            if self.restart.is_unforeseen(self.api.decided_at.get(uid, 0.0)):
+                self.tally.unforeseen_demand += 1
+            else:
+                self.tally.against_demand.append(self._story(uid, f"{demand} placed as {placed['containers']}"))
 
     def _story(self, uid: str, why: str) -> str:
         """What led to a refusal, in one line."""

@@ -9,12 +9,17 @@ from dataclasses import dataclass, field
 class Tally:
     """What kubelets did. `unforeseen`: those refused that met a restart which nobody could know of at their binding.
 
-    `refused_again`: running pods that their kubelet refused when it had started again.
+    `demanding`: admitted pods that demand alignment; `against_demand`: the stories of those placed otherwise, but for
+    `unforeseen_demand`: as `unforeseen`. `refused_again`: running pods that their kubelet refused when it had started
+    again.
     """
 
     admitted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     unforeseen: int = 0
+    demanding: int = 0
+    unforeseen_demand: int = 0
+    against_demand: list[str] = field(default_factory=list)
     refused_again: Counter[str] = field(default_factory=Counter)
     refusals: list[str] = field(default_factory=list)
     believed: Callable[[str], str] = lambda _node_name: ""

@@ -30,6 +30,16 @@ def test_kubelets_that_restart_under_load_refuse_only_pods_bound_before_anybody_
     assert outcome.leaks == []
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_pod_is_placed_against_its_demand_by_kubelets_that_would_split_it(seed: int) -> None:
+    """All nodes have policy best-effort or none: without the demand a third of the pods are split."""
+    outcome = asyncio.run(Drill(Plan(pods=120, nodes=5, seed=seed, mean_life=8, load=1.1, demands=True)).run())
+
+    assert outcome.against_demand == []
+    assert outcome.broken == []
+    assert outcome.demanding > 50
+
+
 def test_the_same_seed_plays_the_same_story() -> None:
     plan = Plan(pods=40, nodes=3, seed=5, mean_life=4, load=1.5)
 

@@ -16,6 +16,7 @@ from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.branches import admit_in_all
 from extender.replay.coarse.verdict import IdsDecideError
 from extender.replay.config import KubeletConfigError
+from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, resolve
 from extender.replay.possible_states import PossibleStates
@@ -39,6 +40,15 @@ from tests.replay.vectors import VERSIONS, scenarios
 
 Json = dict[str, Any]
 ALIKE = Weights({})
+DEMANDS = (
+    NO_DEMAND,
+    NO_DEMAND,
+    Demand(AlignmentDemand.SINGLE_NUMA_NODE),
+    Demand(AlignmentDemand.SINGLE_NUMA_NODE, DemandScope.POD),
+    Demand(AlignmentDemand.SAME_SOCKET),
+    Demand(AlignmentDemand.PREFERRED),
+    Demand(memory=MemoryDemand.NO_REMOTE_MEMORY),
+)
 
 
 @dataclass(frozen=True)
@@ -132,7 +142,7 @@ def test_on_random_nodes_whatever_is_known_of_them(
     judges = [make_judge(make_strategy(name, Weights(weights)), policy) for name in random.sample(STRATEGIES, 3)]
     for pod in random.sample(history.pods, min(2, len(history.pods))):
         for uid in (SHAPE_UID, pod.uid):
-            shape = PodShape(replace(pod, uid=uid))
+            shape = PodShape(replace(pod, uid=uid, demand=random.choice(DEMANDS)))
             for judge in judges:
                 for node_class in classes:
                     ours, theirs, _ = both(judge, shape, node_class)
@@ -154,7 +164,7 @@ def test_in_the_states_of_recorded_kubelets(version: str) -> None:
     answers: Counter[object] = Counter()
     for number, history in recorded(version):
         for pod in random.sample(history.pods, min(3, len(history.pods))):
-            shape = PodShape(replace(pod, uid=SHAPE_UID))
+            shape = PodShape(replace(pod, uid=SHAPE_UID, demand=random.choice(DEMANDS)))
             judge = make_judge(make_strategy(random.choice((STRATEGIES[0], *STRATEGIES)), ALIKE), UncertaintyPolicy())
             for _ in range(4):
                 states = random.sample(history.states, min(len(history.states), random.choice((1, 1, 1, 2))))
