@@ -4,7 +4,7 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import version
 from typing import Final
 
@@ -41,7 +41,7 @@ from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.bind import BindSettings
 from extender.scheduling.cache import JudgementCache
-from extender.scheduling.cached_judge import CachedJudge, Offload
+from extender.scheduling.cached_judge import CachedJudge, LateNodes, Offload
 from extender.scheduling.filter import FilterSettings
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.node_totals import NodeTotals
@@ -90,7 +90,7 @@ def make_service(
         metrics=counts,
         clock=clock,
         offload=offload,
-        late_pass=settings.late_nodes == "pass",
+        late_nodes=LateNodes(settings.late_nodes),
     )
     totals = NodeTotals(cluster, pods, surroundings, surroundings.finished)
     records = CallRecords(
@@ -170,7 +170,7 @@ def make_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with questions.open(), examining(service):
+        async with questions.open(), examining(service), aclosing(service.judging.background):
             if not service.settings.watches:
                 yield
                 return

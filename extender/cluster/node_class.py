@@ -142,6 +142,10 @@ class ClassTable:
     def __len__(self) -> int:
         return len(self._classes)
 
+    def has(self, node_class: NodeClass) -> bool:
+        """Whether a node holds the class; always True for the classes of nodes that nothing is known of."""
+        return node_class in self._holders or node_class.rules is None
+
     @property
     def rules(self) -> Collection[Rules]:
         """The rule sets of all kubelets that are held at present."""

@@ -88,6 +88,10 @@ class NodeStore:
         self._file_all()
         return len(self._classes)
 
+    def has_class(self, node_class: NodeClass) -> bool:
+        """Whether a node has the class, or could have it without a report."""
+        return self._classes.has(node_class)
+
     @property
     def rules(self) -> Collection[Rules]:
         """The rule sets of all known kubelets."""

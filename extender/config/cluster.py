@@ -32,11 +32,13 @@ class ClusterSettings(BaseSettings):
         gt=0,
         description="Time for one filter call. Keep it below the scheduler's `httpTimeout` (7 s in our recipes).",
     )
-    late_nodes: Literal["error", "pass"] = Field(
-        default="error",
-        description="What a filter call replies when its time is over. `error`: the scheduler tries the pod again, and "
-        "the replay continues where it stopped. `pass`: nodes not yet replayed are offered; with the bind verb a wrong "
-        "one costs a retry, without it the pod may fail.",
+    late_nodes: Literal["error", "refuse", "pass"] = Field(
+        default="refuse",
+        description="What a filter call replies about nodes that it had no time to replay. They are replayed in the "
+        "background, so that the next call finds them done. `refuse`: they are refused, and if no other node admits "
+        "the pod, the call fails and the scheduler tries again. `error`: the call fails in any case, for placements "
+        "on the best of all nodes. `pass`: they are offered; with the bind verb a wrong one costs a retry, without it "
+        "the pod may fail.",
     )
     barrier_seconds: float = Field(
         default=0.0,

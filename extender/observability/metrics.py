@@ -99,6 +99,20 @@ class Metrics:
             "a long replay. `defect`: an internal error, which is logged.",
             ("trouble",),
         )
+        self.background_shapes = self._gauge(
+            "background_shapes",
+            "Pod shapes that are judged in the background, because a filter call ended before all of its nodes were.",
+        )
+        self.background_classes = self._gauge(
+            "background_classes", "Classes of nodes left to judge in the background, over all pod shapes."
+        )
+        self.background_seconds = self._counter("background_seconds", "Seconds of judging in the background.")
+        self.background_endings = self._counter(
+            "background_endings",
+            "Pod shapes that left the background: `finished`; `evicted`: out of the cache; `displaced` by newer ones; "
+            "`time`: after 60 s of judging.",
+            ("ending",),
+        )
         self.remembered = self._gauge("remembered_judgements", "Cached verdicts and pod shapes.")
 
     def _nodes(self) -> None:

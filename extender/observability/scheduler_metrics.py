@@ -5,6 +5,7 @@ from typing import Final
 
 from extender.observability.metrics import Metrics
 from extender.replay.verdict import Certainty
+from extender.scheduling.background import Ending
 from extender.scheduling.judge import Trouble
 
 
@@ -17,6 +18,19 @@ class SchedulerMetrics:
     def replayed(self, count: int) -> None:
         """See `JudgeMetrics`."""
         self._metrics.judgements.labels("replayed").inc(count)
+
+    def in_background(self, shapes: int, classes: int) -> None:
+        """See `BackgroundMetrics`."""
+        self._metrics.background_shapes.set(shapes)
+        self._metrics.background_classes.set(classes)
+
+    def background_worked(self, seconds: float) -> None:
+        """See `BackgroundMetrics`."""
+        self._metrics.background_seconds.inc(seconds)
+
+    def background_ended(self, ending: Ending) -> None:
+        """See `BackgroundMetrics`."""
+        self._metrics.background_endings.labels(ending.value).inc()
 
     def not_judged(self, trouble: Trouble) -> None:
         """See `JudgeMetrics`."""

@@ -27,12 +27,19 @@ MAX_COLUMNS: Final = 16
 class ShapeJudgements:
     """The judgements of one pod shape."""
 
-    __slots__ = ("judgements", "key", "shape")
+    __slots__ = ("_different", "judgements", "key", "shape")
 
     def __init__(self, pod: Pod, key: object) -> None:
         self.key: Final = key
         self.shape: Final = PodShape(replace(pod, uid=SHAPE_UID))
         self.judgements: Final[dict[int, Judgement]] = {}
+        self._different: Final[dict[Judgement, Judgement]] = {}
+
+    def add(self, judgements: Judgements) -> None:
+        """Add judgements. Equal ones are one object, because classes are many and judgements are few."""
+        one_of = self._different.setdefault
+        for class_id, judgement in judgements.items():
+            self.judgements[class_id] = one_of(judgement, judgement)
 
     def missing(self, classes: Iterable[NodeClass]) -> list[NodeClass]:
         """Those of *classes* that have no judgement."""
@@ -75,10 +82,14 @@ class JudgementCache:
         An entry that was dropped while its judgements were computed still serves the call that holds it.
         """
         before = len(entry.judgements)
-        entry.judgements.update(judgements)
+        entry.add(judgements)
         if self._shapes.get(entry.key) is entry:
             self._held += len(entry.judgements) - before
             self._make_room()
+
+    def has(self, entry: ShapeJudgements) -> bool:
+        """Whether the entry is still here."""
+        return self._shapes.get(entry.key) is entry
 
     def column(self, entry: ShapeJudgements) -> Column:
         """The judgements of a shape by slot; an empty column if there is none. Only the last shapes used have one."""

@@ -8,8 +8,9 @@ Rules of this file
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
@@ -22,12 +23,13 @@ from extender.cluster.store import NodeStore
 from extender.replay.pod import Pod
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
+from extender.scheduling.background import BackgroundJudging, BackgroundMetrics
 from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
 from extender.scheduling.columns import UNJUDGED, Int64s, Kinds
 from extender.scheduling.judge import INDIFFERENT, BoundedJudge, Judgement, PodShape, Trouble
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses
-from extender.scheduling.replays import judge_all, judge_quickly, time_limit
+from extender.scheduling.replays import Judged, judge_all, judge_quickly, likely_first, time_limit
 from extender.wire.node_names import NodeNames
 
 LOG: Final = logging.getLogger(__name__)
@@ -40,6 +42,8 @@ NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
 """Of classes that were not judged in time, where the settings pass them."""
 TOO_LATE: Final = Judgement(RefusalReason.LATE, Certainty.UNKNOWN)
 """Of classes whose own replay takes too long: only their nodes are left out."""
+NO_TURN: Final = Judgement(RefusalReason.NO_TURN, Certainty.UNKNOWN)
+"""Of classes that were not judged in time, where the settings refuse them."""
 CHANGING: Final = Judgement(RefusalReason.UNSETTLED, Certainty.UNKNOWN)
 """Of a node that changes faster than it can be judged."""
 _MAX_ATTEMPTS: Final = 5
@@ -47,6 +51,17 @@ _MAX_ATTEMPTS: Final = 5
 _MAX_NAMES: Final = 5
 _MAX_SHAPE: Final = 1_500
 """Characters of a pod shape in a log entry."""
+
+
+class LateNodes(StrEnum):
+    """What happens to nodes that were not judged in time."""
+
+    ERROR = "error"
+    """The call fails."""
+    REFUSE = "refuse"
+    """They are refused, and the call fails only if no other node is feasible."""
+    PASS = "pass"  # noqa: S105 - not a password
+    """They are feasible."""
 
 
 class NotReadyError(Exception):
@@ -60,7 +75,7 @@ class Offload(Protocol):
         """Run `work(*args)` elsewhere."""
 
 
-class JudgeMetrics(Protocol):
+class JudgeMetrics(BackgroundMetrics, Protocol):
     """Counts replays."""
 
     def replayed(self, count: int) -> None:
@@ -89,7 +104,7 @@ class NodeAnswers:
 class CachedJudge:
     """Judges pods on nodes of *cluster* with *judge*.
 
-    *late_pass*: whether nodes that were not judged in time pass. *clock*: seconds of the clock of all deadlines.
+    *late_nodes*: what happens to nodes that were not judged in time. *clock*: seconds of the clock of all deadlines.
     """
 
     def __init__(
@@ -102,11 +117,14 @@ class CachedJudge:
         metrics: JudgeMetrics,
         clock: Callable[[], float],
         offload: Offload,
-        late_pass: bool = False,
+        late_nodes: LateNodes = LateNodes.ERROR,
     ) -> None:
         self.judge: Final = judge
         self._cache, self._cluster, self._unjudged = cache, cluster, unjudged
-        self._metrics, self._clock, self._offload, self._late_pass = metrics, clock, offload, late_pass
+        self._metrics, self._clock, self._offload, self._late_nodes = metrics, clock, offload, late_nodes
+        self.background: Final = BackgroundJudging(
+            self._judge_until, cache.has, cluster.has_class, metrics=metrics, clock=clock
+        )
 
     def entry(self, pod: Pod) -> ShapeJudgements:
         """The cache entry of the pod's shape."""
@@ -132,12 +150,19 @@ class CachedJudge:
         if not missing:
             return frozenset()
         out_of_time = time_limit(self._clock, deadline)
-        judged = await self._offload(judge_all, self.judge, entry.shape, missing, out_of_time, self._unjudged.is_heavy)
-        self._store(entry, missing, judged.judgements)
+        with self.background.yielding():
+            judged = await self._judge_until(entry, missing, out_of_time)
         for each in missing:
             if each.id in judged.heavy:
                 self._report(entry.shape.pod, each, Trouble.TIME, "")
         return judged.heavy
+
+    async def _judge_until(
+        self, entry: ShapeJudgements, classes: Sequence[NodeClass], out_of_time: Callable[[], bool]
+    ) -> Judged:
+        judged = await self._offload(judge_all, self.judge, entry.shape, classes, out_of_time, self._unjudged.is_heavy)
+        self._store(entry, classes, judged.judgements)
+        return judged
 
     def answer_at_once(self, entry: ShapeJudgements, classes: Collection[NodeClass]) -> bool:
         """As `answer`, on the event loop, for replays that are short; whether all of *classes* are judged."""
@@ -146,25 +171,42 @@ class CachedJudge:
         return not entry.missing(missing)
 
     async def answer_all(
-        self, entry: ShapeJudgements, classes: frozenset[NodeClass], deadline: float | None = None
+        self,
+        entry: ShapeJudgements,
+        classes: Collection[NodeClass],
+        deadline: float | None = None,
+        *,
+        is_any_feasible: bool = False,
     ) -> Judgements:
-        """A judgement for each of *classes*; `NOT_JUDGED` or `TOO_LATE` for those that were not judged in time.
+        """A judgement for each of *classes*, the likely ones first; see `LateNodes` for those that were not in time.
+
+        What was not judged in time is judged in the background. *is_any_feasible*: another node of the call is.
 
         Raises:
-            NotReadyError: classes had no turn before *deadline*, and the settings do not pass their nodes.
+            NotReadyError: classes had no turn before *deadline*, and their nodes are neither refused nor passed.
         """
-        missing = entry.missing(classes)
+        missing = likely_first(entry.shape.pod, entry.missing(classes))
         if not missing:
             return entry.judgements
         slow = await self.answer(entry, missing, deadline)
-        left = [each.id for each in entry.missing(missing)]
+        left = entry.missing(missing)
         if not left:
             return entry.judgements
-        if self._late_pass and not entry.shape.pod.demand.is_required:
-            return {**entry.judgements, **dict.fromkeys(left, NOT_JUDGED)}
-        if not slow.issuperset(left):
-            raise NotReadyError(f"out of time with {len(left)} of {len(classes)} kinds of nodes to judge")
-        return {**entry.judgements, **dict.fromkeys(left, TOO_LATE)}
+        unheard = [each for each in left if each.id not in slow]
+        if unheard:
+            self.background.go_on(entry, unheard)
+        if self._late_nodes is LateNodes.PASS and not entry.shape.pod.demand.is_required:
+            return {**entry.judgements, **{each.id: NOT_JUDGED for each in left}}
+        is_any_feasible |= any(
+            entry.judgements[each.id].refusal is None for each in missing if each.id in entry.judgements
+        )
+        if unheard and not (self._late_nodes is LateNodes.REFUSE and is_any_feasible):
+            raise NotReadyError(
+                f"out of time with {len(unheard)} of {len(classes)} kinds of nodes to judge; "
+                "they are judged in the background, and the next attempt will find them done"
+            )
+        late = {each.id: TOO_LATE if each.id in slow else NO_TURN for each in left}
+        return {**entry.judgements, **late}
 
     async def answer_nodes(
         self, entry: ShapeJudgements, names: NodeNames, now: float, deadline: float | None = None
@@ -182,11 +224,13 @@ class CachedJudge:
         codes = column.codes(slots, ids, len(index.ids), entry.judgements)
         missing = np.flatnonzero(codes == UNJUDGED)
         if len(missing):
-            classes = frozenset(snapshot.at(slots[missing]))
+            classes = dict.fromkeys(snapshot.at(slots[missing])).keys()
             are_few = len(classes) <= MAX_AT_ONCE and len(missing) < len(slots)
             if not (are_few and self.answer_at_once(entry, classes)):
                 names.parsed  # noqa: B018 - slots can be other nodes' after the wait
-                judgements = await self.answer_all(entry, classes, deadline)
+                known = map(column.kinds.judgements.__getitem__, np.unique(codes[codes != UNJUDGED]).tolist())
+                is_any_feasible = any(each.refusal is None for each in known)
+                judgements = await self.answer_all(entry, classes, deadline, is_any_feasible=is_any_feasible)
             codes = column.codes(slots, ids, len(index.ids), entry.judgements)
             late = np.flatnonzero(codes == UNJUDGED)
             codes[late] = [column.kinds.code(judgements[each]) for each in ids[late].tolist()]

@@ -43,6 +43,7 @@ class RefusalReason(Enum):
     UNKNOWN = ("the node's NUMA state is not known", False)
     NEWER = ("the node's kubelet is newer than the extender knows", False)
     LATE = ("the node's kubelet takes too long to replay", False)
+    NO_TURN = ("there was no time yet to judge the node; the next attempt will find it judged", False)
     AWAITED = ("the node's NUMA state has not been reported yet", False)
     DEMAND_NUMA_NODE = ("the pod demands one NUMA node and would be split on the node", False)
     DEMAND_SOCKET = ("the pod demands one socket and would be split on the node", False)

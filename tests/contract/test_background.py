@@ -1,0 +1,172 @@
+"""Filter calls that end before every node is judged, over real sockets: what the first and the next call answer."""
+
+import http.client
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.api.service import Service
+from extender.app import make_service
+from extender.cluster.node_class import NodeClass
+from extender.config.settings import Settings
+from extender.demo.serving import serving
+from extender.replay.budget import Budget
+from extender.replay.verdict import Certainty
+from extender.samples.nodes import Workload
+from extender.scheduling import cached_judge
+from extender.scheduling.judge import Judgement, PodShape, Trouble, UncertaintyPolicy, make_judge
+from extender.scheduling.ranking.strategies import make_strategy
+from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.reasons import RefusalReason
+from tests.contract.live import Client, until
+from tests.reports import args_of, pod_of, report_of, sample
+
+NAMES = [f"node-{i}" for i in range(6)]
+FULL = [Workload(name="w", copies=2, resources={"cpu": 13, "memory": "1Gi"})]
+
+
+class SlowJudge:
+    """The real judge, that finishes a replay for each permit. Without one it works until its time is over."""
+
+    def __init__(self) -> None:
+        self.permits = threading.Semaphore(0)
+        self.waits = threading.Event()
+        self.shapes: list[str] = []
+        self._judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
+
+    def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+        while not self.permits.acquire(timeout=0.001):
+            self.waits.set()
+            if budget is not None and budget._out_of_time():
+                return Judgement(None, Certainty.UNKNOWN, trouble=Trouble.TIME)
+        self.shapes.append(shape.pod.name)
+        return self._judge(shape, node_class, budget)
+
+    def permit(self, count: int) -> None:
+        for _ in range(count):
+            self.permits.release()
+
+
+@contextmanager
+def _extender(judge: SlowJudge, late: str = "refuse") -> Iterator[tuple[Service, Client]]:
+    service = make_service(Settings(port=0, filter_seconds=0.1, late_nodes=late), judge=judge)  # type: ignore[arg-type]
+    with serving(service) as url, closing(Client(url)) as client:
+        for number, name in enumerate(NAMES):
+            workloads = [Workload(name="w", resources={"cpu": 1, "memory": f"{number + 1}Gi"})]
+            client.report(report_of(sample(name, workloads=workloads)))
+        yield service, client
+
+
+def _metric(client: Client, name: str) -> float:
+    text = client.call("GET", "/metrics")[1].decode()
+    return float(next(line for line in text.splitlines() if line.startswith(f"numa_extender_{name}")).split()[-1])
+
+
+def _is_done(client: Client) -> bool:
+    return _metric(client, "background_shapes") == 0
+
+
+def test_the_first_call_answers_what_is_certain_and_the_next_one_finds_everything_judged() -> None:
+    judge = SlowJudge()
+    judge.permit(2)
+    with _extender(judge) as (_, client):
+        first = client.filter(pod_of(name="a"), *NAMES)
+        assert _metric(client, "background_classes") == 4
+        judge.permit(4)
+        until(lambda: _is_done(client))
+        second = client.filter(pod_of(name="b"), *NAMES)
+
+        assert first["NodeNames"] == NAMES[:2]
+        assert first["FailedAndUnresolvableNodes"] == dict.fromkeys(NAMES[2:], RefusalReason.NO_TURN.text)
+        assert (second["NodeNames"], second["Error"]) == (NAMES, "")
+        assert judge.shapes == ["a"] * 6
+        assert _metric(client, 'background_endings_total{ending="finished"}') == 1
+
+
+@pytest.mark.parametrize(("late", "permits"), [("error", 2), ("refuse", 0)])
+def test_a_call_that_may_not_or_cannot_answer_says_so_and_the_next_one_answers(late: str, permits: int) -> None:
+    judge = SlowJudge()
+    judge.permit(permits)
+    with _extender(judge, late) as (_, client):
+        first = client.filter(pod_of(name="a"), *NAMES)
+        judge.permit(6 - permits)
+        until(lambda: _is_done(client))
+
+        assert first["NodeNames"] is None
+        assert f"out of time with {6 - permits} of 6 kinds of nodes to judge" in first["Error"]
+        assert client.filter(pod_of(name="b"), *NAMES)["NodeNames"] == NAMES
+        assert len(judge.shapes) == 6
+
+
+def test_a_known_feasible_node_is_an_answer_beside_nodes_without_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_judge, "MAX_AT_ONCE", 0)
+    judge = SlowJudge()
+    judge.permit(1)
+    with _extender(judge) as (_, client):
+        assert client.filter(pod_of(name="a"), NAMES[0])["NodeNames"] == NAMES[:1]
+        assert client.filter(pod_of(name="b"), *NAMES)["NodeNames"] == NAMES[:1]
+
+
+def test_likely_nodes_come_first() -> None:
+    judge = SlowJudge()
+    judge.permit(1)
+    with _extender(judge) as (_, client):
+        client.report(report_of(sample(NAMES[0], workloads=FULL), sequence=2))
+        assert client.filter(pod_of(cpu=8), *NAMES)["NodeNames"] == [NAMES[1]]
+
+
+def test_two_shapes_are_both_finished_the_older_one_first() -> None:
+    judge = SlowJudge()
+    with _extender(judge) as (_, client):
+        for name, cpu in (("a", 1), ("b", 2)):
+            assert client.filter(pod_of(cpu, name=name), *NAMES)["Error"]
+        assert _metric(client, "background_shapes") == 2
+        judge.permit(12)
+        until(lambda: _is_done(client))
+
+        assert judge.shapes == ["a"] * 6 + ["b"] * 6
+
+
+def test_a_node_that_changes_while_it_is_judged_is_answered_as_it_is() -> None:
+    judge = SlowJudge()
+    with _extender(judge) as (_, client):
+        assert client.filter(pod_of(cpu=8, name="a"), *NAMES)["Error"]
+        client.report(report_of(sample(NAMES[3], workloads=FULL), sequence=2))
+        judge.permit(6)
+        until(lambda: _is_done(client))
+
+        reply = client.filter(pod_of(cpu=8, name="b"), *NAMES)
+        assert reply["NodeNames"] == [name for name in NAMES if name != NAMES[3]]
+        assert len(judge.shapes) == 6
+
+
+def test_the_end_of_the_service_ends_the_work() -> None:
+    judge = SlowJudge()
+    with _extender(judge) as (service, client):
+        assert client.filter(pod_of(), *NAMES)["Error"]
+        judge.waits.clear()
+        assert judge.waits.wait(10)
+        assert len(service.judging.background) == 1
+
+    assert len(service.judging.background) == 0
+    assert judge.shapes == []
+    assert not [each for each in threading.enumerate() if each.name.startswith("asyncio_")]
+
+
+def test_a_client_that_leaves_during_its_call_or_during_the_background_harms_nobody() -> None:
+    judge = SlowJudge()
+    with _extender(judge) as (_, client):
+        connection = http.client.HTTPConnection(client._address)
+        connection.request("POST", "/scheduler/filter", orjson.dumps(args_of(pod_of(name="gone"), *NAMES)))
+        assert judge.waits.wait(10)
+        connection.close()
+        assert client.filter(pod_of(name="a"), *NAMES)["Error"]
+        judge.permit(6)
+        until(lambda: _is_done(client))
+
+        reply: Any = client.filter(pod_of(name="b"), *NAMES)
+        assert (reply["NodeNames"], reply["Error"]) == (NAMES, "")
