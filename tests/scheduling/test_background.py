@@ -66,7 +66,7 @@ class World:
 
 
 def _entry(number: int = 0) -> ShapeJudgements:
-    return ShapeJudgements(pod_from_json(pod_of(1 + number)))
+    return ShapeJudgements(pod_from_json(pod_of(1 + number)), number)
 
 
 def test_more_shapes_than_fit_displace_the_oldest() -> None:
