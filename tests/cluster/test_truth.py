@@ -76,3 +76,59 @@ def test_two_pods_of_one_second_may_be_admitted_in_either_order() -> None:
     assert len(first_leads) == len(second_leads) == 1
     assert first_leads != second_leads
     assert either == first_leads | second_leads
+
+
+def _bind(story: Story, shape: int, memory: int, *, later: bool = False) -> bool:
+    """Whether a new pod is bound; *later*: of the next second."""
+    before = len(story.log)
+    story.create_pod(shape, memory, later=later)
+    story.bind(len(story.waiting) - 1, "received")
+    return len(story.log) > before
+
+
+def _read(story: Story, events: int) -> None:
+    for _ in range(events):
+        story.kubelet_reads()
+
+
+def test_a_pod_that_could_overtake_another_one_is_not_bound_if_that_would_be_refused() -> None:
+    """A kubelet that starts admits pods of one second in any order, here the last one first."""
+    story = Story(node=STRICT, shapes=FRAGILE)
+
+    assert _bind(story, 5, 0)
+    assert not _bind(story, 0, 0)
+    story.kubelet_stops()
+    story.kubelet_starts(Random(1))
+    assert len(story.active) == 1
+
+
+def test_a_pod_that_is_admitted_only_beside_another_one_is_not_bound() -> None:
+    """The other one has ended, and the extender has not learned of it."""
+    story = Story(node=STRICT, shapes=FRAGILE)
+    assert _bind(story, 2, 0)
+    _read(story, 1)
+    story.end_suddenly(0)
+
+    assert _bind(story, 0, 1, later=True)
+    assert _bind(story, 2, 1)
+    assert not _bind(story, 3, 2)
+    _read(story, len(story.log) - story.kubelet_at)
+    assert story.active.keys() == {"uid-p1", "uid-p2"}
+
+
+def test_states_in_which_pods_hold_each_other_s_cpus_stay_apart() -> None:
+    """Either of two equal pods may have been admitted first; which one ends decides what is free."""
+    story = Story()
+    assert _bind(story, 0, 0)
+    _read(story, 2)
+    assert _bind(story, 0, 0)
+    story.extender_lists()
+    _read(story, 1)
+    story.extender_reads()
+    story.check()
+    story.delete_pod(0)
+    _read(story, 2)
+    story.extender_reads()
+    story.end_pod()
+
+    story.check()
