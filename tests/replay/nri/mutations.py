@@ -1,8 +1,8 @@
 """How many small faults in the replay of the NRI policy the recorded answers notice.
 
 `python -m tests.replay.nri.mutations --count 200` changes one operator, constant or condition of `extender/replay/nri`
-at a time, each in a process of its own, and compares a sample of every recorded theme. It prints the changes that
-nobody noticed: each is either without effect or a rule that the sample does not cover.
+at a time, each in a process of its own, compares a sample of every recorded theme, and runs the tests beside this file.
+It prints the changes that nobody noticed: each is either without effect or a rule that is not covered.
 """
 
 import ast
@@ -22,12 +22,14 @@ from types import ModuleType
 from typing import Any, Final
 
 import click
+import pytest
 
 PACKAGE: Final = Path(__file__).parents[3] / "extender" / "replay" / "nri"
 VECTORS: Final = Path(__file__).parents[2] / "vectors" / "nri"
 SECONDS: Final = 120
 """CPU time of one change; one that never ends is noticed."""
 LEFT_OUT: Final = ("__init__.py", "verdict.py", "orders.py")
+TESTS: Final = ("test_rules_by_example.py", "test_admission.py", "test_counts.py", "test_orders.py")
 
 _SWAPS: Final[dict[type[ast.AST], type[ast.AST]]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -91,7 +93,11 @@ def _is_noticed(documents: Sequence[dict[str, Any]]) -> bool:
     from tests.replay.nri.vectors import machine
 
     agreement = NRIAgreement()
-    return any(check(scenario_from_json(document), machine(document["m"]), agreement) for document in documents)
+    if any(check(scenario_from_json(document), machine(document["m"]), agreement) for document in documents):
+        return True
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    here = Path(__file__).parent
+    return pytest.main(["-q", "-x", "-p", "no:cacheprovider", *(str(here / name) for name in TESTS)]) != 0
 
 
 def _run(module: str, tree: ast.Module | None, documents: Sequence[dict[str, Any]]) -> bool:

@@ -58,6 +58,26 @@ def test_the_worked_trace_of_the_policy() -> None:
     ]
 
 
+def test_the_rest_of_the_trace_and_the_zones_after_it() -> None:
+    """The same node with `colocatePods`: two BestEffort containers of a pod, and a Burstable one (section 18.1)."""
+    node = node_of(config=replace(CONFIG, colocate_pods=True))
+    for cpus in (1, 2, 3, 4):
+        node = admit_nri(node, pod_named(f"p{cpus}"), [guaranteed("app", 1000 * cpus)]).node
+
+    both = admit_nri(node, pod_named("e", QoS.BEST_EFFORT), [UnplacedContainer("a"), UnplacedContainer("b")])
+    burstable = UnplacedContainer("app", cpu_request_milli=1000, cpu_limit_milli=2000, memory_limit_bytes=200 * MIB)
+    last = admit_nri(both.node, pod_named("b", QoS.BURSTABLE), [burstable])
+
+    assert places(both) == [("NUMA node #0", "1"), ("NUMA node #0", "1")]
+    assert places(last) == [("NUMA node #2", "10-11")]
+    pools, zones = last.node.books.setup.tree.pools, last.node.books.zones()
+    assert {pool.name: zones[pool.id][0] for pool in pools} == {
+        "NUMA node #0": 999, "NUMA node #1": 1000, "socket #0": 1999,
+        "NUMA node #2": 1000, "NUMA node #3": 1000, "socket #1": 2000, "root": 3999,
+    }  # fmt: skip
+    assert [format_list(zones[i][1]) for i in (0, 1, 3, 4, 6)] == ["1", "5", "10-11", "15", "1,5,10-11,15"]
+
+
 def test_an_unlimited_burstable_container_goes_to_its_level_only_with_a_memory_limit() -> None:
     """The cookbook's example has no memory limit, and lands in the root (reference, section 17)."""
     config = replace(CONFIG, unlimited_burstable="package")
