@@ -22,8 +22,8 @@ from node_exporter.report import Problem, ReportedNriGrant, ReportedNriMachine, 
 
 VERSION: Final = 1
 FIELD: Final = "nri"
-MAX_CPUS: Final = 8192
-MAX_CACHES: Final = 65_536
+MAX_CPUS: Final = 4096
+MAX_CACHES: Final = 16_384
 MAX_NODES: Final = 63
 MAX_GRANTS: Final = 10_000
 
