@@ -7,6 +7,7 @@ from typing import Final, Self
 from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
 from extender.replay.counts import Counted, Counts
 from extender.replay.kubelet import Kubelet
+from extender.replay.nri.config import PolicyConfig
 from extender.replay.nri.counts import NriCounts
 from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.replay.state import ManagerState
@@ -31,7 +32,8 @@ class Observation:
     when the report was made; `kubelet_seconds`: how long that had been so by then. Both are None if it is not known.
     `kubelet_digest`: SHA-256 of the parts of the report that describe the kubelet, "" if they describe none.
     `counts`: all that is known, instead of a report. `pools`: those that the NRI plugin publishes, kept only if the
-    report does not know what its policy has granted. `facts` are passed on unread, for people: a JSON object.
+    report does not know what its policy has granted; `nri_config`: the policy's configuration, None if it is not known.
+    `facts` are passed on unread, for people: a JSON object.
     """
 
     node_name: str
@@ -52,6 +54,7 @@ class Observation:
     kubelet_digest: str = ""
     counts: Counts | None = None
     pools: NriCounts | None = None
+    nri_config: PolicyConfig | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property

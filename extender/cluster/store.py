@@ -167,6 +167,12 @@ class NodeStore:
         observation = Observation.of_counts(counted)
         return self._put(observation, held.past_boots if held else (), now)
 
+    def drop_pools(self, name: str, now: float) -> None:
+        """What the NRI plugin published of the node is no longer confirmed."""
+        held = self._nodes.get(name)
+        if held is not None and held.observation.pools is not None:
+            self._with_pools(held, None, now)
+
     def _with_pools(self, held: NodeRecord, pools: NriCounts | None, now: float) -> NodeRecord:
         """The pools of the NRI plugin count where the report does not know what its policy has granted."""
         if Provider.NRI in held.observation.hidden and held.observation.pools != pools:
@@ -407,7 +413,7 @@ class NodeStore:
             stale=name not in self._fresh or self._watching is Watching.SILENT,
             distrusted=name in self._distrusted,
             counts=observation.counts,
-            pools=observation.pools,
+            pools=observation.pools and replace(observation.pools, config=observation.nri_config),
         )
         before = self._class_of.put(name, node_class)
         if before is not None:

@@ -39,5 +39,6 @@ def observation_of(report: ReadReport, body: bytes) -> Observation:
         kubelet_listens=served.available if served else None,
         kubelet_seconds=max(0.0, report.observed_at - served.since) if served else None,
         kubelet_digest=report.kubelet_digest,
+        nri_config=None if report.nri is None else report.nri.config,
         facts=report_facts(report),
     )

@@ -103,6 +103,7 @@ class TopologyFeed:
             if isinstance(change, Gone):
                 self._sources.pop(name, None)
                 self.trouble.pop(name, None)
+                self._cluster.drop_pools(name, self._clock())
                 continue
             fault = change.value.fault or self._take(name, change.value.published)
             if fault:
@@ -120,6 +121,8 @@ class TopologyFeed:
         for name, source in list(self._sources.items()):
             if now <= source.good_until:
                 self._confirm(name, source, now)
+            else:
+                self._cluster.drop_pools(name, now)
 
     def _take(self, name: str, published: Published | None) -> str:
         """Apply an object. Returns why it was not accepted, empty if it was."""
@@ -140,12 +143,15 @@ class TopologyFeed:
         report = read_report(body, self._cluster.version_of, known=known, switches=self._switches)
         if report.node_name != name:
             raise WireError("node_name", f"the report is for node {report.node_name!r}, but the object for {name!r}")
-        return self._cluster.observe(observation_of(report, body), now)
+        record = self._cluster.observe(observation_of(report, body), now)
+        if published.pools:
+            return self._cluster.observe_counts(counted(published, self._cluster.version_of), now)
+        return record
 
     def _confirm(self, name: str, source: _Source, now: float) -> None:
         held = source.record.observation
         try:
-            if held.counts is not None:
+            if not source.published.carried:
                 self._cluster.observe_counts(counted(source.published, self._cluster.version_of), now)
             else:
                 self._cluster.heartbeat(name, boot_id=held.boot_id, sequence=held.sequence, digest=held.digest, now=now)

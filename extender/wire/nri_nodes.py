@@ -24,6 +24,8 @@ from node_exporter.report import ReportedNriGrant
 
 _SHARED: Final = 128
 """Machines with a configuration that are kept, so that equal nodes share one."""
+MAX_POOLS: Final = 512
+"""Every container is compared at each of them. The largest recorded machine has 41."""
 
 
 class UnknownPolicyError(Exception):
@@ -43,9 +45,12 @@ def nri_policy(facts: NriFacts) -> NriPolicy:
     assert facts.machine is not None
     assert facts.config is not None
     try:
-        return _policy(facts.machine, facts.config)
+        policy = _policy(facts.machine, facts.config)
     except PolicyStartError as error:
         raise UnknownPolicyError(f"{FIELD}.config", f"the plugin does not start with it: {error}") from None
+    if (pools := len(policy.setup.tree.pools)) > MAX_POOLS:
+        raise UnknownPolicyError(f"{FIELD}.machine", f"{pools} pools, more than {MAX_POOLS}")
+    return policy
 
 
 def nri_state(policy: NriPolicy, grants: Sequence[ReportedNriGrant] | None) -> NriState:

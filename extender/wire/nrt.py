@@ -76,8 +76,8 @@ class Published:
 
     `owner_uid`: of the Node that owns it; `carried`: the compressed report; each is empty if there is none.
     `confirmed_at` is the writer's time, for comparing only; the next confirmation is due within `refresh_seconds`.
-    `zones`, `attributes` and `pools` (of the NRI topology-aware policy, the root last): of the object, if it carries no
-    report.
+    `zones` and `attributes`: of the object, if it carries no report. `pools`: of the NRI topology-aware policy, the
+    root last; its plugin overwrites the zones of an object that carries a report.
     """
 
     node_name: str
@@ -101,7 +101,7 @@ def published_from_json(value: Mapping[str, object]) -> Published:
     parsed = parse_object(_OBJECT, value, "")
     carried = texts.get(REPORT, "")
     zones = () if carried else tuple(sorted(_zones(parsed.zones), key=lambda zone: zone.numa))
-    attributes = () if carried else tuple((each.name, each.value) for each in parsed.attributes or ())
+    attributes = tuple((each.name, each.value) for each in parsed.attributes or ())
     return Published(
         node_name=str(metadata.get("name") or ""),
         publisher=_publisher(metadata.get("managedFields")),
@@ -111,8 +111,8 @@ def published_from_json(value: Mapping[str, object]) -> Published:
         refresh_seconds=_seconds(texts.get(REFRESH_SECONDS, "")),
         zones=zones,
         allocatable_cpus=0 if carried else _allocatable_cpus(parsed.zones),
-        attributes=attributes,
-        pools=tree_of(_pools(parsed.zones)) if (POLICY_ATTRIBUTE, POLICY) in attributes else (),
+        attributes=() if carried else attributes,
+        pools=_tree(parsed.zones, is_extra=bool(carried)) if (POLICY_ATTRIBUTE, POLICY) in attributes else (),
     )
 
 
@@ -240,6 +240,16 @@ def _zones(zones: list[_Zone]) -> Iterator[ZoneCounts]:
             cpus=amounts.get("cpu"),
             devices=tuple(sorted((name, amount) for name, amount in amounts.items() if "/" in name)),
         )
+
+
+def _tree(zones: list[_Zone], *, is_extra: bool) -> tuple[PoolCounts, ...]:
+    """The pools. *is_extra*: the object carries a report, which counts whatever the zones are."""
+    try:
+        return tree_of(_pools(zones))
+    except WireError:
+        if is_extra:
+            return ()
+        raise
 
 
 def _pools(zones: list[_Zone]) -> Iterator[PoolCounts]:

@@ -7,11 +7,14 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import TypeAdapter
 
 from extender.replay.nri.config import PolicyConfig
 from extender.wire.errors import WireError
+from extender.wire.nri_nodes import UnknownPolicyError, nri_policy
+from extender.wire.nri_reports import read_nri
 from extender.wire.reports import ReadReport, read_report
-from node_exporter.report import KubeletState, NodeReport, ReportedMachine
+from node_exporter.report import KubeletState, NodeReport, ReportedMachine, ReportedNriPolicy
 
 Section = dict[str, Any]
 
@@ -179,3 +182,17 @@ def test_distances_that_differ_by_direction_are_averaged() -> None:
     assert report.nri is not None
     assert report.nri.machine is not None
     assert [node.distances for node in report.nri.machine.nodes] == [(10, 25), (25, 10)]
+
+
+def test_a_machine_with_absurdly_many_pools_has_no_verdicts() -> None:
+    """600 packages with an L3 cache each: every container would be compared at each of 600 pools."""
+    found = section()
+    ids = range(600)
+    found["machine"]["cpus"] = [[i, i, 0, 0, i % 2, str(i), 0, "", []] for i in ids]
+    for node in (0, 1):
+        found["machine"]["nodes"][node]["cpus"] = ",".join(str(i) for i in ids if i % 2 == node)
+    facts, _ = read_nri(TypeAdapter(ReportedNriPolicy).validate_python(found | {"grants": []}))
+    assert facts is not None
+
+    with pytest.raises(UnknownPolicyError, match="601 pools, more than 512"):
+        nri_policy(facts)
