@@ -71,6 +71,12 @@ class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSe
         description="A node with counts per NUMA node only (NodeResourceTopology objects of other programs). "
         "`replay`: refused where the counts prove that its kubelet must refuse, offered at half the score elsewhere.",
     )
+    nri_annotations: Literal[Action.PASS, Action.REFUSE] = Field(
+        default=Action.PASS,
+        description="A pod with a faulty annotation of the NRI topology-aware policy, such as an unknown key, on a "
+        "node with that policy. `pass`: notes of questions and `lint` name the fault, and the policy ignores the "
+        "annotation. What the policy would refuse, or what would end its process, is refused anyway.",
+    )
     newer_kubelets: Action = Field(
         default=Action.REPLAY,
         description="A node whose kubelet is newer than the newest that this version knows. `replay`: use the rules of "
@@ -189,6 +195,7 @@ class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSe
             possible=self.possible_nodes,
             degraded=self.degraded_nodes,
             newer=self.newer_kubelets,
+            annotations=self.nri_annotations,
         )
 
 

@@ -34,6 +34,7 @@ from extender.scheduling.demands import CoarseDemand, misses_preference, refusal
 from extender.scheduling.ranking.outcome import AdmissionOutcome, CoarseOutcome, RankedAdmission, Strategy
 from extender.scheduling.ranking.strategies import BY_PLACEMENT
 from extender.scheduling.reasons import RefusalReason, refusal_of
+from extender.wire.nri_annotations import annotation_faults
 
 
 class Action(StrEnum):
@@ -56,6 +57,8 @@ class UncertaintyPolicy:
     node if any possible outcome is a refusal. `degraded`: only counts per NUMA node are known; REPLAY refuses the node
     where they prove that its kubelet must refuse the pod. `newer`: the kubelet is newer than the newest known one;
     REPLAY judges the node by the rules of the newest known one, PASS scores it by them and never refuses it.
+    `annotations`: the pod has an annotation of the NRI topology-aware policy with a fault that costs its effect, and
+    the policy runs on the node (PASS or REFUSE).
     """
 
     unknown: Action = Action.PASS
@@ -63,6 +66,7 @@ class UncertaintyPolicy:
     possible: Action = Action.REFUSE
     degraded: Action = Action.REPLAY
     newer: Action = Action.REPLAY
+    annotations: Action = Action.PASS
 
     @property
     def requires_certainty(self) -> bool:
@@ -142,7 +146,7 @@ class _Resolved:
 class PodShape:
     """A pod, with its request resolved once for each rule set of kubelets. Any thread may call it."""
 
-    __slots__ = ("_resolved", "coarse_demand", "has_demand", "is_ordinary", "pod")
+    __slots__ = ("_has_faults", "_resolved", "coarse_demand", "has_demand", "is_ordinary", "pod")
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
@@ -151,6 +155,15 @@ class PodShape:
         self.is_ordinary = pod.uid == SHAPE_UID
         """Whether it stands for any pod of the shape."""
         self._resolved: dict[Rules, _Resolved] = {}
+        self._has_faults: bool | None = None
+
+    @property
+    def has_annotation_faults(self) -> bool:
+        """Whether something is wrong with the pod's annotations of the NRI topology-aware policy."""
+        if self._has_faults is None:
+            names = [container.name for container in self.pod.containers]
+            self._has_faults = bool(annotation_faults(self.pod.metadata.annotations, names))
+        return self._has_faults
 
     def resolved(self, rules: Rules) -> _Resolved:
         """The pod under the rules of a kubelet."""
@@ -197,6 +210,9 @@ class _Judge:
         try:
             if shape.is_ordinary and node_class.is_ordinary and (found := self._by_key(shape, node_class)) is not None:
                 return _placed(shape, node_class, found) if shape.has_demand else found
+            refuses_faults = node_class.has_nri and self._policy.annotations is Action.REFUSE
+            if refuses_faults and shape.has_annotation_faults:
+                return Judgement(RefusalReason.NRI_ANNOTATION_FAULT, Certainty.EXACT)
             judgement = self._judgement(shape, node_class, budget)
             return _placed(shape, node_class, _unless_hidden(judgement, shape, node_class, self._policy))
         except Exception:  # noqa: BLE001 - a defect in one class of nodes must not fail the call for all of them

@@ -35,6 +35,7 @@ class RefusalReason(Enum):
     NRI_HINT = ("a container would fail to start: its strict topology hints cannot be met on the node", False)
     NRI_ISOLATED = ("a container would fail to start: too few isolated CPUs are free on the node", False)
     NRI_ANNOTATION = ("a container can never start: the NRI policy of the node refuses an annotation of the pod", True)
+    NRI_ANNOTATION_FAULT = ("an annotation of the pod has a fault, and the node's NRI policy would ignore it", True)
     NRI_CRASH = ("an annotation of the pod would end the process of the node's NRI policy", True)
     CHANCE = ("NUMA alignment on the node depends on a random choice of devices", False)
     UNSETTLED = ("pods coming to or leaving the node decide whether NUMA alignment is possible", False)

@@ -24,6 +24,7 @@ from extender.replay.nri.objects import QoS
 from extender.replay.nri.observed import ObservedGrant, observe
 from extender.replay.nri.requests import CPUType
 from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
+from extender.scheduling.judge import Action
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.predictions import Result
 from extender.wire.nri_scenarios import config_from_json
@@ -311,3 +312,17 @@ def test_what_was_granted_is_compared_with_what_was_predicted(client: TestClient
     assert [(d.kind.result, d.predicted, d.reported) for d in service.audit.recent] == [
         (Result.PLACEMENT, "app: CPUs 4-6 of NUMA node #1", "app: CPUs 1-3 of NUMA node #0")
     ]
+
+
+def test_annotations_that_have_no_effect_are_refused_by_setting(clock: Clock) -> None:
+    pod = pod_of(1)
+    pod["metadata"]["annotations"] = {"prefer-shared-cpu.resource-policy.nri.io/pod": "true"}
+    answers = []
+    for action in (Action.PASS, Action.REFUSE):
+        settings = Settings(max_body_bytes=8 << 20, question_workers=0).model_copy(update={"nri_annotations": action})
+        with TestClient(make_app(make_service(settings, clock)), client=("127.0.0.1", 50_000)) as client:
+            put(client, section())
+            assert refusal(client, pod_of(1)) == ""
+            answers.append(refusal(client, pod))
+
+    assert answers == ["", RefusalReason.NRI_ANNOTATION_FAULT.text]
