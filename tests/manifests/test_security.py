@@ -179,7 +179,8 @@ def test_the_exporter_only_reads_what_the_nri_plugin_writes() -> None:
     pod = named(objects, "DaemonSet", EXPORTER)["spec"]["template"]["spec"]
     (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "nri-state"]
 
-    assert _resources(objects) == {"nodes/configz", "nodes/metrics", "nodes", "topologyawarepolicies"}
+    exporters = tuple(o for o in objects if o["metadata"]["name"].startswith(EXPORTER))
+    assert _resources(exporters) == {"nodes/configz", "nodes/metrics", "nodes", "topologyawarepolicies"}
     assert [rule["verbs"] for rule in rules] == [["get"]]
     assert (mount["mountPath"], mount["readOnly"]) == (str(Path("/") / Path(STATE_FILE).parent), True)
     assert {"name": "NUMA_NRI_NAMESPACE", "value": "kube-system"} in pod["containers"][0]["env"]
