@@ -1,6 +1,6 @@
 """Routes that node exporters call."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Annotated, Final
@@ -15,10 +15,11 @@ from extender.api.nodes.views import certainty_of
 from extender.api.service import Service
 from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.cluster.node import NodeRecord, Observation
-from extender.intake.report import known_kubelet, observation_of
+from extender.intake.report import observation_of
+from extender.replay.kubelet import Kubelet
 from extender.replay.verdict import Certainty, Provider
 from extender.wire.errors import WireError, shown
-from extender.wire.reports import KnownKubelet, read_heartbeat, read_report
+from extender.wire.reports import read_heartbeat, read_report
 
 _OUTCOMES: Final[dict[type[Exception], str]] = {
     WireError: "invalid",
@@ -61,8 +62,8 @@ def reports_router(service: Service) -> APIRouter:
         with _counted(service, "report"):
             body = await read_body(request, limit)
             version = cluster.version_of(name)
-            known, switches = known_kubelet(cluster.observation(name)), service.settings.switches
-            observation = await service.offload(_observe, body, name, version, known, switches)
+            switches = service.settings.switches
+            observation = await service.offload(_observe, body, name, version, cluster.kubelet_with, switches)
             now = service.clock()
             cluster.observe(observation, now)
             record = cluster.set_distrusted(name, now, distrusted=service.audit.is_distrusted(name))
@@ -110,7 +111,7 @@ def _counted(service: Service, kind: str) -> Iterator[None]:
 
 
 def _observe(
-    body: bytes, name: str, version: str, known: KnownKubelet | None, switches: Mapping[str, bool]
+    body: bytes, name: str, version: str, known: Callable[[str], Kubelet | None], switches: Mapping[str, bool]
 ) -> Observation:
     """Read the report; may run in another thread. *version*: the kubelet's, from the Node object."""
     report = read_report(body, lambda _name: version, known=known, switches=switches)

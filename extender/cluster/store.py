@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from extender.bounded import BoundedMap
 from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.cluster.events import PodAssumed, PodEvent
 from extender.cluster.ledger import EMPTY, Ledger
@@ -28,6 +29,7 @@ from extender.cluster.snapshot import ClassIndex, ClusterSnapshot
 from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS
 from extender.cluster.watching import Watching
 from extender.replay.counts import Counted
+from extender.replay.kubelet import Kubelet
 from extender.replay.nri.counts import NriCounts
 from extender.replay.pod import Pod
 from extender.replay.possible_states import NO_STATES
@@ -71,6 +73,8 @@ class NodeStore:
         self._distrusted: set[str] = set()
         self._existing: frozenset[str] | None = None
         self._versions: dict[str, str] = {}
+        self._kubelets: BoundedMap[str, Kubelet] = BoundedMap(2 * max_nodes)
+        """By the digest of the parts of a report that describe one."""
         self._unfiled: dict[str, None] = {}
         """Nodes that have changed since they were filed under their class."""
 
@@ -87,6 +91,10 @@ class NodeStore:
         """How many different nodes there are, as far as verdicts go."""
         self._file_all()
         return len(self._classes)
+
+    def kubelet_with(self, digest: str) -> Kubelet | None:
+        """The kubelet of an earlier report, by its digest; None if there is none. Any thread may call it."""
+        return self._kubelets.get(digest)
 
     def has_class(self, node_class: NodeClass) -> bool:
         """Whether a node has the class, or could have it without a report."""
@@ -350,6 +358,10 @@ class NodeStore:
         before = self._nodes.get(name)
         if before is not None and Provider.NRI in observation.hidden:
             observation = replace(observation, pools=before.observation.pools)
+        digest, kubelet = observation.kubelet_digest, observation.kubelet
+        if digest and kubelet is not None:  # equal kubelets are one object
+            self._kubelets[digest] = kubelet = self._kubelets.get(digest, kubelet)
+            observation = replace(observation, kubelet=kubelet)
         self._nodes[name] = NodeRecord(observation=observation, heard_at=now, node_class=UNKNOWN, past_boots=past_boots)
         self._renew(name)
         self._restarts.observe(observation, now)

@@ -4,14 +4,7 @@ import hashlib
 
 from extender.cluster.node import Observation
 from extender.wire.report_facts import report_facts
-from extender.wire.reports import KnownKubelet, ReadReport
-
-
-def known_kubelet(held: Observation | None) -> KnownKubelet | None:
-    """The kubelet of the observation that is held, for the reading of the node's next report."""
-    if held is None or held.kubelet is None or not held.kubelet_digest:
-        return None
-    return KnownKubelet(digest=held.kubelet_digest, kubelet=held.kubelet)
+from extender.wire.reports import ReadReport
 
 
 def observation_of(report: ReadReport, body: bytes) -> Observation:
@@ -22,6 +15,7 @@ def observation_of(report: ReadReport, body: bytes) -> Observation:
     is_whole = report.pods is not None and len(pods) == len(report.pods) and not report.is_starting
     holders = frozenset() if report.state is None or not is_whole else report.state.pod_uids
     served = report.podresources
+    pod_uids = None if report.pods is None else frozenset(uid for uid, _ in pods)
     return Observation(
         node_name=report.node_name,
         boot_id=report.boot_id,
@@ -31,8 +25,8 @@ def observation_of(report: ReadReport, body: bytes) -> Observation:
         kubelet=report.kubelet,
         state=report.state,
         hidden=report.hidden,
-        pod_uids=None if report.pods is None else frozenset(uid for uid, _ in pods),
-        listed=listed,
+        pod_uids=pod_uids,
+        listed=pod_uids if pod_uids == listed else listed,  # one object: most of what is kept of a node is sets
         left=left,
         unlisted=holders - listed - left,
         version_from_node=report.version_from_node,

@@ -18,7 +18,7 @@ from typing import Any, Final
 from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.cluster.node import NodeRecord
 from extender.cluster.store import NodeStore
-from extender.intake.report import known_kubelet, observation_of
+from extender.intake.report import observation_of
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient
 from extender.kube.fields import mapping, text
@@ -139,8 +139,8 @@ class TopologyFeed:
         if not published.carried:
             return self._cluster.observe_counts(counted(published, self._cluster.version_of), now)
         body = unpack_report(published, self._max_bytes)
-        known = known_kubelet(self._cluster.observation(name))
-        report = read_report(body, self._cluster.version_of, known=known, switches=self._switches)
+        cluster = self._cluster
+        report = read_report(body, cluster.version_of, known=cluster.kubelet_with, switches=self._switches)
         if report.node_name != name:
             raise WireError("node_name", f"the report is for node {report.node_name!r}, but the object for {name!r}")
         record = self._cluster.observe(observation_of(report, body), now)

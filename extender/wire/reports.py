@@ -83,22 +83,14 @@ HEARTBEAT: Final = TypeAdapter(Heartbeat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownKubelet:
-    """A kubelet, and the SHA-256 of the parts of a report that describe it. Equal parts describe the same kubelet."""
-
-    digest: str
-    kubelet: Kubelet
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadReport:
     """A consistent report.
 
     `pods` None: the node could not list them. `version_from_node`: the kubelet version in the Node object, "" if
     unknown; None if the report has the version. `podresources`: whether the kubelet listened, and since when by the
     node's clock (see the contract); None: unknown. `is_starting`: the list of pods is incomplete, because the kubelet
-    started less than `FIRST_LIST_SECONDS` before. `kubelet_digest`: as in `KnownKubelet`, "" without a kubelet. `nri`:
-    None if the node does not run the NRI topology-aware policy. See the rules of this file for the other fields.
+    started less than `FIRST_LIST_SECONDS` before. `kubelet_digest`: of all that describes the kubelet, "" without one.
+    `nri`: None if the node does not run the NRI topology-aware policy. See the rules of this file for the other fields.
     """
 
     node_name: str
@@ -128,14 +120,14 @@ def read_report(
     body: bytes,
     version_of: Callable[[str], str] = lambda _name: "",
     *,
-    known: KnownKubelet | None = None,
+    known: Callable[[str], Kubelet | None] = lambda _digest: None,
     switches: Mapping[str, bool] = NO_SWITCHES,
 ) -> ReadReport:
     """Read and check the body of a report.
 
     *version_of* returns the kubelet version in a node's API object, "" if unknown. It is used if the report has no
-    version. *known*: the kubelet of an earlier report; it saves work and does not change the result. *switches*: rules
-    of the replay for every node of the cluster; the report's own `rules` take precedence.
+    version. *known*: the kubelet of an earlier report by its digest; it saves work, and changes nothing. *switches*:
+    rules of the replay for every node of the cluster; the report's own `rules` take precedence.
 
     Raises:
         WireError: not JSON, an unknown schema version, a wrong type, a quantity that does not parse, or parts that
@@ -198,7 +190,7 @@ def _read_node(
     facts: NodeReport,
     document: Mapping[str, object],
     problems: list[Problem],
-    known: KnownKubelet | None,
+    known: Callable[[str], Kubelet | None],
     *,
     is_whole: bool,
 ) -> _ReplayFacts:
@@ -210,7 +202,7 @@ def _read_node(
     try:
         _check_sizes(facts)
         digest = _kubelet_digest(facts, document)
-        same = known.kubelet if known is not None and digest and known.digest == digest else None
+        same = known(digest) if digest else None
         if facts.nri is not None:
             nri, nri_problems = read_nri(facts.nri)
             problems += nri_problems

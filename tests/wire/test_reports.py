@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.intake.report import known_kubelet, observation_of
+from extender.cluster.store import NodeStore
+from extender.intake.report import observation_of
 from extender.replay.verdict import Provider
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.errors import WireError
@@ -338,16 +339,31 @@ def test_an_earlier_report_of_the_node_changes_nothing_about_how_the_next_is_rea
 ) -> None:
     bodies = [_body(before), _body(after)]
     try:
-        known = known_kubelet(observation_of(read_report(bodies[0]), bodies[0]))
+        first = read_report(bodies[0])
+        known = {first.kubelet_digest: first.kubelet}
     except WireError:
-        known = None
+        known = {}
 
-    assert _or_error(lambda: read_report(bodies[1], known=known)) == _or_error(lambda: read_report(bodies[1]))
+    assert _or_error(lambda: read_report(bodies[1], known=known.get)) == _or_error(lambda: read_report(bodies[1]))
 
 
 def test_a_kubelet_that_has_not_changed_is_not_read_again() -> None:
     first, second = (orjson.dumps(report_of(NODE, sequence=n)) for n in (1, 2))
-    known = known_kubelet(observation_of(read_report(first), first))
+    before = read_report(first)
 
-    assert known is not None
-    assert read_report(second, known=known).kubelet is known.kubelet
+    assert before.kubelet is not None
+    known = {before.kubelet_digest: before.kubelet}
+    assert read_report(second, known=known.get).kubelet is before.kubelet
+
+
+def test_nodes_with_equal_kubelets_share_one_and_read_it_once() -> None:
+    store = NodeStore(stale_after_seconds=120, max_nodes=10)
+    for name in ("a", "b"):
+        body = orjson.dumps({**report_of(NODE), "node_name": name})
+        store.observe(observation_of(read_report(body), body), 0.0)
+    first, second = (store.observation(name) for name in ("a", "b"))
+
+    assert first is not None
+    assert second is not None
+    assert first.kubelet is second.kubelet is store.kubelet_with(first.kubelet_digest)
+    assert first.listed is first.pod_uids
