@@ -50,6 +50,7 @@ from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.predictions import Audit
+from extender.scheduling.records.refusals import RecentRefusals
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.scheduling import CallRecords, Effects, KnownCluster, SchedulingSettings, make_scheduling
 from extender.workers.frames import WorkerSettings
@@ -99,6 +100,7 @@ def make_service(
     records = CallRecords(
         decisions=DecisionLog(),
         barrier=Barrier(settings.barrier_seconds if settings.watches else 0.0, pods, clock),
+        refusals=RecentRefusals(settings.leave_out_seconds),
     )
     scheduling = make_scheduling(
         _scheduling_settings(settings),
@@ -124,6 +126,7 @@ def make_service(
         barrier=records.barrier,
         decisions=records.decisions,
         audit=audit,
+        refusals=records.refusals,
         troubles=troubles,
     )
 

@@ -24,6 +24,7 @@ from extender.scheduling.preemption.running_pods import LateRunningPods
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Audit
+from extender.scheduling.records.refusals import RecentRefusals
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.scheduling import Scheduling
 
@@ -81,6 +82,7 @@ class Service:
     barrier: Barrier
     decisions: DecisionLog
     audit: Audit
+    refusals: RecentRefusals
     troubles: UnjudgedClasses
     authority: LateAuthority = field(default_factory=LateAuthority)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)

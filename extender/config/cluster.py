@@ -100,6 +100,12 @@ class ClusterSettings(BaseSettings):
         description="Pods recorded that are not on a node yet; about 1 kB each. Pods that are being bound or nominated "
         "to a node are dropped last.",
     )
+    leave_out_seconds: float = Field(
+        default=30.0,
+        ge=0,
+        description="How long filter leaves out a node whose kubelet has just refused a pod of the same shape, also if "
+        "no other node is feasible: the controller's next pod would fail there as well. 0: never.",
+    )
     audit_window: int = Field(default=20, ge=1, le=1000, description="Results of a node that the audit considers.")
     distrust_after: int = Field(
         default=0,

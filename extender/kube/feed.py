@@ -44,7 +44,8 @@ _SHAPES: Final = 20_000
 class ClusterFeed:
     """Applies batches to the cluster.
 
-    *on_pods*: called after each batch of pods. *demands*: of namespaces.
+    *on_pods*: called after each batch of pods. `demands`: of namespaces. `on_refused`: called with each pod that a
+    kubelet has refused since the first list: node, pod, reason, seconds of the clock.
     """
 
     def __init__(
@@ -53,9 +54,9 @@ class ClusterFeed:
         pods: PodRegistry,
         clock: Callable[[], float],
         on_pods: Callable[[], None],
-        demands: NamespaceDemands | None = None,
     ) -> None:
-        self._demands = demands or NamespaceDemands()
+        self.demands = NamespaceDemands()
+        self.on_refused: Callable[[str, Pod, str, float], None] = lambda _node, _pod, _reason, _now: None
         self._cluster, self._pods, self._clock, self._on_pods = cluster, pods, clock, on_pods
         self._nodes: dict[str, str] = {}
         self.pods_complete = False
@@ -104,6 +105,9 @@ class ClusterFeed:
         self._pods.watch(record.uid, node)
         if record.finished:
             if record.phase == "Failed" and record.message.startswith(REJECTED):
+                pod = pod_of(record)
+                if pod is not None and self.pods_complete:
+                    self.on_refused(node, self.demands.complete(pod), record.reason, self._clock())
                 yield PodRefused(node, uid, record.reason)
             elif isinstance(change, Changed) and change.old.terminating and not change.old.finished:
                 yield PodGone(node, uid)
@@ -112,7 +116,7 @@ class ClusterFeed:
             return
         pod = pod_of(record)
         if pod is not None:
-            yield PodSeen(node, self._demands.complete(pod), started=record.started_at is not None, ordered=ordered)
+            yield PodSeen(node, self.demands.complete(pod), started=record.started_at is not None, ordered=ordered)
         if record.policy_error:
             yield ContainerRefused(node, uid, CREATE_ERROR)
         if record.terminating:

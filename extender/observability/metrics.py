@@ -158,6 +158,9 @@ class Metrics:
         self.distrusted = self._gauge(
             "distrusted_nodes", "Nodes that are only scored, after too many wrong predictions."
         )
+        self.left_out = self._gauge(
+            "left_out_nodes", "Nodes that filter leaves out for a shape of pods, because their kubelets refused one."
+        )
         self.topology_faults = self._gauge(
             "unreadable_topologies", "NodeResourceTopology objects that could not be used as a report of their node."
         )

@@ -82,7 +82,8 @@ class ClusterWatches:
         service.running.use(self._running)
         service.surroundings.use(self._surroundings)
         demands = service.scheduling.demands
-        self._feed = ClusterFeed(service.cluster, service.pods, service.clock, service.barrier.seen, demands)
+        self._feed = ClusterFeed(service.cluster, service.pods, service.clock, service.barrier.seen)
+        self._feed.demands, self._feed.on_refused = demands, service.refusals.note
         self._namespaces = NamespaceFeed(demands)
         nominated = NominatedFeed(service.pods, service.clock)
         self._handoffs: list[LoopHandoff[Any]] = []

@@ -22,6 +22,9 @@ PASSED: Final = "passed"
 AVOIDED: Final = Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)
 """In place of the judgement of nodes that the bind verb would refuse at the moment."""
 
+LEFT_OUT: Final = Judgement(RefusalReason.JUST_REFUSED, Certainty.EXACT)
+"""In place of the judgement of nodes whose kubelets have just refused a pod of the same shape."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtered:
@@ -52,6 +55,12 @@ def avoid(filtered: Filtered, names: Collection[str]) -> Filtered:
         return filtered
     avoided = dict.fromkeys((name for name in filtered.feasible if name in names), RefusalReason.UNSETTLED.text)
     return Filtered(feasible=feasible, refused={**filtered.refused, **avoided})
+
+
+def leave_out(filtered: Filtered, names: Collection[str]) -> Filtered:
+    """*filtered* with the feasible nodes among *names* refused as `LEFT_OUT`."""
+    found = set(names).intersection(filtered.feasible)
+    return without(filtered, found, RefusalReason.JUST_REFUSED) if found else filtered
 
 
 def with_feasible(filtered: Filtered, name: str) -> Filtered:

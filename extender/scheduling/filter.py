@@ -2,6 +2,7 @@
 
 Rules of this file
 - The event loop takes one snapshot of the cluster. Missing judgements are replayed off the loop.
+- A node whose kubelet has just refused a pod of the same shape is left out for a while, whatever the replay says.
 - Filter has its own deadline, so that kube-scheduler always receives the reason. Judgements made until then are kept.
 """
 
@@ -16,10 +17,21 @@ from extender.replay.verdict import Certainty
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, NotReadyError
-from extender.scheduling.feasibility import PASSED, Filtered, avoid, filtered_by_answers, with_resolvable
+from extender.scheduling.feasibility import (
+    AVOIDED,
+    LEFT_OUT,
+    PASSED,
+    Filtered,
+    avoid,
+    filtered_by_answers,
+    leave_out,
+    with_resolvable,
+)
+from extender.scheduling.judge import Judgement
 from extender.scheduling.nominator import Nominator
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import Call, DecisionLog
+from extender.scheduling.records.refusals import RecentRefusals
 from extender.wire.scheduler import SchedulerArgs
 
 EXACTLY_PASSED: Final = (PASSED, Certainty.EXACT)
@@ -59,13 +71,15 @@ class Filter:
         nominator: Nominator,
         barrier: Barrier,
         decisions: DecisionLog,
+        refusals: RecentRefusals,
         *,
         metrics: FilterMetrics,
         clock: Callable[[], float],
     ) -> None:
         self._settings, self._cluster, self._pods, self._link = settings, cluster, pods, link
         self._judge, self._nominator, self._barrier = judge, nominator, barrier
-        self._decisions, self._metrics, self._clock = decisions, metrics, clock
+        self._decisions, self._refusals = decisions, refusals
+        self._metrics, self._clock = metrics, clock
 
     async def filter(self, args: SchedulerArgs) -> Filtered:
         """Separate the candidates into feasible and refused ones.
@@ -80,14 +94,17 @@ class Filter:
         now = self._clock()
         filtered, answers = await self._judged(args, now)
         filtered = await self._nominator.adjust(known, args.pod, args.priority, filtered)
-        is_aligned, refused = answers is not None, filtered.refused.keys()
-        avoided = self._avoided(known, is_aligned=is_aligned)
-        if avoided:
-            filtered = avoid(filtered, avoided)
+        is_aligned, instead = answers is not None, dict[str, Judgement]()
+        if just_refused := self._refusals.nodes(args.pod, now):
+            before, filtered = filtered, leave_out(filtered, just_refused)
+            instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), LEFT_OUT)
+        if avoided := self._avoided(known, is_aligned=is_aligned):
+            before, filtered = filtered, avoid(filtered, avoided)
+            instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), AVOIDED)
         call = Call("filter", args.pod, args.packed_names, len(args.names), now)
         if answers is not None:
             call = call.about(answers.snapshot, answers.slots, answers.judgements)
-        self._decisions.note(replace(call, avoided=filtered.refused.keys() - refused) if avoided else call)
+        self._decisions.note(replace(call, instead=instead) if instead else call)
         self._pods.answer(
             args.pod,
             self._clock(),

@@ -46,6 +46,7 @@ class RefusalReason(Enum):
     LATE = ("the node's kubelet takes too long to replay", False)
     NO_TURN = ("there was no time yet to judge the node; the next attempt will find it judged", False)
     AWAITED = ("the node's NUMA state has not been reported yet", False)
+    JUST_REFUSED = ("the node's kubelet has just refused such a pod", False)
     DEMAND_NUMA_NODE = ("the pod demands one NUMA node and would be split on the node", False)
     DEMAND_SOCKET = ("the pod demands one socket and would be split on the node", False)
     DEMAND_MEMORY = ("the pod demands local memory and could get remote memory on the node", False)

@@ -18,6 +18,7 @@ from extender.scheduling.preempt import Preempt, PreemptMetrics
 from extender.scheduling.preemption.running_pods import RunningPods
 from extender.scheduling.prioritize import Prioritize
 from extender.scheduling.records.decisions import DecisionLog
+from extender.scheduling.records.refusals import RecentRefusals
 from extender.wire.preemption import PreemptionArgs
 from extender.wire.scheduler import SchedulerArgs
 
@@ -51,10 +52,11 @@ class KnownCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecords:
-    """What calls leave behind: for explanations, and for the filter call of the next pod."""
+    """What calls leave behind, for explanations and for the next filter call, and what kubelets have just refused."""
 
     decisions: DecisionLog
     barrier: Barrier
+    refusals: RecentRefusals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,7 @@ def make_scheduling(
             nominator,
             records.barrier,
             records.decisions,
+            records.refusals,
             metrics=metrics,
             clock=clock,
         ),

@@ -63,6 +63,7 @@ class SimExtender:
         self.service = service
         self.app = make_app(service)
         self.feed = ClusterFeed(service.cluster, service.pods, self.timeline.clock, service.barrier.seen)
+        self.feed.on_refused = service.refusals.note
         self.mirror: Mirror[PodRecord] = Mirror()
         self.nominated: Mirror[NominatedPod] = Mirror()
         self.decode = PodDecoder()

@@ -62,6 +62,7 @@ def ops_router(service: Service) -> APIRouter:
         _silence(service)
         _behaviours(service)
         service.metrics.assumed.set(service.cluster.pods_in_flight)
+        service.metrics.left_out.set(len(service.refusals.all(service.clock())))
         service.metrics.distrusted.set(service.cluster.distrusted_count)
         service.metrics.classes.set(service.cluster.class_count)
         service.metrics.remembered.set(len(service.judgements))

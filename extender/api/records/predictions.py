@@ -99,6 +99,16 @@ class BrokenDemandView(_View):
     reported: Annotated[str, Field(description="What the pod holds by its kubelet's report.")]
 
 
+class LeftOutView(_View):
+    """A node that filter leaves out for the shape of a pod that its kubelet has just refused."""
+
+    node_name: str
+    namespace: str
+    pod_name: Annotated[str, Field(description="The last pod of the shape that was refused.")]
+    reason: Annotated[str, Field(description="Of the pod's status, such as `TopologyAffinityError`.")]
+    seconds_left: Annotated[float, Field(description="Until the node is offered again.")]
+
+
 class DemandsView(_View):
     """The pods that demand alignment and were bound since this process started."""
 
@@ -118,6 +128,9 @@ class AuditView(_View):
         list[BehaviourView], Field(description="Kubelets that carry a fix, or lack one, by node.", max_length=MAX_SHOWN)
     ]
     demands: Annotated[DemandsView, Field(description="Where pods that demand alignment were placed.")]
+    left_out: Annotated[
+        list[LeftOutView], Field(description="Nodes left out after a refusal, newest first.", max_length=MAX_SHOWN)
+    ]
     pods_in_flight: Annotated[int, Field(description="Pods that are bound and not yet in a report of their node.")]
 
 
@@ -181,6 +194,16 @@ def audit_router(service: Service) -> APIRouter:
             ],
             behaviours=[behaviour_view(each) for each in islice(service.behaviours(), MAX_SHOWN)],
             demands=_demands_view(audit.demands, now),
+            left_out=[
+                LeftOutView(
+                    node_name=each.node_name,
+                    namespace=each.namespace,
+                    pod_name=each.pod_name,
+                    reason=each.reason,
+                    seconds_left=round(each.until - now, 3),
+                )
+                for each in islice(reversed(service.refusals.all(now)), MAX_SHOWN)
+            ],
             pods_in_flight=service.cluster.pods_in_flight,
         )
 

@@ -9,7 +9,7 @@ Rules of this file
 """
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -21,7 +21,6 @@ from extender.replay.pod import Pod
 from extender.scheduling.cache import Judgements
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.columns import Int64s
-from extender.scheduling.feasibility import AVOIDED
 from extender.scheduling.judge import Judgement
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.scheduler import unpack_names
@@ -36,8 +35,8 @@ class Call:
     """One call about `count` nodes.
 
     `seen`: the snapshot of that moment, in which the candidates are at `slots`, or the classes of the candidates in the
-    order of the request; None: the pod requests nothing that any node aligns, and all of them passed. `avoided`:
-    candidates that got `feasibility.AVOIDED` in place of the judgement of their class.
+    order of the request; None: the pod requests nothing that any node aligns, and all of them passed. `instead`:
+    judgements by name of candidates that did not get that of their class.
     """
 
     verb: str
@@ -48,7 +47,7 @@ class Call:
     seen: ClusterSnapshot | Sequence[NodeClass] | None = None
     judgements: Judgements = field(default_factory=dict)
     slots: Int64s = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
-    avoided: Collection[str] = ()
+    instead: Mapping[str, Judgement] = field(default_factory=dict)
 
     def about(self, snapshot: ClusterSnapshot, slots: Int64s, judgements: Judgements) -> "Call":
         """The call, about the nodes that are at *slots* in *snapshot*."""
@@ -65,25 +64,25 @@ class Call:
         return self.seen.at(self.slots) if isinstance(self.seen, ClusterSnapshot) else self.seen
 
     def by_judgement(self) -> Iterator[tuple[Judgement, list[str]]]:
-        """Each judgement with the names that got it. The avoided names form one more group."""
+        """Each judgement with the names that got it. Those of `instead` form groups of their own."""
         classes = self.classes
         if classes is None:
             return
         groups: dict[NodeClass, list[str]] = {}
         for name, node_class in zip(self.names, classes, strict=True):
-            if name not in self.avoided:
+            if name not in self.instead:
                 groups.setdefault(node_class, []).append(name)
         for node_class, names in groups.items():
             yield self.judgements[node_class.id], names
-        if self.avoided:
-            yield AVOIDED, sorted(self.avoided)
+        for judgement in dict.fromkeys(self.instead.values()):
+            yield judgement, sorted(name for name, each in self.instead.items() if each == judgement)
 
     def judgement_of(self, name: str) -> Judgement | None:
         """The judgement of a candidate; None if *name* was no candidate, or nothing was judged."""
         node_class = self.class_of(name)
         if node_class is None:
             return None
-        return AVOIDED if name in self.avoided else self.judgements[node_class.id]
+        return self.instead.get(name) or self.judgements[node_class.id]
 
     def scores(self) -> list[tuple[str, int]]:
         """Name and score of each candidate, in the order of the request, as prioritize returned them."""

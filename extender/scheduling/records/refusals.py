@@ -1,0 +1,76 @@
+"""Nodes whose kubelets have just refused a pod, by the shape of the pod: filter leaves them out for a while.
+
+The pod's controller creates another pod at once, and the replay may still take the node for feasible: its report is
+late, the kubelet differs from its rules, or others refuse the pod (`OutOfcpu`, a plugin). Without this, failed pods
+pile up on one node.
+
+Rules of this file
+- A refusal counts for `seconds`, from when the watch showed it; a new one counts anew.
+- Bounded: `MAX_KEPT` refusals. The shape that was refused longest ago is dropped first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from extender.replay.pod import Pod
+
+MAX_KEPT: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A pod that a kubelet refused. `reason`: of the pod's status. `until`: seconds of the service's clock."""
+
+    node_name: str
+    namespace: str
+    pod_name: str
+    reason: str
+    until: float
+
+
+class RecentRefusals:
+    """The refusals that count at present. *seconds* 0: none ever counts."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds: Final = seconds
+        self._by_shape: OrderedDict[object, dict[str, Refusal]] = OrderedDict()
+        self._held = 0
+
+    def note(self, node_name: str, pod: Pod, reason: str, now: float) -> None:
+        """The node's kubelet has refused the pod."""
+        if not self._seconds:
+            return
+        refusal = Refusal(
+            node_name=node_name,
+            namespace=pod.namespace,
+            pod_name=pod.name,
+            reason=reason,
+            until=now + self._seconds,
+        )
+        nodes = self._by_shape.setdefault(pod.shape, {})
+        self._held += node_name not in nodes
+        nodes[node_name] = refusal
+        self._by_shape.move_to_end(pod.shape)
+        self._drop(now)
+
+    def nodes(self, pod: Pod, now: float) -> Collection[str]:
+        """The nodes that have just refused a pod of this shape."""
+        if not self._by_shape:
+            return ()
+        return [each.node_name for each in self._by_shape.get(pod.shape, {}).values() if each.until > now]
+
+    def all(self, now: float) -> list[Refusal]:
+        """Every refusal that counts, the newest last."""
+        found = [each for nodes in self._by_shape.values() for each in nodes.values() if each.until > now]
+        return sorted(found, key=lambda each: each.until)
+
+    def _drop(self, now: float) -> None:
+        """Drop the oldest shapes: those whose refusals count no more, and those above the limit."""
+        while self._by_shape:
+            shape, nodes = next(iter(self._by_shape.items()))
+            if self._held <= MAX_KEPT and any(each.until > now for each in nodes.values()):
+                return
+            del self._by_shape[shape]
+            self._held -= len(nodes)

@@ -1,0 +1,85 @@
+"""A node whose kubelet has just refused a pod is not offered to the next pod of the same shape, for a while."""
+
+from pathlib import Path
+from typing import Any
+
+from extender.replay.pod import Pod
+from extender.scheduling.records.refusals import MAX_KEPT, RecentRefusals
+from extender.wire.pods import pod_from_json
+from tests.contract.live import Client, cluster, until
+from tests.fakes.apiserver import FakeApiServer
+from tests.reports import pod_of, report_of, sample
+
+Json = dict[str, Any]
+REASON = "the node's kubelet has just refused such a pod"
+NODES = ("node-a", "node-b")
+
+
+def _refused(server: FakeApiServer, client: Client, name: str) -> None:
+    """The pod is bound to node-a; the kubelet refuses it, against the prediction."""
+    pod = server.pods.create(pod_of(4, name=name))
+    assert client.filter(pod, *NODES)["NodeNames"] == list(NODES)
+    assert client.bind(pod, "node-a") == ""
+    message = "Pod was rejected: Resources cannot be allocated with Topology locality"
+    server.pods.patch(name, {"status": {"phase": "Failed", "reason": "TopologyAffinityError", "message": message}})
+
+
+def test_the_node_is_left_out_for_pods_of_the_shape_and_the_audit_shows_it(tmp_path: Path) -> None:
+    with cluster(tmp_path, *NODES, leave_out_seconds=600.0) as (server, service, client):
+        for name in NODES:
+            client.report(report_of(sample(name)))
+        _refused(server, client, "first")
+        until(lambda: bool(service.refusals.all(service.clock())))
+
+        again = client.filter(pod_of(4, name="again"), *NODES)
+        assert again["NodeNames"] == ["node-b"]
+        assert again["FailedAndUnresolvableNodes"] == {"node-a": REASON}
+        assert client.filter(pod_of(4, name="alone"), "node-a")["NodeNames"] == [], "even if no other node is feasible"
+        assert client.filter(pod_of(6, name="other"), *NODES)["NodeNames"] == list(NODES)
+
+        (left_out,) = client.call("GET", "/v1/audit")[1]["left_out"]
+        assert (left_out["node_name"], left_out["pod_name"]) == ("node-a", "first")
+        assert left_out["reason"] == "TopologyAffinityError"
+        assert 0 < left_out["seconds_left"] <= 600
+        assert b"numa_extender_left_out_nodes 1.0" in client.call("GET", "/metrics")[1]
+        (decision, *_) = client.call("GET", "/v1/decisions?pod=again")[1]["decisions"]
+        assert REASON in str(decision)
+
+
+def test_with_the_setting_off_the_node_is_offered_again_at_once(tmp_path: Path) -> None:
+    with cluster(tmp_path, *NODES, leave_out_seconds=0.0) as (server, service, client):
+        for name in NODES:
+            client.report(report_of(sample(name)))
+        _refused(server, client, "first")
+        until(lambda: service.audit.counts.total() > 0)
+
+        assert client.filter(pod_of(4, name="again"), *NODES)["NodeNames"] == list(NODES)
+
+
+def _pod(cpus: int) -> Pod:
+    return pod_from_json(pod_of(cpus))
+
+
+def test_a_refusal_counts_for_its_time_and_a_new_one_counts_anew() -> None:
+    refusals = RecentRefusals(30)
+    refusals.note("a", _pod(4), "X", 0)
+    refusals.note("b", _pod(4), "X", 20)
+
+    assert set(refusals.nodes(_pod(4), 29)) == {"a", "b"}
+    assert set(refusals.nodes(_pod(4), 31)) == {"b"}
+    assert not refusals.nodes(_pod(2), 1)
+    refusals.note("a", _pod(4), "X", 40)
+    assert set(refusals.nodes(_pod(4), 69)) == {"a"}
+    assert [each.node_name for each in refusals.all(45)] == ["b", "a"]
+    assert refusals.all(70) == []
+
+
+def test_refusals_stay_bounded_whatever_kubelets_refuse() -> None:
+    refusals = RecentRefusals(30)
+    for i in range(MAX_KEPT + 500):
+        refusals.note(f"node-{i}", _pod(i % 40 + 1), "X", i / 1000)
+
+    assert len(refusals.all(0)) <= MAX_KEPT
+    assert "node-10499" in refusals.nodes(_pod(10499 % 40 + 1), 11)
+    refusals.note("late", _pod(1), "X", 1000)
+    assert [each.node_name for each in refusals.all(1000)] == ["late"]
