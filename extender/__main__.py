@@ -7,6 +7,7 @@ import click
 
 COMMANDS: Final = (
     "capacity",
+    "defragment",
     "demo",
     "explain",
     "lint",
@@ -18,7 +19,9 @@ COMMANDS: Final = (
     "replay",
     "resize-check",
     "restart-check",
+    "rightsize",
     "serve",
+    "tune",
     "what-if",
 )
 """Each is a module of `extender.cli` with a click command of the same name, imported when it is used."""

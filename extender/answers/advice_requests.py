@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from extender.answers.requests import MAX_PLANNED_PODS, PlannedWorkload
 from extender.wire.questions import Question, Workload
 
 MAX_NODES = 20_000
@@ -57,3 +58,31 @@ class MakeRoomRequest(Question):
         Field(description="No pod of a higher priority is evicted. Null: `spec.priority` of the pod, or 0."),
     ] = None
     max_evictions: Annotated[int, Field(ge=1, le=8, description="Pods to evict at most, in one plan.")] = 4
+
+
+class DefragmentRequest(Question):
+    """A pod whose aligned copies are counted."""
+
+    pod: Workload
+    nodes: LiveNodes = None
+    priority: Annotated[int, Field(description="No pod of a higher priority is moved.")] = 0
+    max_moves: Annotated[int, Field(ge=1, le=64, description="The length of the curve.")] = 10
+
+
+class RightsizeRequest(Question):
+    """Nodes whose pods are examined."""
+
+    nodes: LiveNodes = None
+    limit: Annotated[int, Field(ge=1, le=1000, description="Suggestions to list.")] = 20
+
+
+class TuneRequest(Question):
+    """Pods and nodes for which kubelet configurations are compared."""
+
+    pods: Annotated[
+        list[PlannedWorkload],
+        Field(description="Pods to replay. Empty: the pods of each node.", max_length=MAX_PLANNED_PODS),
+    ] = []
+    nodes: LiveNodes = None
+    seed: Annotated[int, Field(ge=0, lt=1 << 32, description="Of the search and of the orders of arrival.")] = 1
+    configurations: Annotated[int, Field(ge=2, le=200, description="Configurations to try.")] = 32

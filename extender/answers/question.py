@@ -22,6 +22,8 @@ class QuestionKind(StrEnum):
     RESTART_CHECK = "restart-check"
     MAKE_ROOM = "make-room"
     DEFRAGMENT = "defragment"
+    TUNE = "tune"
+    RIGHTSIZE = "rightsize"
     PAST = "past"
     """The verdict on a pod for a past state, to explain a decision."""
 

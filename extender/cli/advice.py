@@ -1,15 +1,18 @@
 """What the commands for advice share: sending the question, progress, and tables."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
+import click
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from extender.cli.client import ExtenderClient
 from extender.cli.output import show
+from extender.cli.questions import TypedManifest, read_manifests
 from extender.cli.render import placement_line
 
 _MARKS: Final = {"aligned": "✓ aligned", "split": "◐ split", "not-managed": "· not managed"}
@@ -48,3 +51,11 @@ def placement_text(placement: Any) -> str:  # noqa: ANN401 - JSON
 def notes_text(answer: Any) -> Text:  # noqa: ANN401 - JSON
     """The notes of an answer, one a line."""
     return Text("\n".join(f"note: {note}" for note in answer["notes"]), "yellow")
+
+
+def one_pod(files: Iterable[Path]) -> list[TypedManifest]:
+    """The one workload of the files of `-f`, in a list; raises ClickException."""
+    pods = read_manifests(files)
+    if len(pods) != 1:
+        raise click.UsageError(f"one workload is expected, not {len(pods)}")
+    return pods

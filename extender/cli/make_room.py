@@ -7,10 +7,10 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.cli.advice import advise, notes_text
+from extender.cli.advice import advise, notes_text, one_pod
 from extender.cli.client import ExtenderClient, client_options, complete_node
 from extender.cli.output import output_option
-from extender.cli.questions import manifest_option, naming_what_was_typed, read_manifests
+from extender.cli.questions import manifest_option, naming_what_was_typed
 from extender.cli.render import new_table, placement_line, pod_line
 
 
@@ -38,11 +38,9 @@ def make_room(
 
     Nothing in the cluster changes: apply what --as evictions or --as script prints.
     """
-    pods = read_manifests(files)
-    if len(pods) != 1:
-        raise click.UsageError(f"one workload is expected, not {len(pods)}")
-    (pod,) = pods
-    question = {"pod": pod.document, "nodes": list(nodes) or None, "priority": priority, "max_evictions": max_evictions}
+    pods = one_pod(files)
+    limits = {"nodes": list(nodes) or None, "priority": priority, "max_evictions": max_evictions}
+    question = {"pod": pods[0].document, **limits}
     with naming_what_was_typed(pods, nodes=nodes):
         advise(client, "make-room", question, _table if form == "table" else _first(form), output)
 

@@ -10,11 +10,13 @@ Rules of this file
   younger pods.
 """
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
+from extender.cluster.node_class import NodeClass
 from extender.questions.node_pods import NodePod, pods_of, without
 from extender.questions.plan import Placed, PlacementPlan
 from extender.questions.subjects import Subject
@@ -84,13 +86,14 @@ class Evictions:
         max_priority: int,
         max_trials: int,
     ) -> None:
-        self.subjects: Final = [s for s in subjects if s.kubelet is not None and s.states and not s.node_class.stale]
+        self.subjects = [s for s in subjects if s.kubelet is not None and s.states and not s.node_class.stale]
         self.trials_left = max_trials
         self._budgets: Final = budgets or ()
         self._judge, self._max_priority = judge, max_priority
         self._pods: dict[str, NodePod] = {}
         self._running: dict[str, RunningPod] = {}
         self._admitting: dict[object, set[str]] = {}
+        self._passing: dict[tuple[object, NodeClass], bool] = {}
         self._homes: dict[object, _Homes | None] = {}
         self._candidates: dict[str, list[RunningPod]] = {}
         self._sources: dict[str, str] = {}
@@ -102,7 +105,11 @@ class Evictions:
         known = self._candidates.get(subject.name)
         if known is None:
             holding = {uid for state in subject.states for uid in state.pod_uids}
-            pods = [p for p in pods_of(subject) if p.uid in holding and not why_not(p, self._max_priority)]
+            pods = [
+                pod
+                for pod in pods_of(subject)
+                if pod.uid in holding and not pod.uid.startswith("what-if-") and not why_not(pod, self._max_priority)
+            ]
             for pod in pods:
                 self._pods[pod.uid], self._sources[pod.uid] = pod, subject.name
             known = self._candidates[subject.name] = [self._running_pod(pod) for pod in pods]
@@ -181,13 +188,27 @@ class Evictions:
         shape = PodShape(pod.workload.copy(FIRST_NUMBER))
         known = self._admitting.get(shape.pod.shape)
         if known is None:
-            passing = {
-                node_class: self._judge(shape, node_class).refusal is None
-                for node_class in {subject.node_class for subject in self.subjects}
-            }
-            known = {subject.name for subject in self.subjects if passing[subject.node_class]}
+            known = {subject.name for subject in self.subjects if self._passes(shape, subject.node_class)}
             self._admitting[shape.pod.shape] = known
         return known
+
+    def _passes(self, shape: PodShape, node_class: NodeClass) -> bool:
+        key = shape.pod.shape, node_class
+        if key not in self._passing:
+            self._passing[key] = self._judge(shape, node_class).refusal is None
+        return self._passing[key]
+
+    def carried_out(self, eviction: Eviction) -> "Evictions":
+        """The same for the cluster after an eviction. Pods that have moved stay where they are."""
+        changed = {subject.name: subject for subject in eviction.after}
+        for name in {move.source for move in eviction.moves} - changed.keys():
+            gone = [move.pod for move in eviction.moves if move.source == name]
+            changed[name] = without(next(s for s in self.subjects if s.name == name), gone, 1)
+        after = copy.copy(self)
+        after.subjects = [changed.get(subject.name, subject) for subject in self.subjects]
+        after._admitting, after._homes = {}, {}  # noqa: SLF001 - of the same class
+        after._candidates = {n: c for n, c in self._candidates.items() if n not in changed}  # noqa: SLF001
+        return after
 
     def _moves(self, subject: Subject, pods: PodSet, most: int) -> _Homes | None:
         """Where these pods go, all of them aligned, with at most *most* moves; None if that was not found."""
@@ -254,9 +275,3 @@ def _orders(pods: Sequence[NodePod]) -> Iterator[Sequence[NodePod]]:
     yield ordered
     if len(ordered) > 1:
         yield ordered[::-1]
-
-
-def renamed(moved: Sequence[Subject], everywhere: Sequence[Subject]) -> list[Subject]:
-    """*everywhere* with the nodes of *moved* in their place."""
-    changed = {subject.name: subject for subject in moved}
-    return [replace(changed.get(subject.name, subject), facts=subject.facts) for subject in everywhere]

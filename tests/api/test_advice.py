@@ -8,12 +8,15 @@ import yaml
 from starlette.testclient import TestClient
 
 from extender.api.service import Service
+from extender.app import make_app, make_service
+from extender.config.settings import Settings
 from extender.kube.changes import Batch, Seen
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.pods import PodDecoder
 from extender.kube.running import WatchedPods
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.preemption.budgets import DisruptionBudget, LabelRequirement
+from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample
 
 Json = dict[str, Any]
@@ -95,6 +98,11 @@ def test_more_than_the_node_has_is_infeasible_and_more_than_is_left_is_deferred(
         ("make-room", {"pod": pod_of(40), "max_evictions": 9}, "max_evictions"),
         ("make-room", {"pod": {**pod_of(40), "spec": {**pod_of(40)["spec"], "priority": "x"}}}, "pod.spec.priority"),
         ("make-room", {"pod": pod_of(40), "nodes": ["nobody"]}, None),
+        ("defragment", {"pod": pod_of(4), "max_moves": 0}, "max_moves"),
+        ("rightsize", {"limit": "all"}, "limit"),
+        ("tune", {"seed": -1}, "seed"),
+        ("tune", {"pods": [{"pod": pod_of(4), "copies": 9999}, {"pod": pod_of(4), "copies": 2}]}, "pods[1]"),
+        ("tune", {"pods": [{"pod": {"kind": "Service"}}]}, "pods[0].pod.kind"),
         ("restart-check", {"kubelet_version": "v1.20.0"}, "kubelet_version"),
         ("restart-check", {"kubelet": {"maxPods": 3}}, "kubelet.maxPods"),
         ("restart-check", {"kubelet": {"reservedSystemCPUs": 3}}, "kubelet.reservedSystemCPUs"),
@@ -250,3 +258,54 @@ def test_names_that_are_none_do_not_reach_a_script(client: TestClient) -> None:
 
     assert reply["result"] == "room"
     assert reply["plans"][0]["script"] == ""
+
+
+def test_one_move_makes_room_for_one_more_copy(client: TestClient) -> None:
+    """node-a has 10 CPUs free on a NUMA node and wants 12; node-b has 6 for the pod that moves."""
+    _report(client, sample(workloads=TWO_A_NODE), sample("node-b", workloads=FULLER))
+
+    reply = client.post("/v1/advice/defragment", json={"pod": pod_of(12, "1Gi")}).json()
+
+    assert [(point["moves"], point["copies"]) for point in reply["curve"]] == [(0, 0), (1, 1)]
+    (move,) = reply["curve"][1]["evictions"]
+    assert (move["node"], move["to"]) == ("node-a", "node-b")
+    assert [each["kind"] for each in yaml.safe_load_all(reply["objects"])] == ["Eviction"]
+
+
+def test_a_request_that_just_misses_half_a_numa_node_is_named(client: TestClient) -> None:
+    """NUMA node 1 has 16 CPUs: one pod of 9 fits there, and two of 8."""
+    _report(client, sample(workloads=[Workload(name="w", resources={"cpu": 9, "memory": "2Gi"}, copies=2)]))
+
+    reply = client.post("/v1/advice/rightsize", json={}).json()
+
+    (found,) = reply["suggestions"]
+    assert (found["before"], found["after"], found["pods"]) == ("9", "8", 2)
+    assert "half of the 16 CPUs of NUMA node 1" in found["boundary"]
+    assert (found["copies_before"], found["copies_after"]) == (2, 3)
+
+
+def test_a_configuration_that_aligns_more_is_found_and_its_restart_checked(client: TestClient) -> None:
+    node = sample(
+        topologyManagerPolicy="none", workloads=[Workload(name="w", resources={"cpu": 6, "memory": "9Gi"}, copies=4)]
+    )
+    _report(client, node)
+
+    first, second = (client.post("/v1/advice/tune", json={"configurations": 24}).json() for _ in range(2))
+
+    assert first == second
+    now, *better = first["configurations"]
+    assert (now["current"], now["patch"], now["restart"]) == (True, "", None)
+    assert better
+    assert all(each["best"] and each["restart"] is not None for each in better)
+    assert max(each["aligned"] for each in better) > now["aligned"]
+    patch = yaml.safe_load(better[0]["patch"])
+    assert {name: each for name, each in patch.items() if name in better[0]["change"]}
+
+
+def test_answers_of_advice_stop_when_the_time_is_over(clock: Clock) -> None:
+    limits = Settings(question_workers=0, question_seconds=0.001)
+    with TestClient(make_app(make_service(limits, clock)), client=("127.0.0.1", 50_000)) as client:
+        _report(client, *(sample(f"node-{i}", workloads=TWO_A_NODE) for i in range(3)))
+        reply = client.post("/v1/advice/tune", json={"configurations": 40}, headers=NDJSON)
+
+    assert "question took longer" in reply.text

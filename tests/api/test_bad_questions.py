@@ -54,6 +54,9 @@ QUESTIONS: dict[str, dict[str, Any]] = {
         "reboot": True,
     },
     "/v1/advice/make-room": {"pod": pod_of(14), "nodes": ["node-a"], "priority": 3, "max_evictions": 2},
+    "/v1/advice/defragment": {"pod": pod_of(14), "nodes": ["node-a"], "priority": 3, "max_moves": 2},
+    "/v1/advice/tune": {"pods": [{"pod": pod_of(3), "copies": 2}], "nodes": ["node-a"], "seed": 3, "configurations": 2},
+    "/v1/advice/rightsize": {"nodes": ["node-a"], "limit": 2},
     "/v1/plan": {"pods": [{"pod": DEPLOYMENT, "copies": 2}, {"pod": POD}], "nodes": ["node-a"]},
 }
 JUNK = st.one_of(

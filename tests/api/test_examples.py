@@ -31,7 +31,10 @@ MODELS = (
     "PlanEnd",
     "DecisionIndex",
     "PodDecision",
+    "DefragmentReply",
     "MakeRoomReply",
+    "RightsizeReply",
+    "TuneReply",
     "ResizeCheckReply",
     "RestartCheckReply",
 )
@@ -39,7 +42,10 @@ REQUESTS = (
     "WhatIfRequest",
     "CapacityRequest",
     "PlanRequest",
+    "DefragmentRequest",
     "MakeRoomRequest",
+    "RightsizeRequest",
+    "TuneRequest",
     "ResizeCheckRequest",
     "RestartCheckRequest",
 )
@@ -73,6 +79,11 @@ def _answers(client: TestClient) -> dict[str, Any]:
         "MakeRoomReply": client.post(
             "/v1/advice/make-room", json={"pod": pod_of(5, name="solver-0"), "nodes": ["node-a"]}
         ).json(),
+        "DefragmentReply": client.post(
+            "/v1/advice/defragment", json={"pod": pod_of(5, name="solver-0"), "max_moves": 2}
+        ).json(),
+        "RightsizeReply": client.post("/v1/advice/rightsize", json={}).json(),
+        "TuneReply": client.post("/v1/advice/tune", json={"configurations": 3}).json(),
         "ResizeCheckReply": client.post("/v1/advice/resize-check", json={"pod": "demo/w-0", "cpu": "4"}).json(),
         "RestartCheckReply": client.post(
             "/v1/advice/restart-check", json={"nodes": ["node-a"], "kubelet": {"memoryManagerPolicy": "None"}}

@@ -7,7 +7,14 @@ import orjson
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from extender.answers.advice_requests import MakeRoomRequest, ResizeCheckRequest, RestartCheckRequest
+from extender.answers.advice_requests import (
+    DefragmentRequest,
+    MakeRoomRequest,
+    ResizeCheckRequest,
+    RestartCheckRequest,
+    RightsizeRequest,
+    TuneRequest,
+)
 from extender.answers.requests import CapacityRequest, PlanRequest, WhatIfRequest
 from extender.api.http.problems import ProblemDetails, StreamProblem
 from extender.api.questions.capacity_models import PlanEnd, PlannedPod
@@ -46,6 +53,9 @@ BODIES: Final[dict[str, TypeAdapter[Any]]] = {
     "WhatIfRequest": TypeAdapter(WhatIfRequest),
     "CapacityRequest": TypeAdapter(CapacityRequest),
     "PlanRequest": TypeAdapter(PlanRequest),
+    "DefragmentRequest": TypeAdapter(DefragmentRequest),
+    "RightsizeRequest": TypeAdapter(RightsizeRequest),
+    "TuneRequest": TypeAdapter(TuneRequest),
     "MakeRoomRequest": TypeAdapter(MakeRoomRequest),
     "ResizeCheckRequest": TypeAdapter(ResizeCheckRequest),
     "RestartCheckRequest": TypeAdapter(RestartCheckRequest),
@@ -67,6 +77,9 @@ _EXAMPLES: Final[dict[str, object]] = {
     "WhatIfRequest": {"pod": EXAMPLE_POD, "nodes": None},
     "CapacityRequest": {"pods": [EXAMPLE_POD], "max_copies": 100},
     "PlanRequest": {"pods": [{"pod": EXAMPLE_POD, "copies": 3}]},
+    "DefragmentRequest": {"pod": EXAMPLE_POD, "max_moves": 3},
+    "RightsizeRequest": {"limit": 5},
+    "TuneRequest": {"configurations": 4},
     "MakeRoomRequest": {"pod": EXAMPLE_POD, "max_evictions": 2},
     "ResizeCheckRequest": {"pod": "demo/w-0", "cpu": "4"},
     "RestartCheckRequest": {"nodes": ["node-a"], "kubelet": {"memoryManagerPolicy": "None"}},

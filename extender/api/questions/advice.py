@@ -7,7 +7,14 @@ from fastapi import APIRouter, Request, Response
 
 from extender.answers.question import Asked, QuestionKind, Questions
 from extender.api.http.bodies import read_body
-from extender.api.questions.advice_models import MakeRoomReply, ResizeCheckReply, RestartCheckReply
+from extender.api.questions.advice_models import (
+    DefragmentReply,
+    MakeRoomReply,
+    ResizeCheckReply,
+    RestartCheckReply,
+    RightsizeReply,
+    TuneReply,
+)
 from extender.api.questions.models import Answer
 from extender.api.questions.routes import PROBLEMS, answered, question_body, wants_lines
 from extender.api.service import Service
@@ -51,6 +58,28 @@ _ROUTES: Final = (
         "Which pods to evict so that a pod is aligned",
         "The cheapest evictions with which a node aligns the pod, and where the evicted pods would go; replayed to the "
         "end. With Eviction objects and a script for kubectl.",
+    ),
+    _AdviceRoute(
+        QuestionKind.DEFRAGMENT,
+        "DefragmentRequest",
+        DefragmentReply,
+        "What moves would gain in the whole cluster",
+        "How many more copies of a pod would be aligned after so many moves, and which moves these are.",
+    ),
+    _AdviceRoute(
+        QuestionKind.TUNE,
+        "TuneRequest",
+        TuneReply,
+        "Which kubelet configuration suits the pods",
+        "The pods of the cluster, or a list, replayed under other kubelet configurations: those that no other one "
+        "surpasses, as patches, with what a restart would do.",
+    ),
+    _AdviceRoute(
+        QuestionKind.RIGHTSIZE,
+        "RightsizeRequest",
+        RightsizeReply,
+        "Which requests just miss a boundary",
+        "Shapes of pods of which more would be aligned on a node with a slightly smaller request.",
     ),
 )
 

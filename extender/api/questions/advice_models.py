@@ -163,3 +163,86 @@ class MakeRoomReply(Answer):
     searched: Annotated[int, Field(description="Sets of pods and placements that were tried.")]
     complete: Annotated[bool, Field(description="False: the limit of tries ended the search.")]
     notes: Notes
+
+
+class DefragmentPoint(Answer):
+    """The cluster after some moves."""
+
+    moves: Annotated[int, Field(description="Pods moved so far.")]
+    copies: Annotated[int, Field(description="Aligned copies of the pod that fit in all.")]
+    largest_cpus: Annotated[int, Field(description="Free CPUs on the NUMA node that has the most.")]
+    evictions: Annotated[list[EvictedPod], Field(description="The moves of this step; empty: the present.")]
+
+
+class DefragmentReply(Answer):
+    """The curve of gain over moves."""
+
+    pod: Annotated[PodSummary, Field(description="The pod as it was understood.")]
+    curve: Annotated[list[DefragmentPoint], Field(description="From the present on; ends where no step gains more.")]
+    objects: Annotated[str, Field(description="All evictions as objects of policy/v1, YAML; empty: none.")]
+    complete: Annotated[bool, Field(description="False: the limit of tries ended the search.")]
+    notes: Notes
+
+
+class TuneRestart(Answer):
+    """What restart-check says of a change."""
+
+    files_refused: Annotated[int, Field(description="Nodes whose kubelets refuse a state file.")]
+    not_starting: Annotated[int, Field(description="Nodes whose kubelets do not start with the change.")]
+    pods_failing: Annotated[int, Field(description="Running pods that fail.")]
+    pods_to_drain: Annotated[int, Field(description="Running pods to evict before.")]
+
+
+class TunedConfiguration(Answer):
+    """One configuration. Numbers of pods are means over the orders of arrival."""
+
+    current: Annotated[bool, Field(description="Whether it is the present one.")]
+    best: Annotated[bool, Field(description="Whether no other one surpasses it.")]
+    change: Annotated[dict[str, str], Field(description="Fields of KubeletConfiguration; options by name.")]
+    patch: Annotated[str, Field(description="The change as KubeletConfiguration, YAML; empty: none.")]
+    admitted: Annotated[int, Field(description="Pods admitted.")]
+    admitted_least: Annotated[int, Field(description="In the worst order of arrival.")]
+    admitted_most: Annotated[int, Field(description="In the best order of arrival.")]
+    aligned: Annotated[int, Field(description="Of those admitted, on one NUMA node.")]
+    split: Annotated[int, Field(description="Of those admitted, over several NUMA nodes.")]
+    not_managed: Annotated[int, Field(description="Of those admitted, not placed by any manager.")]
+    refused: Annotated[int, Field(description="Pods refused.")]
+    stranded_cpus: Annotated[int, Field(description="CPUs free on NUMA nodes with too few for any pod of the node.")]
+    failing_nodes: Annotated[int, Field(description="Nodes whose kubelets do not start with it.")]
+    restart: Annotated[TuneRestart | None, Field(description="What the change would do now; null: no change.")]
+
+
+class TuneReply(Answer):
+    """The present configuration, then the Pareto front."""
+
+    configurations: Annotated[list[TunedConfiguration], Field(description="The present one first; at most 7.")]
+    pods: Annotated[int, Field(description="Pods replayed.")]
+    nodes: Annotated[int, Field(description="Nodes replayed.")]
+    tried: Annotated[int, Field(description="Configurations tried.")]
+    seed: Annotated[int, Field(description="Of the search; the same seed gives the same answer.")]
+    notes: Notes
+
+
+class RightsizeSuggestion(Answer):
+    """A smaller request of one shape of pods."""
+
+    pods: Annotated[int, Field(description="Pods of this shape.")]
+    examples: Annotated[list[str], Field(description="Some of them, NAMESPACE/NAME.")]
+    nodes: Annotated[int, Field(description="Nodes that they run on.")]
+    container: Annotated[str, Field(description="Name of the container.")]
+    resource: Annotated[str, Field(description="`cpu` or `memory`.")]
+    before: Annotated[str, Field(description="Its request now.")]
+    after: Annotated[str, Field(description="The request that reaches the boundary.")]
+    boundary: Annotated[str, Field(description="Which boundary, in words.")]
+    copies_before: Annotated[int, Field(description="Aligned copies on these nodes if they were empty, now.")]
+    copies_after: Annotated[int, Field(description="The same with the smaller request.")]
+    freed: Annotated[str, Field(description="What the pods would request less in all.")]
+
+
+class RightsizeReply(Answer):
+    """Suggestions, the most valuable first: by the share of copies won, times the pods."""
+
+    suggestions: Annotated[list[RightsizeSuggestion], Field(description="At most `limit`.")]
+    shapes: Annotated[int, Field(description="Shapes examined.")]
+    found: Annotated[int, Field(description="Suggestions found.")]
+    notes: Notes

@@ -1,0 +1,51 @@
+"""The reply to defragment: the curve of gain over moves."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from extender.answers.advice_requests import DefragmentRequest
+from extender.answers.finding import pod_notes_of, progress, subjects_of
+from extender.answers.make_room import eviction_objects, move_to_json
+from extender.answers.notes import all_notes
+from extender.answers.pod_summary import pod_summary
+from extender.answers.question import Asked
+from extender.answers.reading import parse_question, read_question, workload_of
+from extender.answers.snapshot import Snapshot
+from extender.questions.defragment import MAX_TRIALS, CurvePoint, Defragment
+from extender.questions.evictions import Evictions
+from extender.scheduling.judge import Judge
+
+_REQUEST: Final = TypeAdapter(DefragmentRequest)
+Json = dict[str, object]
+
+
+def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Json]:
+    """Progress, then one `DefragmentReply`."""
+    question = parse_question(_REQUEST, read_question(asked))
+    workload = workload_of(asked, question.pod, "pod")
+    subjects = subjects_of(snapshot, question.nodes)
+    evictions = Evictions(subjects, asked.budgets, judge, max_priority=question.priority, max_trials=MAX_TRIALS)
+    search = Defragment(workload, evictions, judge, question.max_moves)
+    of = len(evictions.subjects) + question.max_moves
+    points: list[CurvePoint] = []
+    for done, point in enumerate(search.run(), start=1):
+        points += [point] if point is not None else []
+        yield from progress(min(done, of), of)
+    moves = [move for point in points if point.eviction is not None for move in point.eviction.moves]
+    yield {
+        "pod": pod_summary(workload),
+        "curve": [
+            {
+                "moves": point.moves,
+                "copies": point.copies,
+                "largest_cpus": point.largest_cpus,
+                "evictions": [] if point.eviction is None else [move_to_json(move) for move in point.eviction.moves],
+            }
+            for point in points
+        ],
+        "objects": eviction_objects(moves),
+        "complete": search.evictions.trials_left > 0,
+        "notes": [*all_notes([workload], subjects), *pod_notes_of(subjects)],
+    }

@@ -1,0 +1,57 @@
+"""The reply to rightsize."""
+
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from extender.answers.advice_requests import RightsizeRequest
+from extender.answers.finding import pod_notes_of, progress, subjects_of
+from extender.answers.question import Asked
+from extender.answers.reading import parse_question, read_question
+from extender.answers.snapshot import Snapshot
+from extender.questions.rightsize import MAX_SHAPES, Rightsize, Rightsizing
+from extender.scheduling.judge import Judge
+from extender.scheduling.totals import format_milli
+
+_REQUEST: Final = TypeAdapter(RightsizeRequest)
+MAX_EXAMPLES: Final = 3
+Json = dict[str, object]
+
+
+def rightsize_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Json]:
+    """Progress, then one `RightsizeReply`."""
+    question = parse_question(_REQUEST, read_question(asked))
+    subjects = subjects_of(snapshot, question.nodes)
+    search = Rightsize(subjects, judge)
+    found: list[Rightsizing] = []
+    for done, suggestions in enumerate(search.run(), start=1):
+        found += suggestions
+        yield from progress(done, search.shapes)
+    notes = pod_notes_of(subjects)
+    if search.shapes == MAX_SHAPES:
+        notes.append(f"only the {MAX_SHAPES} shapes with the most pods were examined")
+    found.sort(key=attrgetter("gain"), reverse=True)
+    yield {
+        "suggestions": [_suggestion(each) for each in found[: question.limit]],
+        "shapes": search.shapes,
+        "found": len(found),
+        "notes": notes,
+    }
+
+
+def _suggestion(each: Rightsizing) -> Json:
+    return {
+        "pods": len(each.pods),
+        "examples": [pod.name for pod in each.pods[:MAX_EXAMPLES]],
+        "nodes": each.nodes,
+        "container": each.container,
+        "resource": each.resource,
+        "before": format_milli(each.resource, each.before),
+        "after": format_milli(each.resource, each.after),
+        "boundary": each.boundary,
+        "copies_before": each.copies_before,
+        "copies_after": each.copies_after,
+        "freed": format_milli(each.resource, (each.before - each.after) * len(each.pods)),
+    }

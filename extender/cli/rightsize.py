@@ -1,0 +1,36 @@
+"""`numa-extender rightsize`."""
+
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from extender.cli.advice import advise, notes_text
+from extender.cli.client import ExtenderClient, client_options, complete_node
+from extender.cli.output import output_option
+from extender.cli.render import new_table
+
+
+@click.command()
+@click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only these nodes; repeatable.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Suggestions to list.")
+@output_option
+@client_options
+def rightsize(*, nodes: tuple[str, ...], limit: int, output: str, client: ExtenderClient) -> None:
+    """Pods whose request just misses a boundary, and how many more would be aligned with a smaller one.
+
+    Nothing in the cluster changes.
+    """
+    advise(client, "rightsize", {"nodes": list(nodes) or None, "limit": limit}, _table, output)
+
+
+def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
+    table = new_table("pods", "such as", "request", "instead", "reaches", "aligned copies")
+    for each in answer["suggestions"]:
+        request = f"{each['before']} {each['resource']}"
+        copies = f"{each['copies_before']} to {each['copies_after']}"
+        boundary = Text(each["boundary"])
+        table.add_row(str(each["pods"]), Text(each["examples"][0]), request, each["after"], boundary, copies)
+    last = Text(f"{answer['found']} suggestions for {answer['shapes']} shapes of pods")
+    return Group(table, last, notes_text(answer))

@@ -1,0 +1,78 @@
+"""`numa-extender tune`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from extender.cli.advice import advise, notes_text
+from extender.cli.client import ExtenderClient, client_options, complete_node
+from extender.cli.output import output_option
+from extender.cli.questions import naming_what_was_typed, read_manifests
+from extender.cli.render import new_table
+
+
+@click.command()
+@click.option(
+    "--workload",
+    "files",
+    multiple=True,
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    help="Replay these pods instead of the cluster's, as many as they have replicas; repeatable.",
+)
+@click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only these nodes; repeatable.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True, help="Of the search.")
+@click.option(
+    "--configurations", type=click.IntRange(2, 200), default=32, show_default=True, help="Configurations to try."
+)
+@click.option("--patches", is_flag=True, help="Print the patches of KubeletConfiguration as well.")
+@output_option
+@client_options
+def tune(
+    *,
+    files: tuple[Path, ...],
+    nodes: tuple[str, ...],
+    seed: int,
+    configurations: int,
+    patches: bool,
+    output: str,
+    client: ExtenderClient,
+) -> None:
+    """Replay the cluster's pods, or a list, under other kubelet configurations, and compare.
+
+    Nothing in the cluster changes.
+    """
+    pods = read_manifests(files)
+    question = {
+        "pods": [{"pod": pod.document} for pod in pods],
+        "nodes": list(nodes) or None,
+        "seed": seed,
+        "configurations": configurations,
+    }
+    with naming_what_was_typed(pods, nodes=nodes):
+        advise(client, "tune", question, lambda answer: _table(answer, is_long=patches), output)
+
+
+def _table(answer: Any, *, is_long: bool) -> RenderableType:  # noqa: ANN401 - JSON
+    table = new_table("configuration", "admitted", "aligned", "split", "refused", "stranded", "to change it")
+    for each in answer["configurations"]:
+        change = "\n".join(f"{name}={value or '(none)'}" for name, value in each["change"].items())
+        spread = f" ({each['admitted_least']}-{each['admitted_most']})"
+        admitted = f"{each['admitted']}{spread if each['admitted_least'] != each['admitted_most'] else ''}"
+        numbers = (str(each[key]) for key in ("aligned", "split", "refused"))
+        table.add_row(Text(change or "as it is"), admitted, *numbers, f"{each['stranded_cpus']} CPUs", _restart(each))
+    head = f"{answer['pods']} pods on {answer['nodes']} nodes, {answer['tried']} configurations tried"
+    patches = [Text(f"---\n{each['patch'].rstrip()}") for each in answer["configurations"] if each["patch"]]
+    return Group(Text(f"{head}, seed {answer['seed']}"), table, notes_text(answer), *(patches if is_long else []))
+
+
+def _restart(each: Any) -> str:  # noqa: ANN401 - JSON
+    restart = each["restart"]
+    if restart is None:
+        return ""
+    parts = [f"{restart['pods_to_drain']} pods to drain"] if restart["pods_to_drain"] else []
+    parts += [f"files refused on {restart['files_refused']} nodes"] if restart["files_refused"] else []
+    parts += [f"{restart['not_starting']} nodes do not start"] if restart["not_starting"] else []
+    return ", ".join(parts) or "restart; no pod fails"
