@@ -55,11 +55,12 @@ class NodeClass:
     def amounts(self) -> tuple[FreeAmounts, ...]:
         """The free amounts of each of `states`; empty if no verdict is possible. A table computes them at once."""
         if self._amounts is None:
-            object.__setattr__(self, "_amounts", self._computed_amounts())  # equal values, whichever thread is first
+            object.__setattr__(self, "_amounts", self.computed_amounts())  # equal values, whichever thread is first
         assert self._amounts is not None
         return self._amounts
 
-    def _computed_amounts(self) -> tuple[FreeAmounts, ...]:
+    def computed_amounts(self) -> tuple[FreeAmounts, ...]:
+        """`amounts`, computed again."""
         kubelet = self.kubelet
         if kubelet is None:
             return ()
@@ -90,13 +91,13 @@ class NodeClass:
 
     @property
     def is_ordinary(self) -> bool:
-        """Whether the nodes are in one known state, and a verdict on it is exact and counts."""
+        """Whether all possible states are known, and verdicts on them are exact and count."""
         return not (
             self.kubelet is None
             or self.hidden
             or self.stale
             or self.distrusted
-            or not self.possible.is_certain
+            or not self.possible.complete
             or self.kubelet.nri is not None
             or self.kubelet.rules.newer_than_known
         )

@@ -22,6 +22,7 @@ from extender.cluster.node_class import NodeClass
 from extender.replay.admission import MAX_OUTCOMES, is_indifferent
 from extender.replay.budget import Budget, OutOfStepsError, for_replays
 from extender.replay.coarse.admission import MAX_KNOWN, CoarseReplay, Key
+from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.verdict import CoarseAdmitted, CoarseRejected, IdsDecideError
 from extender.replay.counts import Counts
 from extender.replay.demand import NO_DEMAND
@@ -196,6 +197,9 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
     return _Judge(strategy, policy)
 
 
+_ALIGNMENT: Final = (RefusalReason.ALIGNMENT_NOW, RefusalReason.ALIGNMENT_NEVER)
+
+
 class _Judge:
     """See `make_judge`. Any thread may call it."""
 
@@ -221,22 +225,29 @@ class _Judge:
             return _placed(shape, node_class, unknown)
 
     def _by_key(self, shape: PodShape, node_class: NodeClass) -> Judgement | None:
-        """The judgement of an ordinary class, one for all classes with equal keys; None where a key does not decide."""
+        """The judgement of an ordinary class from the keys of its states; None where a key does not decide."""
         kubelet = node_class.kubelet
         assert kubelet is not None  # the class is ordinary
         resolved = shape.resolved(kubelet.rules)
         if is_indifferent(kubelet, resolved.request):
             return INDIFFERENT
-        amounts = node_class.amounts[0]
-        key = resolved.replay.key(amounts)
-        if key is None:
-            return None
-        judgements = resolved.judgements_of(self)
-        found = judgements.get(key)
-        if found is not None:
-            return found
+        judgements, replay, found = resolved.judgements_of(self), resolved.replay, []
+        for amounts in node_class.amounts:
+            key = replay.key(amounts)
+            if key is None:
+                return None
+            one = judgements.get(key) or self._of_key(shape, kubelet, key, amounts, judgements)
+            if one is None:
+                return None
+            found.append(one)
+        return found[0] if len(found) == 1 else self._of_all(shape, found)
+
+    def _of_key(
+        self, shape: PodShape, kubelet: Kubelet, key: Key, amounts: FreeAmounts, judgements: dict[Key, Judgement]
+    ) -> Judgement | None:
+        """The judgement in one state, kept in *judgements* if it follows from the key; None where ids decide."""
         try:
-            verdict = resolved.replay.admit_by_key(key, amounts, Budget(COARSE_STEPS))
+            verdict = shape.resolved(kubelet.rules).replay.admit_by_key(key, amounts, Budget(COARSE_STEPS))
             if verdict is None:
                 return None
             if isinstance(verdict, CoarseAdmitted):
@@ -251,6 +262,20 @@ class _Judge:
             return None
         judgements[key] = found
         return found
+
+    def _of_all(self, shape: PodShape, found: Sequence[Judgement]) -> Judgement | None:
+        """The judgement of a class from those of its states; None where the full replay has to compare the verdicts."""
+        if shape.has_demand:
+            return None
+        merits = [each.merit for each in found if each.merit is not None]
+        if len(merits) == len(found):
+            return Judgement(None, Certainty.EXACT, min(merits))
+        if merits:
+            if self._policy.requires_certainty:
+                return Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)
+            return Judgement(None, Certainty.POSSIBLE, min(merits))
+        is_one_answer = all(each.refusal in _ALIGNMENT for each in found)  # others have amounts in their messages
+        return found[0] if is_one_answer else None
 
     def _judgement(self, shape: PodShape, node_class: NodeClass, budget: Budget | None) -> Judgement:
         kubelet, policy = node_class.kubelet, self._policy

@@ -1,47 +1,62 @@
-"""Filter's work for a new pod shape where every node is in a state of its own: coarse replay against full replay.
+"""Filter's work for a new pod shape: every class of nodes is judged, with nodes in states of their own or shared ones.
 
-    python -m tests.bench distinct_states
+    python -m tests.bench.distinct_states [--nodes 1000 --nodes 5000 …] [--states own --states shared] [--profile]
 
-1,000 and 5,000 nodes of four machine types. Each node is filled with random pods until three in a row do not fit, and
-then some pods leave. 20 pod shapes are judged on every node by the coarse replay, and on a sample of the nodes by the
-full replay too, in turns in one process; every pair of answers is compared. The table shows:
+Nodes of one machine type are filled with random pods, which leave and come from then on. Pod shapes that were never
+seen are judged for all classes, as filter does it, in one thread and without HTTP. On a sample of the classes the full
+replay judges as well, in turns in the same process, and both judgements are compared. The table shows:
 
-- `answered`: nodes that the coarse replay decides. The others need the full replay.
-- `distinct answers`: different answers of the coarse replay to one pod shape, of all nodes of the type.
-- `coarse / full`: time of a coarse replay as a part of the time of a full one.
-- `work / today`: time for all nodes of the type, with full replays where ids decide, as a part of full replays of all.
-- `amounts / full`: the work at each change of a node's state.
+- `one shape`: CPU seconds for all classes, the median and the worst of the shapes.
+- `full replay`: CPU seconds for all classes if each was replayed in full, from the sample.
+- `gain`: full replay / one shape, both as means.
+- `a class`: CPU time of one judgement, and of the free amounts, which are computed when a node changes.
+
+`in doubt`: two pods of each node may be gone or not, so a node can be in up to four states.
 """
 
+import cProfile
+import gc
+import itertools
+import pstats
+import resource
+import statistics
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
+import click
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from extender.cluster.node_class import ClassTable, NodeClass
 from extender.replay.admission import admit, release_pods
-from extender.replay.coarse.admission import CoarseReplay
-from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.coarse.layout import layout_of
-from extender.replay.coarse.verdict import CoarseAdmitted, CoarseVerdict
+from extender.replay.coarse.verdict import IdsDecideError
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest, resolve
+from extender.replay.pod import resolve
+from extender.replay.possible_states import PossibleStates
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
+from extender.scheduling.judge import SHAPE_UID, PodShape, UncertaintyPolicy, make_judge
+from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
+from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.replays import judge_all
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import devices_from_json, kubelet_config_from_json, machine_from_json
-from tests.replay.coarse_law import differences
 
 Json = dict[str, Any]
-NODES = (1000, 5000)
-SHAPES = 20
-SAMPLE = 100
-"""Nodes of each type that the full replay judges as well, for every pod shape."""
+NODES = (1000, 5000, 20_000, 65_536)
+KINDS = ("own", "shared")
+SHARED_STATES = 300
+SHAPES = 12
+SAMPLE = 60
+"""Classes that the full replay judges as well, for every pod shape."""
+NODES_A_START = 200
+"""States that follow one after another from one filled node."""
 GIB = 1 << 30
 GPU, NIC = "vendor.example/gpu", "vendor.example/nic"
 
@@ -59,10 +74,14 @@ class Type:
     topology_options: tuple[str, ...] = ()
     gpus: int = 0
     page_size: str | None = None
+    memory_manager: bool = True
+    in_doubt: bool = False
 
 
 TYPES = (
+    Type("2 NUMA nodes, CPUs alone, restricted", 2, 32, "restricted", memory_manager=False),
     Type("2 NUMA nodes, restricted", 2, 32, "restricted", page_size="1Gi"),
+    Type("2 NUMA nodes, restricted, in doubt", 2, 32, "restricted", page_size="1Gi", in_doubt=True),
     Type("2 NUMA nodes, 8 GPUs, single-numa-node, pod", 2, 32, "single-numa-node", scope="pod", gpus=8),
     Type(
         "4 NUMA nodes, 4 GPUs, restricted, closest",
@@ -78,95 +97,110 @@ TYPES = (
 
 @dataclass
 class Tally:
-    """What was counted and measured of one type; times in seconds of this thread."""
+    """What was measured of some nodes of one type, in seconds of this process."""
 
-    asked: int = 0
-    unanswered: int = 0
-    admitted: int = 0
-    distinct: int = 0
-    coarse_seconds: float = 0.0
+    shapes: list[float] = field(default_factory=list)
     sampled: int = 0
-    full_seconds: float = 0.0
-    states: int = 0
-    amounts_seconds: float = 0.0
-    faults: list[object] = field(default_factory=list)
+    full: float = 0.0
+    amounts: float = 0.0
 
 
 def run(console: Console) -> None:
-    """Measure and print."""
-    for nodes in NODES:
-        table = Table(title=f"distinct states: {nodes} nodes, {SHAPES} new pod shapes")
-        for column in ("machine type", "admitted", "answered", "distinct answers", "coarse / full", "work / today"):
-            table.add_column(column, justify="right" if column != "machine type" else "left")
-        table.add_column("amounts / full", justify="right")
-        for kind in TYPES:
-            tally = measure(kind, nodes // len(TYPES), console)
-            assert not tally.faults, tally.faults[0]
-            table.add_row(kind.name, *_row(tally))
+    """Measure and print the usual sizes."""
+    measure(NODES, KINDS, console)
+
+
+def measure(sizes: Sequence[int], kinds: Sequence[str], console: Console, *, profiled: bool = False) -> None:
+    """A table of each machine type: rows by number of nodes and kind of states."""
+    for kind in TYPES:
+        table = Table(title=kind.name)
+        for column in ("nodes", "states", "one shape", "worst", "full replay", "gain", "a class", "amounts"):
+            table.add_column(column, justify="right")
+        states = list(track(_states(kind, max(sizes)), kind.name, max(sizes), console=console, transient=True))
+        for size, shared in itertools.product(sizes, (each == "shared" for each in kinds)):
+            given = states[: min(size, SHARED_STATES) if shared else size]
+            tally = _measured(kind, given, profiled=profiled)
+            table.add_row(f"{size:,}", "shared" if shared else "own", *_row(tally, len(given)))
         console.print(table)
+    console.print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
 
 
-def _row(tally: Tally) -> Iterator[str]:
-    full = tally.full_seconds / tally.sampled
-    coarse = tally.coarse_seconds / tally.asked
-    yield f"{100 * tally.admitted / tally.asked:.0f} %"
-    yield f"{100 - 100 * tally.unanswered / tally.asked:.1f} %"
-    yield f"{tally.distinct / SHAPES:.0f}"
-    yield f"1/{full / coarse:.0f}"
-    yield f"1/{full / (coarse + full * tally.unanswered / tally.asked):.0f}"
-    yield f"{tally.amounts_seconds / tally.states / full:.2f}"
+def _row(tally: Tally, classes: int) -> Iterator[str]:
+    one, full = statistics.mean(tally.shapes), tally.full / tally.sampled * classes
+    yield f"{statistics.median(tally.shapes):.3f} s"
+    yield f"{max(tally.shapes):.3f} s"
+    yield f"{full:.2f} s"
+    yield f"{full / one:.0f}"
+    yield f"{one / classes * 1e6:.1f} µs"
+    yield f"{tally.amounts / classes * 1e6:.0f} µs"
 
 
-def measure(kind: Type, nodes: int, console: Console) -> Tally:
-    """Judge all shapes on nodes of one type."""
-    random, tally = Random(kind.name), Tally()
-    states = list(track(distinct_nodes(kind, nodes), kind.name, nodes, console=console, transient=True))
-    layout = layout_of(states[0][0])
-    began = time.thread_time()
-    amounts = [FreeAmounts.of(kubelet, layout, state) for kubelet, state in states]
-    tally.amounts_seconds, tally.states = time.thread_time() - began, len(states)
-    rules = states[0][0].rules
+def _measured(kind: Type, states: Sequence[PossibleStates], *, profiled: bool) -> Tally:
+    tally, random, table, kubelet = Tally(), Random(kind.name), ClassTable(), _kubelet(kind)
+    classes = [table.hold(kubelet, each, frozenset(), stale=False) for each in states]
+    gc.collect()
+    gc.freeze()  # as the service does it after its start
+    began = time.process_time()
+    for each in classes:
+        each.computed_amounts()
+    tally.amounts = time.process_time() - began
+    judge = make_judge(make_strategy(STRATEGIES[0], Weights({})), UncertaintyPolicy())
+    profile = cProfile.Profile()
     for number in range(SHAPES):
-        request = resolve(pod_from_json(random_pod(kind, f"new-{number}", random)), rules)
-        replay = CoarseReplay(request)
-        began = time.thread_time()
-        answers = [replay.admit(each) for each in amounts]
-        tally.coarse_seconds += time.thread_time() - began
-        tally.asked += len(answers)
-        tally.unanswered += answers.count(None)
-        tally.admitted += sum(isinstance(each, CoarseAdmitted) for each in answers)
-        tally.distinct += len({_answer(each) for each in answers})
-        for index in random.sample(range(nodes), min(nodes, SAMPLE)):
-            _compare(tally, states[index], request, answers[index])
+        pod = replace(pod_from_json(random_pod(kind, f"new-{number}", random)), uid=SHAPE_UID)
+        if profiled:
+            profile.runcall(judge_all, judge, PodShape(pod), classes)
+        began = time.process_time()
+        judgements = judge_all(judge, PodShape(pod), classes).judgements
+        tally.shapes.append(time.process_time() - began)
+        some = random.sample(classes, min(len(classes), SAMPLE))
+        seconds, full = _full_replays(judge, PodShape(pod), some)
+        tally.full, tally.sampled = tally.full + seconds, tally.sampled + len(some)
+        assert full == {each.id: judgements[each.id] for each in some}
+    gc.unfreeze()
+    if profiled:
+        pstats.Stats(profile).sort_stats("tottime").print_stats(10)
     return tally
 
 
-def _compare(
-    tally: Tally, node: tuple[Kubelet, ManagerState], request: PodRequest, answer: CoarseVerdict | None
-) -> None:
-    kubelet, state = node
-    began = time.thread_time()
-    full = admit(kubelet, state, request)
-    tally.full_seconds += time.thread_time() - began
-    tally.sampled += 1
-    if answer is not None and (found := differences(answer, kubelet, state, full)):
-        tally.faults.append(found)
+def _full_replays(judge: Any, shape: PodShape, classes: list[NodeClass]) -> tuple[float, object]:  # noqa: ANN401
+    """CPU seconds and judgements of full replays."""
+    shape.is_ordinary = False
+    with patch("extender.scheduling.judge._coarse_verdicts", side_effect=IdsDecideError):
+        began = time.process_time()
+        judgements = judge_all(judge, shape, classes).judgements
+        return time.process_time() - began, judgements
 
 
-def _answer(verdict: CoarseVerdict | None) -> object:
-    return tuple(verdict.placements.items()) if isinstance(verdict, CoarseAdmitted) else verdict
+def _states(kind: Type, count: int) -> Iterator[PossibleStates]:
+    """What nodes of a type can be in: each node in another state."""
+    seen: set[int] = set()
+    random, kubelet = Random(kind.name), _kubelet(kind)
+    for state in itertools.chain.from_iterable(_story(kind, kubelet, random) for _ in itertools.count()):
+        key = hash(state.key)
+        if key not in seen:
+            seen.add(key)
+            yield PossibleStates((state,)) if not kind.in_doubt else _in_doubt(state)
+        if len(seen) == count:
+            return
 
 
-def distinct_nodes(kind: Type, count: int) -> Iterator[tuple[Kubelet, ManagerState]]:
-    """Nodes of a type, each in another state."""
-    seen: set[object] = set()
-    random = Random(kind.name)
-    kubelet = _kubelet(kind)
-    while len(seen) < count:
-        state = _filled(kind, kubelet, random)
-        if state.key not in seen:
-            seen.add(state.key)
-            yield kubelet, state
+def _in_doubt(state: ManagerState) -> PossibleStates:
+    first, *more = sorted(state.pod_uids)[:2] or [""]
+    gone = [[first], more, [first, *more]]
+    return PossibleStates(tuple({s.key: s for s in (state, *(release_pods(state, uids) for uids in gone))}.values()))
+
+
+def _story(kind: Type, kubelet: Kubelet, random: Random) -> Iterator[ManagerState]:
+    """A filled node; then pods leave and others come."""
+    state = _filled(kind, kubelet, random)
+    for step in range(NODES_A_START):
+        yield state
+        uids = sorted(state.pod_uids)
+        if uids and random.random() < 0.6:
+            state = release_pods(state, [random.choice(uids)])
+        pod = resolve(pod_from_json(random_pod(kind, f"later-{step}", random)), kubelet.rules)
+        state = admit(kubelet, state, pod, max_replays=1).state
 
 
 def _filled(kind: Type, kubelet: Kubelet, random: Random) -> ManagerState:
@@ -238,11 +272,24 @@ def _kubelet(kind: Type) -> Kubelet:
     document = {
         "cpuManagerPolicy": "static",
         "cpuManagerPolicyOptions": dict.fromkeys(kind.cpu_options, "true"),
-        "memoryManagerPolicy": "Static",
-        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+        "memoryManagerPolicy": "Static" if kind.memory_manager else "None",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}] if kind.memory_manager else [],
         "topologyManagerPolicy": kind.policy,
         "topologyManagerScope": kind.scope,
         "topologyManagerPolicyOptions": dict.fromkeys(kind.topology_options, "true"),
         "reservation": {"cpu": "2", "memory": "1Gi"},
     }
     return start(machine_from_json({"cpus": cpus, "numa": numa}), kubelet_config_from_json("1.36", document))
+
+
+@click.command()
+@click.option("--nodes", multiple=True, type=int, default=NODES, show_default=True)
+@click.option("--states", multiple=True, type=click.Choice(KINDS), default=KINDS, show_default=True)
+@click.option("--profile", is_flag=True, help="Print the top ten of a profile of each row's judgements.")
+def main(nodes: tuple[int, ...], states: tuple[str, ...], *, profile: bool) -> None:
+    """Filter's work for a new pod shape, by number of nodes and kind of states."""
+    measure(nodes, states, Console(width=110), profiled=profile)
+
+
+if __name__ == "__main__":
+    main()
