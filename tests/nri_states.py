@@ -27,7 +27,7 @@ from tests.replay.nri.vectors import THEMES, VECTORS, machine, snapshot
 from tests.reports import report_of, sample
 
 _QOS = {"G": "Guaranteed", "B": "Burstable", "E": "BestEffort"}
-_IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a few thousand small files
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a few thousand small files
 _TYPES = {"normal": 0, "reserved": 1, "preserve": 2}
 _WITHOUT_CREATIONS = ("restart", "reconf", "start", "pools")
 """Themes of which the state before a creation is not one of many, or of which there is none."""
@@ -132,7 +132,7 @@ def _manifest(step: NriStep, pod: NriStep) -> dict[str, Any]:
 @cache
 def machine_facts(name: str) -> Mapping[str, Any] | None:
     """The machine as the exporter reports it; None where the plugin's discovery fails."""
-    with TemporaryDirectory(dir=_IN_MEMORY) as root:
+    with TemporaryDirectory(dir=IN_MEMORY) as root:
         write_nri_machine(Path(root), snapshot(name))
         try:
             return asdict(read_nri_machine(Path(root)))
@@ -173,8 +173,8 @@ def state_file_of(books: Books) -> dict[str, Any]:
         if pod is not None:
             pods[container.pod_id] = {
                 "Pod": {
-                    "id": pod.id, "name": pod.name, "uid": f"uid-{pod.id}", "namespace": pod.namespace,
-                    "labels": {**pod.labels, "io.kubernetes.pod.uid": f"uid-{pod.id}"},
+                    "id": pod.id, "name": pod.name, "uid": pod.uid, "namespace": pod.namespace,
+                    "labels": {**pod.labels, "io.kubernetes.pod.uid": pod.uid},
                 },
                 "QOSClass": pod.qos.value,
             }  # fmt: skip
@@ -183,7 +183,7 @@ def state_file_of(books: Books) -> dict[str, Any]:
 
 def section_of(machine_name: str, config: Mapping[str, Any], before: Node) -> dict[str, Any]:
     """The section `nri` of a report, made by the exporter from the plugin's state file."""
-    with TemporaryDirectory(dir=_IN_MEMORY) as root:
+    with TemporaryDirectory(dir=IN_MEMORY) as root:
         file = state_file_of(before.books)
         write_state_file(Path(root), file.pop("grants"), **file)
         grants = read_grants(Path(root))

@@ -104,8 +104,16 @@ class PodTracker:
             now=now,
             vanished=vanished,
             maybe_gone=maybe_gone,
+            admitted=self._admitted(observation, kubelet, steps),
         )
         return settled
+
+    def _admitted(self, observation: Observation, kubelet: Kubelet, steps: Steps) -> frozenset[str]:
+        """Pods in flight of which the report shows all but containers that the NRI policy has yet to place."""
+        if kubelet.nri is None:
+            return frozenset()
+        pods = ((admit.uid, steps.request(admit.pod, kubelet.rules)) for admit in self.ledger.admits)
+        return frozenset(uid for uid, request in pods if shows_admission(kubelet, observation, request, whole=False))
 
     def next_due(self, now: float) -> float | None:
         """When `reconcile` is due again although nothing has happened; None if never."""

@@ -3,7 +3,8 @@
 Rules of this file
 - Pure: the same input always leads to the same projection, whatever the order in which its parts became known.
 - A pod that the report shows in part is in the middle of its admission. What it holds is taken out, and its admission
-  is replayed whole, as the kubelet completes it.
+  is replayed whole, as the kubelet completes it. What the NRI topology-aware policy has granted it stays: nothing of
+  that is done again.
 - A pod that the replay says the kubelet refuses is not charged.
 - The order of events is not always known (`admission_order`). A pod may have left before or after another one was
   admitted. A terminating pod may be gone or not, and so may one that only the report knows. An init container may have
@@ -41,7 +42,8 @@ class ProjectionInput:
     """All that a projection follows from. A value, so that it can be computed when it is needed.
 
     `reported`: the state that the last report shows. `now`: seconds of the service's clock. `vanished`: pods of the
-    report that no longer exist; `maybe_gone`: pods of the report that may not.
+    report that no longer exist; `maybe_gone`: pods of the report that may not. `admitted`: pods in flight of which the
+    report shows all that the kubelet gives, but not all that the NRI policy grants.
     """
 
     kubelet: Kubelet
@@ -50,6 +52,7 @@ class ProjectionInput:
     now: float
     vanished: frozenset[str] = frozenset()
     maybe_gone: frozenset[str] = frozenset()
+    admitted: frozenset[str] = frozenset()
 
     @property
     def leaving(self) -> frozenset[str]:
@@ -58,8 +61,9 @@ class ProjectionInput:
 
     def initial_state(self, steps: Steps) -> ManagerState:
         """The reported state without pods that are gone, and without pods in flight that it shows in part."""
-        in_flight = (admit.uid for admit in self.ledger.admits)
-        return steps.release(self.reported, {*self.ledger.left, *self.vanished, *in_flight})
+        in_flight = [admit.uid for admit in self.ledger.admits if admit.uid not in self.admitted]
+        gone = {*self.ledger.left, *self.vanished}
+        return steps.without_admissions(self.reported, gone, in_flight)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +108,16 @@ def project(given: ProjectionInput, steps: Steps | None = None) -> Projection:
 
 def project_from(state: ManagerState, given: ProjectionInput, leaving: frozenset[str], steps: Steps) -> Projection:
     """The same from another initial state, and with other pods that may be gone."""
-    return _Projector(given.kubelet, given.ledger, leaving, given.now, steps).from_state(state)
+    return _Projector(given, leaving, steps).from_state(state)
 
 
 class _Projector:
     """Follows one state through all that may have happened since the report."""
 
-    def __init__(self, kubelet: Kubelet, ledger: Ledger, leaving: frozenset[str], now: float, steps: Steps) -> None:
+    def __init__(self, given: ProjectionInput, leaving: frozenset[str], steps: Steps) -> None:
+        kubelet, ledger, now = given.kubelet, given.ledger, given.now
         rules = kubelet.rules
+        self.admitted: Final = given.admitted
         requests = {admit.uid: steps.request(admit.pod, rules) for admit in ledger.admits}
         self.kubelet: Final = kubelet
         self.events: Final = ledger.events
@@ -208,7 +214,10 @@ class _Projector:
         outcomes: list[Outcome] = []
         for group in alike.values():
             each = max(len(group), MAX_REPLAYS * len(group) // len(states)) // len(group)
-            outcomes += together([self.steps.admit(self.kubelet, state, request, each) for state in group])
+            is_admitted = request.uid in self.admitted
+            outcomes += together(
+                [self.steps.admit(self.kubelet, state, request, each, is_admitted=is_admitted) for state in group]
+            )
         return tuple(outcomes)
 
     def _by_now(self, states: tuple[ManagerState, ...], leaving: frozenset[str]) -> tuple[ManagerState, ...]:

@@ -1,6 +1,7 @@
 """What a report shows of one pod: whether its admission is over, and whether its init containers still hold memory."""
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from extender.cluster.node import Observation
 from extender.cluster.steps import held_by
@@ -12,8 +13,13 @@ from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider
 
 
-def shows_admission(kubelet: Kubelet, observation: Observation, request: PodRequest) -> bool:
-    """Whether the report shows all that the kubelet allocates to the pod, or the kubelet allocates nothing to it."""
+def shows_admission(kubelet: Kubelet, observation: Observation, request: PodRequest, *, whole: bool = True) -> bool:
+    """Whether the report shows all that the kubelet allocates to the pod, or the kubelet allocates nothing to it.
+
+    *whole*: and all that the NRI topology-aware policy grants.
+    """
+    if not whole:
+        kubelet = replace(kubelet, nri=None)
     if is_indifferent(kubelet, request):
         return True
     state = observation.state

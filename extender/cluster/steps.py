@@ -8,11 +8,12 @@ Rules of this file
 - Bounded: `MAX_STEPS` results, then all are forgotten at the next walk. Not for several threads.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from extender.cluster.search_bounds import MAX_STEPS, MAX_STEPS_OF_ONE, STEPS_A_REPLAY
-from extender.replay.admission import Outcome, admit, release_pods, start_pod
+from extender.replay.admission import Outcome, admit, create_only, release_pods, start_pod
 from extender.replay.budget import Budget
 from extender.replay.creation import init_phases
 from extender.replay.kubelet import Kubelet
@@ -48,14 +49,20 @@ class Steps:
             known = self._requests[pod.uid] = pod, rules, resolve(pod, rules)
         return known[2]
 
-    def admit(self, kubelet: Kubelet, state: ManagerState, pod: PodRequest, max_replays: int) -> Outcome:
-        """As `admission.admit`."""
-        key = id(state), ("admit", id(pod), max_replays)
+    def admit(
+        self, kubelet: Kubelet, state: ManagerState, pod: PodRequest, max_replays: int, *, is_admitted: bool = False
+    ) -> Outcome:
+        """As `admission.admit`. *is_admitted*: as `admission.create_only`."""
+        key = id(state), ("admit", id(pod), max_replays, is_admitted)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = (state, pod), self._admit(kubelet, state, pod, max_replays)
-        outcome: Outcome = found[1]
-        return outcome
+            if is_admitted:
+                outcome = create_only(kubelet, state, pod, Budget(MAX_STEPS_OF_ONE))
+            else:
+                outcome = self._admit(kubelet, state, pod, max_replays)
+            found = self._known[key] = (state, pod), outcome
+        known: Outcome = found[1]
+        return known
 
     def _admit(self, kubelet: Kubelet, state: ManagerState, pod: PodRequest, max_replays: int) -> Outcome:
         self.admissions += 1
@@ -73,6 +80,16 @@ class Steps:
         if not held:
             return state
         return self._once(state, ("release", held), lambda: release_pods(state, sorted(held)))
+
+    def without_admissions(self, state: ManagerState, gone: Collection[str], in_flight: Iterable[str]) -> ManagerState:
+        """The state after pods are *gone*, as it was before the kubelet's admission of those *in_flight*."""
+        before = self.release(state, {*gone, *in_flight})
+        if state.nri is None or before is state:
+            return before
+        granted, known = state.nri, before
+        return self._once(
+            state, ("before", id(before), frozenset(gone)), lambda: replace(known, nri=granted.release(gone))
+        )
 
     def start(self, state: ManagerState, pod: PodRequest) -> ManagerState:
         """As `admission.start_pod`."""

@@ -216,11 +216,7 @@ def _follow(
         crash = Refusal(Reason.KUBELET_PANIC, f"panic: {panic}", provider=manager, resource=panic.missing)
         crash.alternatives = tuple(f"panic: {message}" for message in panic.alternatives)
         return Outcome(verdict=_rejected(walk, crash), state=state, before=state)
-    verdict = _admitted(walk)
-    if kubelet.nri is None or state.nri is None:
-        return Outcome(verdict=verdict, state=walk.state, before=state)
-    created, granted = create_containers(kubelet.nri, state.nri, pod, verdict, budget)
-    return Outcome(verdict=created, state=replace(walk.state, nri=granted), before=state)
+    return _created(walk, state)
 
 
 def _rejected(walk: Walk, refusal: Refusal) -> Rejected:
@@ -263,6 +259,24 @@ def _admitted(walk: Walk) -> Admitted:
         certainty=walk.kubelet.certainty,
         caveats=walk.kubelet.caveats,
     )
+
+
+def create_only(kubelet: Kubelet, state: ManagerState, pod: PodRequest, budget: Budget) -> Outcome:
+    """As `admit`, for a pod that the kubelet has admitted and that holds all it gets: its containers are created."""
+    walk = Walk(kubelet=kubelet, pod=pod, state=state, affinities={}, choices=Choices(), trace=NO_TRACE, budget=budget)
+    try:
+        return _created(walk, state)
+    except BudgetError as ended:
+        return given_up(state, ended)
+
+
+def _created(walk: Walk, before: ManagerState) -> Outcome:
+    """The outcome for a pod that the kubelet admits; the NRI policy decides next, where it runs."""
+    verdict, policy, granted = _admitted(walk), walk.kubelet.nri, before.nri
+    if policy is None or granted is None:
+        return Outcome(verdict=verdict, state=walk.state, before=before)
+    created, after = create_containers(policy, granted, walk.pod, verdict, walk.budget)
+    return Outcome(verdict=created, state=replace(walk.state, nri=after), before=before)
 
 
 def start_pod(state: ManagerState, pod: PodRequest) -> ManagerState:

@@ -25,6 +25,7 @@ from tests.drill.preempting import Preempting, PreemptionPlan
 @click.option("--life", default=30.0, show_default=True, help="Mean life of a pod, virtual seconds.")
 @click.option("--load", default=1.0, show_default=True, help="How full to keep the cluster; above 1 pods queue up.")
 @click.option("--restart-seconds", default=500.0, show_default=True, help="Between two restarts on one node, virtual.")
+@click.option("--nri", default=0, show_default=True, help="Every how manieth node runs the NRI policy; 0: none.")
 @click.option("--only", type=click.Choice(["gate", "no-gate"]), help="One of the two only.")
 @click.option("--scene", type=click.Choice(["load", "preemption"]), default="load", show_default=True)
 @click.option("--demands", is_flag=True, help="Pods demand alignment, on nodes that refuse no pod for it.")
@@ -53,11 +54,12 @@ def main(
             mean_life=life,
             load=load,
             demands=scene["demands"],
+            nri=scene["nri"],
         )
         started = time.perf_counter()
         outcome = _play(plan, console)
         console.print(_table(plan, outcome, time.perf_counter() - started))
-        for line in outcome.refusals[:5]:
+        for line in (*outcome.refusals[:5], *outcome.create_errors[:5]):
             console.print(f"  {line}", highlight=False, markup=False)
         for line in outcome.broken:
             console.print(f"  {line}", highlight=False, markup=False)
@@ -119,6 +121,7 @@ def _table(plan: Plan, outcome: Outcome, seconds: float) -> Table:
         "pods that demand alignment": f"{outcome.demanding}, {len(outcome.against_demand)} placed otherwise, "
         f"{outcome.unforeseen_demand} by a restart that nobody could know of",
         "running pods refused by restarted kubelets": _by_reason(outcome.refused_again),
+        "pods in CreateContainerError after bind": str(len(outcome.create_errors)),
         "nodes with leaked or double-counted room after settling": str(len(outcome.leaks)),
         "pods still in flight after settling": str(outcome.in_flight),
         "pods that fit nowhere and were taken back": str(outcome.given_up),

@@ -14,6 +14,7 @@ from tests.drill.api import Api
 from tests.drill.demands import add_demand
 from tests.drill.extender import SimExtender
 from tests.drill.node import Exporter, Kubelet
+from tests.drill.nri import NriKubelet
 from tests.drill.scheduler import Scheduler
 from tests.drill.tally import Tally
 from tests.drill.timeline import Timeline
@@ -32,7 +33,8 @@ class Plan:
 
     `restart_seconds`: virtual time between two restarts on one node, of its kubelet or its exporter. `spreads`: all
     nodes distribute CPUs across cores, and every second kubelet carries a fix of it that no report names. `demands`:
-    pods demand alignment, and no kubelet refuses one for it.
+    pods demand alignment, and no kubelet refuses one for it. `nri`: every how manieth node runs the
+    NRI topology-aware policy; 0: none.
     """
 
     pods: int = 1000
@@ -44,6 +46,7 @@ class Plan:
     mean_life: float = 60.0
     load: float = 0.9
     spreads: bool = False
+    nri: int = 0
     demands: bool = False
 
     @property
@@ -61,6 +64,7 @@ class Outcome:
     `refused_again`: running pods that restarted kubelets refused, by reason.
     `leaks`: nodes whose room the extender has wrong once all is settled.
     `behaviours`: rules that the audit has found, by node.
+    `create_errors`: pods with a container that the NRI policy refused, each with its story.
     `pods`: how many were made. Without the `gate` the extender is only asked, and kubelets may refuse.
     """
 
@@ -84,6 +88,7 @@ class Outcome:
     unforeseen_demand: int = 0
     against_demand: list[str] = field(default_factory=list)
     virtual_seconds: float = 0.0
+    create_errors: list[str] = field(default_factory=list)
 
     @property
     def broken(self) -> list[str]:
@@ -108,6 +113,9 @@ class Outcome:
         by_managers = self.refused.total() - sum(out_of.values()) - self.unforeseen
         if by_managers > 0:
             found.append(f"{by_managers} pods were refused after bind: {'; '.join(self.refusals[:5])}")
+        if self.create_errors:
+            errors = "; ".join(self.create_errors[:5])
+            found.append(f"{len(self.create_errors)} pods ended in CreateContainerError: {errors}")
         elsewhere = self.audit["placement"]
         if elsewhere > MAX_PLACED_ELSEWHERE * self.admitted + 1:
             found.append(f"{elsewhere} pods landed elsewhere than predicted")
@@ -123,7 +131,12 @@ class Drill:
         self.api = Api(self.timeline)
         self.extender = SimExtender(self.api)
         self.tally = Tally(believed=self._believed)
-        self.kubelets = [Kubelet(i, self.api, self.tally, plan.mean_life, kinds=plan.kinds) for i in range(plan.nodes)]
+        self.kubelets = [
+            NriKubelet(i, self.api, self.tally, plan.mean_life)
+            if plan.nri and i % plan.nri == 0
+            else Kubelet(i, self.api, self.tally, plan.mean_life, kinds=plan.kinds)
+            for i in range(plan.nodes)
+        ]
         self.exporters = [Exporter(kubelet, self.extender) for kubelet in self.kubelets]
         self.scheduler = Scheduler(self.api, self.extender, self.kubelets, gate=plan.gate)
         self.made = self.given_up = self.outages = 0
@@ -259,6 +272,7 @@ class Drill:
             unforeseen_demand=self.tally.unforeseen_demand,
             against_demand=self.tally.against_demand,
             virtual_seconds=self.timeline.now,
+            create_errors=list(self.tally.create_errors.values()),
         )
 
     def _difference(self, kubelet: Kubelet) -> str:
@@ -269,7 +283,9 @@ class Drill:
         naive.cpus.collect(naive.active)
         naive.devices.collect(naive.active)
         naive.memory.collect(naive.active)
-        truth = read_report(orjson.dumps(machines.report(kubelet.name, kubelet.scenario, naive, "truth", 1))).state
+        truth = read_report(
+            orjson.dumps(machines.report(kubelet.name, kubelet.scenario, naive, "truth", 1) | kubelet.extras())
+        ).state
         record = service.cluster.get(kubelet.name)
         if record is None or truth is None:
             return f"{kubelet.name}: not known"

@@ -76,6 +76,10 @@ class Kubelet:
         api.by_node[self.name] = [self._watcher]
         api.nodes[self.name] = machines.quantities(machines.allocatable(self.scenario))
 
+    def extras(self) -> Json:
+        """Parts of the report that only some nodes have."""
+        return {}
+
     def stop(self) -> None:
         """The kubelet ends, or its node: it comes back."""
         if self.down:
@@ -369,7 +373,7 @@ class Exporter:
         self.sequence += 1
         sequence, boot, process = self.sequence, f"boot{self._boots}", self._starts
         document = machines.report(kubelet.name, kubelet.scenario, kubelet.naive, boot, sequence, kubelet.listed())
-        document |= {
+        document |= kubelet.extras() | {
             "observed_at": self.timeline.now,
             "podresources": {"available": kubelet.listens, "since": kubelet.listens_since},
             "pods": document["pods"] if kubelet.listens else None,

@@ -22,8 +22,14 @@ class Tally:
     against_demand: list[str] = field(default_factory=list)
     refused_again: Counter[str] = field(default_factory=Counter)
     refusals: list[str] = field(default_factory=list)
+    create_errors: dict[str, str] = field(default_factory=dict)
+    """Pods with a container that could not be created, by UID: the story of the first time."""
     believed: Callable[[str], str] = lambda _node_name: ""
     """What the extender believes of a node at present, in words: told with each refusal."""
+
+    def note_create_error(self, uid: str, story: str) -> None:
+        """A container of the pod was refused by the runtime."""
+        self.create_errors.setdefault(uid, story)
 
 
 @dataclass

@@ -65,3 +65,19 @@ def test_the_audit_finds_the_kubelets_that_carry_a_fix() -> None:
     assert outcome.audit["agreed"] > 10
     assert outcome.refused.total() == 0, outcome.refusals
     assert outcome.leaks == []
+
+
+def test_with_the_gate_no_container_is_refused_by_the_nri_policy() -> None:
+    """Its containers come in a random order; half of the plugins keep CPUs of which kube-scheduler does not know."""
+    outcome = asyncio.run(Drill(Plan(pods=70, nodes=3, seed=1, nri=1, mean_life=8, load=1.4)).run())
+
+    assert outcome.broken == []
+    assert outcome.admitted > 50
+
+
+def test_without_the_gate_containers_end_in_create_container_error() -> None:
+    plan = Plan(pods=70, nodes=3, seed=2, nri=1, mean_life=4, load=1.4, gate=False, restarts=False)
+    outcome = asyncio.run(Drill(plan).run())
+
+    assert outcome.create_errors
+    assert outcome.leaks == []

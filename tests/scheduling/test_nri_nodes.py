@@ -302,16 +302,33 @@ def test_a_refused_container_is_a_wrong_prediction_and_the_pod_stays_in_flight(
     assert service.cluster.pods_in_flight == 1
 
 
-def test_what_was_granted_is_compared_with_what_was_predicted(client: TestClient, service: Service) -> None:
+def test_containers_that_hold_a_grant_are_not_placed_again(client: TestClient, service: Service) -> None:
+    """The second container of a pod is still to come; the first is where it is, and not where it would go today."""
+    put(client, section())
+    containers = (container("first", 1, ContainerKind.APP), container("second", 7, ContainerKind.APP))
+    pod = Pod(uid="uid-first", name="p", namespace="n", containers=containers, status_qos=QOSClass.GUARANTEED)
+    service.cluster.apply(PodSeen(NODE, pod, started=True), now=1000.0)
+
+    put(client, section(grants=[grant("first", "7", "NUMA node #1")]), sequence=2)
+    record = service.cluster.get(NODE)
+
+    assert record is not None
+    assert record.state is not None
+    assert record.state.nri is not None
+    held = record.state.nri.held_by("uid-first")
+    assert held["first"] == ("NUMA node #1", 1 << 7, 0)
+    assert held["second"][1].bit_count() == 7
+
+
+def test_a_container_that_went_elsewhere_proves_nothing(client: TestClient, service: Service) -> None:
+    """Others may have come and gone since it was predicted."""
     put(client, section())
     pod = replace(pod_from_json(pod_of(3, name="pod-app", memory="1Gi")), uid="uid-app")
     service.cluster.apply(PodSeen(NODE, pod, started=True), now=1000.0)
 
     put(client, section(grants=[grant("app", "1-3", "NUMA node #0")]), sequence=2)
 
-    assert [(d.kind.result, d.predicted, d.reported) for d in service.audit.recent] == [
-        (Result.PLACEMENT, "app: CPUs 4-6 of NUMA node #1", "app: CPUs 1-3 of NUMA node #0")
-    ]
+    assert [kind.result for kind in service.audit.counts] == [Result.UNSETTLED]
 
 
 def test_annotations_that_have_no_effect_are_refused_by_setting(clock: Clock) -> None:

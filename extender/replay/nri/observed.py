@@ -20,6 +20,8 @@ from extender.replay.nri.requests import CPUType
 from extender.replay.nri.scoring import MEMORY_PRIORITY
 from extender.replay.sets import format_list
 
+_OBSERVED: Final = "\1"
+"""Begins the ids of reported containers, so that none of them is that of a container which is replayed."""
 _NOT_KNOWN: Final = RuntimeResources(0, 0, 0, 0)
 
 
@@ -81,11 +83,11 @@ def observe(setup: Setup, grants: Iterable[ObservedGrant]) -> Node:
 
 def _add(books: Books, observed: ObservedGrant) -> Container:
     where = f"{observed.namespace}/{observed.pod_name}/{observed.container}"
-    id_, pool = observed.container_id, books.setup.tree.by_name(observed.pool)
+    id_, pool = _OBSERVED + observed.container_id, books.setup.tree.by_name(observed.pool)
     if pool is None:
         raise ObservedGrantError(f"{where}: the machine and the configuration make no pool {observed.pool!r}")
     if id_ in books.grants:
-        raise ObservedGrantError(f"{where}: container {id_} has two grants")
+        raise ObservedGrantError(f"{where}: container {observed.container_id} has two grants")
     if foreign := observed.exclusive & ~(pool.isolated | pool.sharable):
         raise ObservedGrantError(f"{where}: CPUs {format_list(foreign)} are not CPUs of {pool.name} for containers")
     root = books.setup.tree.root.id

@@ -10,11 +10,20 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass, replace
 
 from extender.replay.budget import MAX_STEPS, Budget, OutOfStepsError
-from extender.replay.nri.admission import Granted, NriContainerKind, NriVerdict, UnplacedContainer, in_order, place_pod
+from extender.replay.nri.admission import (
+    Granted,
+    NriContainerKind,
+    NriVerdict,
+    PlacedContainer,
+    UnplacedContainer,
+    in_order,
+    place_pod,
+)
 from extender.replay.nri.affinity import names_others
 from extender.replay.nri.books import Books, Grant, Setup
 from extender.replay.nri.events import Node
 from extender.replay.nri.objects import Pod, QoS
+from extender.replay.nri.pinning import NOTHING
 from extender.replay.nri.placing import release
 
 
@@ -106,16 +115,19 @@ class NriState:
     def admit(self, pod: NriPod, budget: Budget) -> tuple[NriVerdict, "NriState"]:
         """The containers of *pod* created, and the state after the last one that was.
 
-        It is a new pod: no container is taken for an older one of the same name, as the plugin does with a container
-        that a runtime creates again.
+        Containers of the pod that hold a grant keep it; init containers are gone before the others come. Of other pods
+        no container is taken for an older one of the same name, as the plugin does with a container that a runtime
+        creates again.
 
         Raises:
             BudgetError: that takes more steps than *budget* has.
         """
         if pod.is_too_long:
             raise OutOfStepsError(budget.steps)
-        verdict = place_pod(replace(self.node, running={}), pod.pod, pod.containers, budget)
-        return verdict, NriState(verdict.node)
+        held = self._placed(pod)
+        before = self._without_inits(pod)
+        verdict = place_pod(before.node, pod.pod, _missing(pod, held), budget)
+        return replace(verdict, placed=(*held.values(), *verdict.placed)), NriState(verdict.node)
 
     def init_phases(self, pod: NriPod, budget: Budget) -> "list[NriState]":
         """The states in which an init container of *pod* runs, in order, as far as they are created.
@@ -123,15 +135,43 @@ class NriState:
         Raises:
             BudgetError: that takes more steps than *budget* has.
         """
-        phases, before = [], list[UnplacedContainer]()
-        for container in in_order(pod.containers):
+        phases, before, start = [], list[UnplacedContainer](), self._without_inits(pod)
+        for container in in_order(_missing(pod, self._placed(pod))):
             if container.kind is NriContainerKind.INIT:
                 running = replace(container, kind=NriContainerKind.SIDECAR)
-                phases.append(
-                    NriState(place_pod(replace(self.node, running={}), pod.pod, [*before, running], budget).node)
-                )
+                phases.append(NriState(place_pod(start.node, pod.pod, [*before, running], budget).node))
             before.append(container)
         return phases
+
+    def _placed(self, pod: NriPod) -> dict[str, PlacedContainer]:
+        """The containers of *pod* that hold a grant and are no init containers, by name."""
+        books, kinds = self.node.books, {c.name: c.kind for c in pod.containers}
+        found = {}
+        for id_, grant in books.grants.items():
+            container = books.containers[id_]
+            kind = kinds.get(container.name, NriContainerKind.INIT)
+            if container.pod_id == pod.pod.id and kind is not NriContainerKind.INIT:
+                pool = books.setup.tree.pools[grant.pool].name
+                found[container.name] = PlacedContainer(container.name, kind, pool, grant, NOTHING, ())
+        return found
+
+    def _without_inits(self, pod: NriPod) -> "NriState":
+        """The state without init containers of *pod*, and without names of running containers."""
+        inits = {c.name for c in pod.containers if c.kind is NriContainerKind.INIT}
+        books = self.node.books
+        gone = [i for i, c in books.containers.items() if c.pod_id == pod.pod.id and c.name in inits]
+        if gone:
+            books = books.copy(Budget(MAX_STEPS))
+            for id_ in gone:
+                release(books, id_)
+                del books.containers[id_]
+        return NriState(replace(self.node, books=books, running={}))
+
+
+def _missing(pod: NriPod, held: Collection[str]) -> list[UnplacedContainer]:
+    """The containers that are still to be created: no init container once an app container holds a grant."""
+    has_begun = any(c.name in held and c.kind is NriContainerKind.APP for c in pod.containers)
+    return [c for c in pod.containers if c.name not in held and not (has_begun and c.kind is NriContainerKind.INIT)]
 
 
 def _key_of(books: Books) -> Hashable:

@@ -157,12 +157,18 @@ def _compare(settled: SettledPod) -> Result:
             if not admitted:
                 return Result.FALSE_REFUSAL
             observed = _comparable(settled, settled.reported)
-            matches = any(_comparable(settled, _predicted(settled, v)) == observed for v in admitted)
-            if matches:
+            predicted = [_comparable(settled, _predicted(settled, v)) for v in admitted]
+            if observed in predicted:
                 return Result.AGREED
-            return Result.PLACEMENT if settled.complete else Result.UNSETTLED
+            is_in_doubt = not settled.complete or _of_kubelet(observed) in map(_of_kubelet, predicted)
+            return Result.UNSETTLED if is_in_doubt else Result.PLACEMENT
         case _:
             return Result.UNSETTLED
+
+
+def _of_kubelet(held: Mapping[str, object]) -> dict[str, object]:
+    """Without grants of the NRI policy: other pods come and go between an admission and the creation of containers."""
+    return {key: value for key, value in held.items() if not key.startswith("nri/")}
 
 
 def _comparable(settled: SettledPod, held: Mapping[str, object]) -> dict[str, object]:
