@@ -59,6 +59,15 @@ class LeadershipSettings(BaseSettings):
     wake_up_seconds: float = Field(
         default=1.0, gt=0, description="Time between two scans of changed nodes. A scan touches at most one node."
     )
+    janitor: Literal["off", "dry-run", "on"] = Field(
+        default="off",
+        description="`on`: delete failed pods that kubelets refused for their topology, if a controller other than a "
+        "Job owns them. Needs `delete` on pods (components/janitor). `dry-run`: log and count them only; try it first.",
+    )
+    janitor_after_seconds: float = Field(
+        default=900.0, ge=60, description="How long a pod must have been seen as failed before it is deleted."
+    )
+    janitor_per_minute: float = Field(default=10.0, gt=0, le=600, description="Failed pods deleted in a minute.")
     max_refused_pods: int = Field(
         default=10_000, ge=1, description="Refused pods that one scan tries, the latest first."
     )

@@ -223,6 +223,12 @@ class Metrics:
     def _leadership(self) -> None:
         self.leader = self._gauge("leader", "1: this process binds and requeues pods. Also 1 without a lease.")
         self.refused_pods = self._gauge("refused_pods", "Pods refused for now and recorded for requeueing.")
+        self.janitor = self._counter(
+            "janitor_pods",
+            "Failed pods that kubelets refused for their topology: `deleted`, `would_delete` (dry run), `gone` (by "
+            "somebody else), or `failed`.",
+            ("outcome",),
+        )
         self.wake_ups = self._counter(
             "wake_ups",
             "Nodes on which a refused pod would fit now: `touched` to requeue it, `limited`, or `failed`.",

@@ -33,6 +33,7 @@ from extender.kube.running import WatchedPods
 from extender.kube.topologies import TopologyFeed, watch_topologies
 from extender.kube.watch import Watch, WatchSettings
 from extender.observability.logs import FaultLog
+from extender.runtime.janitor import Janitor
 from extender.runtime.leadership import leadership
 from extender.runtime.requeue import Requeuer
 from extender.runtime.server import make_authority
@@ -86,6 +87,7 @@ class ClusterWatches:
         self._feed.demands, self._feed.on_refused = demands, service.refusals.note
         self._namespaces = NamespaceFeed(demands)
         nominated = NominatedFeed(service.pods, service.clock)
+        self.on_pods: Callable[[Batch[PodRecord]], None] = lambda _batch: None
         self._handoffs: list[LoopHandoff[Any]] = []
         self._watches: dict[str, Watch[Any]] = {
             "nodes": watch_nodes(client, self._handoff(self._take_nodes), settings),
@@ -157,6 +159,7 @@ class ClusterWatches:
         self._running.apply_pods(batch)
         self._surroundings.apply_pods(batch)
         self._feed.apply_pods(batch)
+        self.on_pods(batch)
         self._service.authority.end_pods(change.value.uid for change in batch.changes if isinstance(change, Gone))
         if self._feed.pods_complete is not was_complete:
             self.check()
@@ -209,7 +212,12 @@ async def connected(
             leadership(client, service.settings, service.lifecycle, service.metrics, service.clock)
         )
         await stack.enter_async_context(_binding(service, client, leads))
-        await stack.enter_async_context(_watching(service, client, settings or watch_settings(service.settings)))
+        watches = ClusterWatches(service, client, settings or watch_settings(service.settings))
+        if service.settings.janitor != "off":
+            janitor = Janitor(client, service.settings, service.metrics, lambda: leads.leads, service.clock)
+            watches.on_pods = janitor.apply
+            await stack.enter_async_context(_running(janitor.run()))
+        await stack.enter_async_context(_watching(watches))
         if service.settings.wake_up:
             requeuer = Requeuer(service, NodeToucher(client), lambda: leads.leads)
             await stack.enter_async_context(_running(requeuer.run()))
@@ -230,9 +238,8 @@ async def _binding(service: Service, client: KubeClient, leads: Leadership) -> A
 
 
 @asynccontextmanager
-async def _watching(service: Service, client: KubeClient, settings: WatchSettings) -> AsyncIterator[None]:
+async def _watching(watches: ClusterWatches) -> AsyncIterator[None]:
     """Runs the watches and checks their health."""
-    watches = ClusterWatches(service, client, settings)
     watches.start()
     try:
         async with _running(watches.keep_checking()):
