@@ -18,7 +18,7 @@ from node_exporter.report import ReportedNriGrant
 
 STATE_FILE = "var/lib/nri-resource-policy/cache"
 POLICY = "topology-aware"
-KNOWN_VERSIONS = frozenset({"1"})
+KNOWN_VERSIONS = ("1",)
 MAX_STATE_BYTES = 8 << 20
 """Of the file; a container takes 2 to 6 kB."""
 MAX_GRANTS = 10_000

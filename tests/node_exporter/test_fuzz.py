@@ -16,9 +16,12 @@ from node_exporter.checkpoints import bad_checksum, torn_cpu, torn_memory
 from node_exporter.kubelet_config import effective_config
 from node_exporter.kubelet_flags import overlay_flags, parse_flags
 from node_exporter.node import NodeReader, NodeSettings
+from node_exporter.nri_policy import NriObserver
 from node_exporter.quantity import parse_milli
 from tests.node_exporter.nodes import SCENARIO, cpu_state, device_state, memory_state
+from tests.node_exporter.nri_trees import GRANT, write_nri_machine, write_state_file
 from tests.node_exporter.trees import KUBELET_DIR, write_scenario, write_state
+from tests.replay.nri.vectors import snapshot
 
 STATE = {
     "cpu_manager_state": cpu_state({"u1": {"c0": "1,5"}}, "0,2-4,6-7"),
@@ -165,3 +168,55 @@ def test_pristine_tree_has_no_problem_but_the_missing_socket_and_version(pristin
 
     assert problems == {("kubelet", "version"), ("podresources", "kubelet.sock")}
     assert (pristine / KUBELET_DIR).is_dir()
+
+
+@pytest.fixture(scope="module")
+def nri_tree() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory) / "node"
+        write_nri_machine(root, snapshot("s-1n4c"))
+        write_state_file(root, {"c1": GRANT})
+        yield root
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_damaged_files_of_the_nri_plugin_and_of_its_machine_are_survived(nri_tree: Path, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory) / "node"
+        shutil.copytree(nri_tree, root, symlinks=True)
+        files = sorted(path for path in root.rglob("*") if not path.is_dir() or path.is_symlink())
+        for path in data.draw(st.lists(st.sampled_from(files), min_size=1, max_size=3, unique=True)):
+            path.unlink()
+            content = data.draw(st.none() | st.binary(max_size=20) | st.sampled_from([b"0-8191", b"-1", b"9" * 30]))
+            if content is not None:
+                path.write_bytes(content)
+
+        section, problems = NriObserver(root, None).look(is_tick=True)
+
+        assert orjson.dumps((section, problems))
+        assert section is None or section.machine is not None or problems
+
+
+NRI_KEYS = st.sampled_from(
+    ["Version", "PolicyName", "PolicyJSON", "allocations", "Pods", "Containers", "c1", "Ctr", "Pod"]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    document=st.dictionaries(NRI_KEYS, JSON, max_size=6),
+    grant=st.dictionaries(st.sampled_from(sorted(GRANT)), JSON, max_size=4),
+    pods=JSON,
+)
+def test_a_state_file_of_the_nri_plugin_of_any_content_is_read_or_named(
+    tmp_path_factory: pytest.TempPathFactory, document: dict[str, Any], grant: dict[str, Any], pods: object
+) -> None:
+    root = tmp_path_factory.mktemp("nri")
+    write_state_file(root, {"c1": GRANT | grant}, **{"Pods": pods, "Containers": {"c1": pods}, **document})
+
+    section, problems = NriObserver(root, None).look(is_tick=True)
+
+    assert section is not None
+    assert orjson.dumps(section)
+    assert section.grants is not None or any(problem.path.endswith("cache") for problem in problems)

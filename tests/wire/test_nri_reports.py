@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 import orjson
 import pytest
-from pydantic import TypeAdapter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from extender.replay.nri.config import PolicyConfig
 from extender.wire.errors import WireError
-from extender.wire.nri_nodes import UnknownPolicyError, nri_policy
+from extender.wire.nri_nodes import UnknownPolicyError, nri_policy, nri_state
 from extender.wire.nri_reports import read_nri
 from extender.wire.reports import ReadReport, read_report
 from node_exporter.report import KubeletState, NodeReport, ReportedMachine, ReportedNriPolicy
@@ -196,3 +199,30 @@ def test_a_machine_with_absurdly_many_pools_has_no_verdicts() -> None:
 
     with pytest.raises(UnknownPolicyError, match="601 pools, more than 512"):
         nri_policy(facts)
+
+
+VALUES = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=6)
+    | st.sampled_from(["0-8191", "0-99999", "9" * 30, "-1", "cpuset:0", "cpuset:x", [], {}, [[]], [0] * 70])
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_a_section_with_any_other_value_somewhere_is_read_or_refused_with_a_field(data: st.DataObject) -> None:
+    found: Any = section()
+    places = [(found, key) for key in found]
+    for _ in range(5):
+        places += [
+            (inner, key)
+            for owner, at in list(places)
+            if isinstance(inner := owner[at], dict | list)
+            for key in (inner if isinstance(inner, dict) else range(len(inner)))
+        ]
+    owner, key = data.draw(st.sampled_from(places))
+    owner[key] = data.draw(VALUES)
+
+    with suppress(ValidationError, WireError, UnknownPolicyError):
+        facts, _ = read_nri(TypeAdapter(ReportedNriPolicy).validate_python(found))
+        if facts is not None:
+            nri_state(nri_policy(facts), facts.grants)
