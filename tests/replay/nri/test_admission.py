@@ -171,6 +171,20 @@ def test_a_pool_without_room_loses_by_capacity() -> None:
     assert {row.pool for row in rows if row.lost_by == "capacity"} == {"NUMA node #0"}
 
 
+def test_a_pool_whose_last_isolated_cpu_fits_wins_by_other_rules_than_capacity() -> None:
+    node, number = node_of("s-n4c16-isol"), 0
+    rows = explain_pools(node, pod_named("p", require_isolated_cpus="true"), guaranteed("app", 1000))
+    while rows[0].isolated_left > 0:
+        pod = pod_named(f"p{number}", require_isolated_cpus="true")
+        node, number = admit_nri(node, pod, [guaranteed("app", 1000)]).node, number + 1
+        rows = explain_pools(node, pod_named("p", require_isolated_cpus="true"), guaranteed("app", 1000))
+
+    assert rows[0].isolated_left == 0
+    fitting = {row.lost_by for row in rows[1:] if row.isolated_left >= 0}
+    assert fitting
+    assert "capacity" not in fitting
+
+
 def test_reserved_containers_are_placed_without_looking_at_pools() -> None:
     pod = pod_named("p", prefer_reserved_cpus="true")
 

@@ -280,3 +280,20 @@ def test_texts_are_read_as_go_reads_them() -> None:
     assert [parse_duration(t) for t in ("0", "1h", "1.5s", "-1s", "1", "s", "")] == [
         0, 3600 * 10**9, 15 * 10**8, -(10**9), None, None, None,
     ]  # fmt: skip
+    units = ("7ns", "7us", "7µs", "7ms", "1m", "1h2m3.25s")
+    assert [parse_duration(t) for t in units] == [7, 7000, 7000, 7 * 10**6, 60 * 10**9, 3723 * 10**9 + 25 * 10**7]
+
+
+def test_only_strict_hints_look_at_the_reserved_cpus_of_a_pool_and_only_if_they_are_granted() -> None:
+    """The root of `s-n4c16` has CPU 0 reserved, and the hint leaves it out."""
+    hint = '{"a": {"Provider": "x", "CPUs": "1-15"}}'
+    annotations = {"strict.topologyhints": "true", "test.topologyhints": hint}
+    keys = {f"{key}.resource-policy.nri.io": text for key, text in annotations.items()}
+    node = start(setup_of("s-n4c16"))
+
+    _, exclusive = put(node, "G", [9000, 9000], an=dict(keys))
+    keys["prefer-reserved-cpus.resource-policy.nri.io"] = "true"
+    _, reserved = put(node, "G", [500, 500], an=keys)
+
+    assert exclusive.refusal is None
+    assert reserved.refusal is Refusal.STRICT_HINT
