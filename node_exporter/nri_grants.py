@@ -116,12 +116,12 @@ def _mapping(value: object) -> Mapping[str, object]:
 def _text(id_: str, grant: Mapping[str, object], field: str) -> str:
     value = grant.get(field)
     if not isinstance(value, str) or len(value) > 8192:
-        raise ValueError(f"grant {id_[:80]!r}: {field} is no text")
+        raise ValueError(f"grant {id_[:80]!r}: {field} is not a text")
     return value
 
 
 def _number(id_: str, grant: Mapping[str, object], field: str, end: int) -> int:
     value = grant.get(field)
     if type(value) is not int or not 0 <= value < end:
-        raise ValueError(f"grant {id_[:80]!r}: {field} is no number from 0 to {end - 1}")
+        raise ValueError(f"grant {id_[:80]!r}: {field} is not a number from 0 to {end - 1}")
     return value

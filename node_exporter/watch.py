@@ -23,7 +23,7 @@ DEBOUNCE_MILLISECONDS = 100
 """Longest delay of a report during continuous changes."""
 STEP_MILLISECONDS = 50
 ARMING_SECONDS = 0.3
-"""After this time a new watch certainly works. An observation then covers changes before that."""
+"""After this time a new watch certainly works. An observation then covers earlier changes."""
 CHECK_MILLISECONDS = 5_000
 """How often to check whether the watched directories were replaced."""
 

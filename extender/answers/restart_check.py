@@ -86,7 +86,7 @@ def _homes(
 
 
 def homes_of(pods: Sequence[NodePod], others: Sequence[Subject], judge: Judge) -> dict[str, str | None]:
-    """The node of each pod, by UID, if they were created anew one after another on *others*; None: no node."""
+    """The node of each pod, by UID, if they were recreated one after another on *others*; None: no node."""
     placed = PlacementPlan(others, judge).run([(pod.workload, 1) for pod in pods])
     return {pod.uid: each.node for pod, each in zip(pods, placed, strict=True)}
 

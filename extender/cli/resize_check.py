@@ -22,7 +22,7 @@ from extender.cli.render import new_table
 def resize_check(
     pod: str, *, container: str, cpu: str | None, memory: str | None, output: str, client: ExtenderClient
 ) -> None:
-    """What the kubelet would make of an in-place resize, and where the pod would go instead.
+    """Whether the kubelet would accept an in-place resize, and where the pod would go instead.
 
     Nothing in the cluster changes.
     """
@@ -39,7 +39,7 @@ def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
         head.append(f"✗ {answer['result']}", "red").append(f": {answer['reason']}", "")
     if answer["exclusive_cpus"]:
         head.append(f"\nkeeps CPUs {answer['exclusive_cpus']}", "")
-    table = new_table("if created anew on", "placement, or why not")
+    table = new_table("if recreated on", "placement, or why not")
     own = answer["recreated"]
     table.add_row(Text(f"{own['node']} (its own)"), Text(placement_text(own)))
     for each in answer["elsewhere"]:

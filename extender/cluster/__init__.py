@@ -1,1 +1,1 @@
-"""What is known of every node, pods in flight, freshness. Synchronous; the clock is an argument."""
+"""The state of every node with its in-flight pods. Synchronous: the clock is an argument."""

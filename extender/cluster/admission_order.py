@@ -1,13 +1,14 @@
-"""In which orders a kubelet can have admitted the pods that no report shows yet.
+"""The possible orders in which a kubelet admitted the pods that no report shows yet.
 
 Rules of this file
-- A kubelet that watches hears of one binding after the other. One that starts, or whose watch begins anew, hears of
-  many at once, and admits the older pods first: by creation time, which has whole seconds; equal ones in any order.
-- So the pod that was bound first comes first, unless another one is no younger than it. Nothing overtakes a pod that
-  was seen started, or gone, before the other one was bound.
-- Of two pods that nothing tells apart but their names, either order leads to the same: the one bound first is taken to
-  come first. Unless their ages tell them apart from a third one: where that may come between only one way round, their
-  names do matter.
+- A running watch of the kubelet delivers one binding after the other. A kubelet that starts, or whose watch is opened
+  again, receives many at once, and admits the older pods first: by creation time in whole seconds, equal ones in any
+  order.
+- So the pod that was bound first comes first, unless another one is at least as old. No pod overtakes a pod that was
+  seen as started, or as gone, before the first one was bound.
+- If two pods differ only in their names, both orders give the same result, and the pod that was bound first is assumed
+  to come first. An exception is a third pod that, because of their ages, can come between them in one order only: then
+  both orders are tried.
 
 Mirrors: kubelet `kubelet.go` HandlePodAdditions, `config/config.go` podStorage.merge; the same from 1.27 on.
 """
@@ -27,10 +28,10 @@ def predecessors(
     *,
     in_any_order: bool = False,
 ) -> list[int]:
-    """For each of *admits* the bits of those that are taken to have been met before it: together, every outcome.
+    """For each of *admits*, the bits of those before it, for every order that can give another outcome.
 
-    *admits* are some of *events*, both in the ledger's order; *distinguished*: UIDs of pods that are more than a shape.
-    *in_any_order*: what counts is the creation of containers, which waits for images and volumes.
+    *admits* are some of *events*, both in the ledger's order; *distinguished*: UIDs of pods of which more than the
+    shape matters. *in_any_order*: what counts is the creation of containers, which waits for images and volumes.
     """
     if len(admits) < 2:
         return [0] * len(admits)
@@ -45,7 +46,7 @@ def predecessors(
 
 
 def _surely_before(admits: Sequence[Admit], events: Sequence[Event], *, in_any_order: bool) -> list[int]:
-    """For each of *admits* the bits of those that the kubelet has surely met before it."""
+    """For each of *admits*, the bits of those that the kubelet certainly admitted before it."""
     place = {(type(event), event.uid): position for position, event in enumerate(events)}
     before = [0] * len(admits)
     for (i, first), (j, second) in combinations(enumerate(admits), 2):
@@ -57,10 +58,10 @@ def _surely_before(admits: Sequence[Admit], events: Sequence[Event], *, in_any_o
 
 
 def _may_swap_names(i: int, j: int, before: Sequence[int]) -> bool:
-    """Whether in every order that has *j* before *i*, which is later in the ledger, these two can change places.
+    """Whether *j* and *i* (later in the ledger) can change places in every order that has *j* before *i*.
 
-    Only a third one between them can be in the way: one that is surely before *i*, and not before *j*, or surely after
-    *j*, and not after *i*.
+    Only a third one between them can prevent that: one that is certainly before *i* and not before *j*, or certainly
+    after *j* and not after *i*.
     """
     is_before_i_only = before[i] & ~before[j]
     is_after_j_only = any(after >> j & 1 and not after >> i & 1 for after in before[j + 1 :])
@@ -68,7 +69,7 @@ def _may_swap_names(i: int, j: int, before: Sequence[int]) -> bool:
 
 
 def _may_overtake(first: Admit, second: Admit) -> bool:
-    """Whether the kubelet may have met *second* before *first*, which stands before it in the ledger."""
+    """Whether the kubelet may have admitted *second* before *first*, which is earlier in the ledger."""
     if second.ordered and first.started_at is not None and first.started_at <= second.since:
         return False
     if first.binding is BindingState.IN_DOUBT or not (first.ordered or second.ordered):

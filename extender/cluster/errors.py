@@ -4,7 +4,7 @@ from extender.cluster.node import Observation
 
 
 class OutdatedError(Exception):
-    """A report or heartbeat is older than the report that is held, or contradicts it. The message names both."""
+    """A report or heartbeat is older than the current report, or contradicts it. The message names both."""
 
     def __init__(self, reason: str, held: Observation) -> None:
         super().__init__(f"{reason}; held is boot {held.boot_id!r}, sequence {held.sequence}")
@@ -19,4 +19,4 @@ class UnknownNodeError(LookupError):
 
 
 class ClusterFullError(Exception):
-    """A report of one more node than the service is set up for."""
+    """A report of a new node, although the limit of nodes is reached."""

@@ -1,7 +1,7 @@
-"""What happens to the pods of a node between two of its reports; `NodeStore.apply` takes these events.
+"""The events of a node's pods between two of its reports. `NodeStore.apply` applies them.
 
-Events are facts, so applying one never fails, and applying it again changes nothing. `uid` is the UID under which the
-kubelet knows the pod. Reports are no events: a report can be outdated, and is then refused.
+Events are facts: applying one never fails, and applying it again changes nothing. `uid` is the pod's UID in the
+kubelet. Reports are not events: an outdated report is refused.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class PodAssumed:
 
 @dataclass(frozen=True, slots=True)
 class PodForgotten:
-    """The binding failed, or was not sent: the room of the assumed pod is free again."""
+    """The binding failed or was not sent: the resources of the assumed pod are free again."""
 
     node_name: str
     uid: str
@@ -27,7 +27,7 @@ class PodForgotten:
 
 @dataclass(frozen=True, slots=True)
 class BindingInDoubt:
-    """The binding was sent, and its outcome is not known."""
+    """The binding was sent, and its outcome is unknown."""
 
     node_name: str
     uid: str
@@ -37,7 +37,8 @@ class BindingInDoubt:
 class PodSeen:
     """The API server has the pod on the node, and it is not finished.
 
-    `started`: its kubelet has admitted it. `ordered`: events came in the order of the bindings; False for a list.
+    `started`: its kubelet has admitted it. `ordered`: the events arrived in the order of the bindings; False for a
+    list.
     """
 
     node_name: str
@@ -74,7 +75,7 @@ class PodTerminating:
 
 @dataclass(frozen=True, slots=True)
 class PodFinished:
-    """The API server has the pod as finished; the kubelet may count it a little longer."""
+    """The pod is finished in the API server. The kubelet may still count it for a short time."""
 
     node_name: str
     uid: str
@@ -82,7 +83,7 @@ class PodFinished:
 
 @dataclass(frozen=True, slots=True)
 class PodGone:
-    """The pod no longer exists, or its kubelet counts it no more."""
+    """The pod no longer exists, or its kubelet no longer counts it."""
 
     node_name: str
     uid: str

@@ -1,13 +1,13 @@
-"""What has happened on one node that its last report does not show yet: events in the order of the kubelet.
+"""The events on one node that its last report does not show yet, in the order in which the kubelet processes them.
 
 Rules of this file
 - A ledger is a value: every function returns a new one (or the same, if there is nothing to note).
-- Events stand in the order in which the kubelet meets them: first those that the pod watch has shown (it tells them in
-  the API server's order, which is the kubelet's), then the pods that we bound and that the watch has not shown yet.
+- Events are in the order in which the kubelet processes them: first those of the pod watch (the API server's order is
+  the kubelet's), then the pods that we bound and that the watch has not shown yet.
 - A pod is confirmed only once a report shows resources allocated to it. A listed pod may still be in flight, and a
   report may be older than the binding: absence proves nothing until the pod has run for `absence_seconds` before the
-  node was last heard.
-- A UID is noted as admitted at most once, and never comes back after it has left: repeats of an event change nothing.
+  last message of the node.
+- A UID is admitted at most once, and never returns after it has left: a repeated event changes nothing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -31,16 +31,16 @@ from extender.cluster.events import (
 from extender.replay.pod import Pod
 
 LEFT_REMEMBERED_SECONDS: Final = 900.0
-"""How long a pod that left is remembered, so that a late report that still holds it is not believed."""
+"""How long a pod that left is kept, so that a late report that still shows it has no effect."""
 
 
 class BindingState(Enum):
-    """What is known of the binding of a pod in flight."""
+    """The state of the binding of a pod in flight."""
 
     ASSUMED = "assumed"
-    """This service is about to bind the pod, or has; expires unless the watch shows the pod."""
+    """This service is binding the pod or has bound it. Expires unless the watch shows the pod."""
     IN_DOUBT = "in doubt"
-    """This service tried to bind the pod, and the outcome is not known; expires too."""
+    """This service tried to bind the pod, and the outcome is unknown. Expires as well."""
     SEEN = "seen"
     """The pod watch has shown the pod on the node."""
 
@@ -49,8 +49,8 @@ class BindingState(Enum):
 class Admit:
     """A pod in flight: the kubelet admits it, or has admitted it since the report.
 
-    `since`: when it became known. `started_at`: when the watch first said that the kubelet has started it; None until
-    then. `ordered`: its place among the events is that of its binding; not known of a pod that came in a list.
+    `since`: when it became known. `started_at`: when the watch first showed it as started; None until then. `ordered`:
+    its position among the events is that of its binding, which is unknown for a pod from a list.
     """
 
     uid: str
@@ -68,7 +68,7 @@ class Admit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A pod that left. From `due` on the kubelet counts it no more."""
+    """A pod that left. From `due` on the kubelet no longer counts it."""
 
     uid: str
     due: float
@@ -81,9 +81,9 @@ Event = Admit | Release
 class Ledger:
     """One node's events. Times are seconds of the service's clock.
 
-    `resolved`: pods on the node whose admission is over and is in the reports. `left`: pods that are gone, by when.
-    `leaving`: pods whose deletion was requested; they can be gone. `starting`: resolved pods whose init containers
-    may give back what the report shows of them at any moment.
+    `resolved`: pods on the node whose admission is over and in the reports. `left`: pods that are gone, with the time.
+    `leaving`: pods whose deletion was requested, which may be gone. `starting`: resolved pods whose init containers may
+    release at any moment what the report shows.
     """
 
     events: tuple[Event, ...] = ()
@@ -102,11 +102,11 @@ class Ledger:
         return next((e for e in self.events if isinstance(e, Admit) and e.uid == uid), None)
 
     def may_be_gone(self, now: float) -> frozenset[str]:
-        """Pods that the kubelet may count no more, and may still count."""
+        """Pods that the kubelet may or may not still count."""
         return self.leaving | {e.uid for e in self.events if isinstance(e, Release) and e.due > now}
 
     def next_due(self, now: float, assume_seconds: float) -> float | None:
-        """When time alone changes something next; None if it never does."""
+        """The next time at which a timeout changes something; None if there is none."""
         times = [e.due for e in self.events if isinstance(e, Release) and e.due > now]
         times += [e.since + assume_seconds for e in self.events if isinstance(e, Admit) and not e.is_seen]
         return min(times, default=None)
@@ -177,14 +177,14 @@ def see(ledger: Ledger, pod: Pod, now: float, *, started: bool, ordered: bool = 
 
 
 def terminate(ledger: Ledger, uid: str) -> Ledger:
-    """The pod's deletion was asked for: it is gone as soon as its containers have stopped."""
+    """The pod's deletion was requested: it is gone as soon as its containers have stopped."""
     if uid in ledger.leaving or uid in ledger.left:
         return ledger
     return replace(ledger, leaving=ledger.leaving | {uid})
 
 
 def leave(ledger: Ledger, uid: str, due: float) -> Ledger:
-    """The pod is gone, or is finished and the kubelet counts it no more from *due* on."""
+    """The pod is gone, or is finished and no longer counted by the kubelet from *due* on."""
     if uid in ledger.left:
         return ledger
     ledger = replace(ledger, leaving=ledger.leaving - {uid}) if uid in ledger.leaving else ledger
@@ -195,7 +195,7 @@ def leave(ledger: Ledger, uid: str, due: float) -> Ledger:
 
 
 def refuse(ledger: Ledger, uid: str, now: float) -> Ledger:
-    """The kubelet has refused the pod: it never held anything that outlasts its admission."""
+    """The kubelet has refused the pod: it has no resources after its admission."""
     if uid in ledger.left:
         return ledger
     ledger = _without(ledger, lambda admit: admit.uid == uid)
@@ -210,18 +210,18 @@ def refuse(ledger: Ledger, uid: str, now: float) -> Ledger:
 
 
 def start(ledger: Ledger, starting: Mapping[str, Pod]) -> Ledger:
-    """The report shows these pods before their init containers have given anything back."""
+    """The report shows these pods before their init containers have released anything."""
     return ledger if starting == ledger.starting else replace(ledger, starting=starting)
 
 
 def confirm(ledger: Ledger, uids: Collection[str]) -> Ledger:
-    """The report shows what the kubelet gave these pods."""
+    """The report shows the resources of these pods."""
     ledger = _without(ledger, lambda admit: admit.uid in uids)
     return replace(ledger, resolved=ledger.resolved | (frozenset(uids) - ledger.left.keys()))
 
 
 def end(ledger: Ledger, uids: Iterable[str], now: float) -> Ledger:
-    """The report says that the kubelet knew these pods and counts them no more."""
+    """By the report, the kubelet knew these pods and no longer counts them."""
     gone = set(uids) - ledger.left.keys()
     if not gone:
         return ledger
@@ -241,9 +241,9 @@ def is_lost(admit: Admit, now: float, assume_seconds: float) -> bool:
 
 
 def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds: float) -> Ledger:
-    """Drop pods that were assumed too long ago, and pods that left and that no pod in flight can have met.
+    """Drop pods that were assumed too long ago, and pods that left before the admission of every pod in flight.
 
-    *held*: pods that the report still shows; that these have left is never forgotten.
+    *held*: pods that the report still shows. They are never dropped.
     """
     ledger = _without(ledger, lambda admit: is_lost(admit, now, assume_seconds))
     ended = _ended(ledger.events, now)
@@ -258,7 +258,7 @@ def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds:
 
 
 def left_before(events: Sequence[Event], admit: Admit) -> frozenset[str]:
-    """Pods that had surely left when *admit*, one of *events*, was bound: its admission cannot have met them."""
+    """Pods that had certainly left when *admit*, one of *events*, was bound. They had no effect on its admission."""
     if not admit.ordered:
         return frozenset()
     earlier = takewhile(lambda event: event is not admit, events)
@@ -266,7 +266,7 @@ def left_before(events: Sequence[Event], admit: Admit) -> frozenset[str]:
 
 
 def _ended(events: tuple[Event, ...], now: float) -> frozenset[str]:
-    """Pods that have left, and that no pod still in flight can have met at its admission."""
+    """Pods that left before the admission of every pod that is still in flight."""
     ended = frozenset(e.uid for e in events if isinstance(e, Release) and e.due <= now)
     came = {e.uid: e for e in events if isinstance(e, Admit)}
     met_by = [e for e in came.values() if e.uid not in ended]
@@ -279,14 +279,14 @@ def _ended(events: tuple[Event, ...], now: float) -> frozenset[str]:
 
 
 def absent(ledger: Ledger, heard_at: float, *, absence_seconds: float) -> frozenset[str]:
-    """Pods that have run for so long before the node's last word that a report without them is proof."""
+    """Pods that had run for so long at the node's last message that a report without them proves their absence."""
     return frozenset(
         e.uid for e in ledger.admits if e.started_at is not None and heard_at - e.started_at >= absence_seconds
     )
 
 
 def _is_settled(ledger: Ledger, uid: str) -> bool:
-    """Whether the pod's admission is in the past for good."""
+    """Whether the pod's admission is certainly over."""
     return (
         uid in ledger.resolved
         or uid in ledger.left
@@ -295,7 +295,7 @@ def _is_settled(ledger: Ledger, uid: str) -> bool:
 
 
 def _insert(ledger: Ledger, event: Event) -> Ledger:
-    """Put in what the watch has told, before the pods that it has not shown yet."""
+    """Insert an event of the watch before the pods that the watch has not shown yet."""
     place = next((i for i, e in enumerate(ledger.events) if isinstance(e, Admit) and not e.is_seen), len(ledger.events))
     return replace(ledger, events=(*ledger.events[:place], event, *ledger.events[place:]))
 

@@ -1,4 +1,4 @@
-"""The alignment that pods demand by the labels of their namespace. The pod's own annotations win, key by key."""
+"""The alignment that pods demand by labels of their namespace. A pod's own annotations have precedence, key by key."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,11 +25,11 @@ class NamespaceDemands:
         return self._by_name
 
     def complete(self, pod: Pod) -> Pod:
-        """The pod with what it demands by its namespace."""
+        """The pod with the demands of its namespace."""
         return with_default(pod, self._by_name.get(pod.namespace, NO_DEMAND))
 
 
 def with_default(pod: Pod, default: Demand) -> Pod:
-    """The pod with *default* where its own demand says nothing."""
+    """The pod with *default* for the parts that its own demand leaves open."""
     demand = pod.demand.or_default(default)
     return pod if demand == pod.demand else replace(pod, demand=demand)

@@ -1,4 +1,4 @@
-"""What is known of one node: its last report, and what follows from it."""
+"""The state of one node: its last report, and what is computed from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider
 
 REMEMBERED_BOOTS: Final = 8
-"""How many earlier boots of a node are known by id, so that a late report of one is not taken for news."""
+"""Number of earlier boots of a node whose ids are kept, so that a late report of one is recognized."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,18 +22,17 @@ class Observation:
     """One report, interpreted.
 
     `digest` is the SHA-256 of the body it came in. `observed_at` is Unix seconds by the node's clock, for people only.
-    `kubelet` and `state` are None if the report is not enough for any verdict; `hidden` names the managers whose
-    state it does not tell. `pod_uids` are the pods that the report knows of; None if it could not list them.
-    `listed` are those of them that the kubelet itself lists, `left` those that it does not count: gone, unless the pod
-    watch has them alive. Of the rest it is not known. `unlisted`: pods that hold something and that a list with the
-    UIDs of all its pods does not have.
-    `version_from_node`: the kubelet version that the Node object named when the report came, "" if it was not known;
-    None if the report itself told it. `kubelet_listens`: whether the kubelet listened on its podresources socket
-    when the report was made; `kubelet_seconds`: how long that had been so by then. Both are None if it is not known.
-    `kubelet_digest`: SHA-256 of the parts of the report that describe the kubelet, "" if they describe none.
-    `counts`: all that is known, instead of a report. `pools`: those that the NRI plugin publishes, kept only if the
-    report does not know what its policy has granted; `nri_config`: the policy's configuration, None if it is not known.
-    `facts` are passed on unread, for people: a JSON object.
+    `kubelet` and `state` are None if the report is not enough for any verdict; `hidden` names the managers whose state
+    is not in it. `pod_uids` are the pods that the report knows of; None if it could not list them. `listed` are those
+    of them that the kubelet itself lists, `left` those that it does not count: gone, unless the pod watch has them
+    alive. For the others it is not known whether they are counted. `unlisted`: pods that hold something and that a list
+    with the UIDs of all its pods does not have. `version_from_node`: the kubelet version that the Node object named
+    when the report came, "" if it was not known; None if the report itself has it. `kubelet_listens`: whether the
+    kubelet listened on its podresources socket when the report was made; `kubelet_seconds`: how long that had been so
+    by then. Both are None if it is not known. `kubelet_digest`: SHA-256 of the parts of the report that describe the
+    kubelet, "" if they describe none. `counts`: all that is known, instead of a report. `pools`: those that the NRI
+    plugin publishes, kept only if the report does not know what its policy has granted; `nri_config`: the policy's
+    configuration, None if it is not known. `facts` are passed on unread, for people: a JSON object.
     """
 
     node_name: str
@@ -64,7 +63,7 @@ class Observation:
 
     @classmethod
     def of_counts(cls, counted: Counted) -> Self:
-        """What stands in place of a report of a node that does not report."""
+        """The observation of a node that does not report."""
         return cls(
             node_name=counted.node_name,
             boot_id="",
@@ -82,8 +81,8 @@ class Observation:
 class NodeRecord:
     """A node at present. `heard_at`: when its last report or heartbeat arrived, seconds of the service's own clock.
 
-    `possible`: the states that the next pod can meet, which are the reported state with what has happened since. They
-    equal those of the class but for the ids of pods and devices. `past_boots` are boot ids that a newer one replaced.
+    `possible`: the possible states for the next pod: the reported state with the events since then. They equal those of
+    the class except for the ids of pods and devices. `past_boots`: earlier boot ids.
     """
 
     observation: Observation
@@ -99,15 +98,15 @@ class NodeRecord:
 
     @property
     def states(self) -> tuple[ManagerState, ...]:
-        """Every state of the node that is followed; empty if no verdict is possible."""
+        """The possible states of the node; empty if no verdict is possible."""
         return self.possible.states
 
     @property
     def state(self) -> ManagerState | None:
-        """The likeliest of `states`; None if no verdict is possible."""
+        """The most likely of `states`; None if no verdict is possible."""
         return self.possible.first
 
     @property
     def kubelet(self) -> Kubelet | None:
-        """Its kubelet, the same object for all nodes with an equal one."""
+        """The kubelet. Nodes with equal kubelets share one object."""
         return self.node_class.kubelet

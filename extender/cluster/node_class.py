@@ -1,12 +1,13 @@
-"""Classes of nodes that answer every new pod alike.
+"""Classes of nodes that give the same verdict for every pod.
 
 Rules of this file
 - Two nodes are of one class if their kubelets (hardware, configuration, version) and their states are equal, and
-  as much is known of one as of the other. Whatever is computed of a class holds for all of its nodes.
+  the same parts of them are known. What is computed for a class is valid for all of its nodes.
 - Nodes with the same set of possible states share a class.
-- A class id is never used twice: what is cached of a class that is gone is never read.
+- A class id is never reused, so that cached values of a former class are never read.
 - Equal kubelets of one table are one object, with one layout: real nodes differ in their states more than in hardware.
-- `NodeClass` compares by identity, because `ClassTable` makes only one object a class: lookups cost one pointer hash.
+- `NodeClass` compares by identity, because `ClassTable` creates one object for each class: a lookup costs one pointer
+  hash.
 """
 
 from collections.abc import Collection
@@ -28,13 +29,13 @@ NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeClass:
-    """What nodes of one class have in common.
+    """The common properties of the nodes of one class.
 
-    `possible`: the states that the nodes can be in. Where no replay is possible it is empty, and `kubelet` None;
-    `counts` may then still prove something. `hidden` names the managers whose part of the state is not known: a pod
-    that needs none of them still gets a sound verdict. `stale`: the last report or heartbeat is old. `distrusted`: the
-    kubelet contradicted too many predictions, so verdicts rank these nodes and refuse nothing. `awaited`: nothing is
-    known yet, because this service has only just started. `pools`: what the NRI plugin publishes, where nothing else is
+    `possible`: the possible states of the nodes. If no replay is possible it is empty, and `kubelet` is None; `counts`
+    may then still prove refusals. `hidden`: the managers whose state is unknown. A pod that needs none of them still
+    gets a correct verdict. `stale`: the last report or heartbeat is old. `distrusted`: too many predictions for the
+    kubelet were wrong, so these nodes are score-only. `awaited`: nothing is known yet, because this service has just
+    started. `pools`: what the NRI plugin publishes, where nothing else is
     known of its policy.
     """
 
@@ -48,7 +49,7 @@ class NodeClass:
     awaited: bool = False
     pools: NriCounts | None = None
     layout: Layout | None = None
-    """Of `kubelet`; None if it is not computed yet."""
+    """The layout of `kubelet`; None if it is not computed yet."""
     _amounts: tuple[FreeAmounts, ...] | None = field(default=None, init=False, repr=False)
 
     @property
@@ -69,7 +70,7 @@ class NodeClass:
 
     @property
     def states(self) -> tuple[ManagerState, ...]:
-        """Every state that is followed; empty if no verdict is possible."""
+        """The possible states; empty if no verdict is possible."""
         return self.possible.states
 
     @property
@@ -79,7 +80,7 @@ class NodeClass:
 
     @property
     def complete(self) -> bool:
-        """Whether `states` are all that the nodes can be in."""
+        """Whether `states` has all possible states."""
         return self.possible.complete
 
     @property
@@ -104,7 +105,7 @@ class NodeClass:
 
     @property
     def rules(self) -> Rules | None:
-        """Those of the kubelet; None if nothing is known."""
+        """The rules of the kubelet; None if it is unknown."""
         if self.kubelet is not None:
             return self.kubelet.rules
         return None if self.counts is None else self.counts.rules
@@ -114,7 +115,7 @@ UNKNOWN: Final = NodeClass(id=0)
 """Class returned for unknown nodes."""
 
 AWAITED: Final = NodeClass(id=-1, awaited=True)
-"""Stands for `UNKNOWN` while the service warms up: exporters report again within their next heartbeat."""
+"""Used instead of `UNKNOWN` while the service warms up: exporters report again with their next heartbeat."""
 
 
 @dataclass(slots=True)
@@ -127,7 +128,7 @@ class _SharedKubelet:
 
 
 class ClassTable:
-    """Gives equal nodes the same `NodeClass`, as long as one of them holds it."""
+    """Gives equal nodes the same `NodeClass`, as long as one of them has it."""
 
     def __init__(self) -> None:
         self._classes: dict[object, NodeClass] = {}
@@ -163,7 +164,7 @@ class ClassTable:
         counts: Counts | None = None,
         pools: NriCounts | None = None,
     ) -> NodeClass:
-        """The class of a node with these properties, for one more holder. Pair each call with a `drop`."""
+        """The class of a node with these properties, for one more node. Pair each call with a `drop`."""
         if kubelet is None or not possible.states:
             return UNKNOWN if counts is None else self._hold_counts(counts, stale=stale)
         identity = kubelet.identity
@@ -208,7 +209,7 @@ class ClassTable:
         _ = node_class.amounts  # with the event that made the class, and not with the next pod for all classes together
 
     def drop(self, node_class: NodeClass) -> None:
-        """One holder less; the last one takes the class with it."""
+        """Count one node less. The class is removed with its last node."""
         rules = node_class.rules
         if rules is None:
             return

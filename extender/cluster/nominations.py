@@ -12,7 +12,7 @@ from typing import Final
 from extender.replay.pod import Pod
 
 KEEP_SECONDS: Final = 30.0
-"""How long a nomination holds that only scheduler calls show, or that a failed binding has cleared."""
+"""How long a nomination is valid if only scheduler calls show it, or if a failed binding has cleared it."""
 DELETE_SECONDS: Final = 10.0
 """How long after a preempt call its victims count as leaving without a watch event."""
 
@@ -28,7 +28,7 @@ class Nomination:
     until: float
 
     def precedes(self, uid: str, priority: int, since: float) -> bool:
-        """Whether another pod must leave its room alone; *since*: when that was nominated itself, if it was."""
+        """Whether another pod must not use its resources. *since*: when the other pod was nominated, if it was."""
         if uid == self.pod.uid:
             return False
         return self.priority > priority or (self.priority == priority and self.since < since)
@@ -36,7 +36,7 @@ class Nomination:
 
 @dataclass(frozen=True, slots=True)
 class ProposedVictims:
-    """The answer to a preempt call: UIDs by node. The scheduler chooses one of the nodes."""
+    """The reply to a preempt call: UIDs by node. The scheduler chooses one of the nodes."""
 
     at: float = -inf
     by_node: Mapping[str, Collection[str]] = field(default_factory=dict)

@@ -1,10 +1,10 @@
-"""One node's pods: the ledger, what the watch and the report say of them, and the projection.
+"""The pods of one node: the ledger, the watch, the report, and the projection.
 
 Rules of this file
 - Events and reports change the tracker at once. The projection is computed when it is first read after a change, and is
   the same as if it had been computed at once.
-- Each pod in flight of which something was predicted is settled once. The methods that can settle pods return them.
-- No clock and no callbacks: time is an argument, and the caller asks `next_due` when time alone changes something.
+- Each pod in flight with a prediction is settled once. The methods that can settle pods return them.
+- No clock and no callbacks: time is an argument, and the caller reads from `next_due` when a timeout changes something.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,11 +28,11 @@ from extender.replay.verdict import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long facts that nothing confirms are believed; seconds.
+    """How long unconfirmed facts are used, in seconds.
 
     `assume`: a pod that this service bound, unless the watch or a report shows it. `finish`: a finished pod still
-    counts, because its kubelet has yet to tear it down. `ghost`: a pod that a report shows and the watch does not know
-    may exist; after that the kubelet's own list decides. `absence`: a pod that runs and that no report shows.
+    counts, because its kubelet has not torn it down yet. `ghost`: a pod that a report shows and the watch does not know
+    may exist; after that the kubelet's list decides. `absence`: a running pod that no report shows.
     """
 
     assume: float = 120.0
@@ -59,7 +59,7 @@ class PodTracker:
         """Pods of the ledger that were settled already."""
         self._unknown_since: dict[str, float] = {}
         self._not_listed: frozenset[str] = frozenset()
-        """Pods that the watch has, that hold something, and that the kubelet does not list."""
+        """Pods with resources that the watch shows and the kubelet does not list."""
 
     def apply(self, event: PodEvent, now: float) -> list[SettledPod]:
         """Apply one event of this node; returns the pod that it settles, if any."""
@@ -82,7 +82,7 @@ class PodTracker:
     def reconcile(
         self, observation: Observation, heard_at: float, now: float, *, watch_is_live: bool
     ) -> list[SettledPod]:
-        """Bring the ledger, the report and the time together; returns the pods whose admission is over.
+        """Reconcile the ledger, the report and the time. Returns the pods whose admission is over.
 
         *watch_is_live*: the watch knows every pod, so that one it does not know does not exist.
         """
@@ -116,7 +116,7 @@ class PodTracker:
         return frozenset(uid for uid, request in pods if shows_admission(kubelet, observation, request, whole=False))
 
     def next_due(self, now: float) -> float | None:
-        """When `reconcile` is due again although nothing has happened; None if never."""
+        """When `reconcile` is due again without any event; None if never."""
         times = [at + self._timeouts.ghost for at in self._unknown_since.values() if now < at + self._timeouts.ghost]
         due = self.ledger.next_due(now, self._timeouts.assume)
         if due is not None:
@@ -125,7 +125,7 @@ class PodTracker:
 
     @property
     def projection(self) -> Projection | None:
-        """What follows, as of the last `reconcile`; None if no report is enough for a verdict."""
+        """The projection as of the last `reconcile`; None if no verdict is possible."""
         given = self._given
         if given is None:
             return None
@@ -134,7 +134,7 @@ class PodTracker:
         return self._projected[1]
 
     def is_safe(self, at_risk_before: frozenset[str]) -> bool:
-        """Whether every pod in flight is certain to be admitted, but for those that were not before."""
+        """Whether every pod in flight is certain to be admitted, except those that were not certain before."""
         projection = self.projection
         if projection is None or projection.one_order:
             return True
@@ -162,7 +162,7 @@ class PodTracker:
         return self.ledger.may_be_gone(now) | (frozenset() if self._given is None else self._given.maybe_gone)
 
     def lacks_pods(self, started_at: float) -> bool:
-        """Whether reports lack pods that a kubelet started at this time finds in its first list, and admits."""
+        """Whether pods are missing in reports that are in the first list of a kubelet started at this time."""
         not_listed = self._not_listed - self.ledger.leaving - self.ledger.left.keys()
         return bool(not_listed) or any(admit.is_seen and admit.since < started_at for admit in self.ledger.admits)
 
@@ -175,7 +175,7 @@ class PodTracker:
         now: float,
         steps: Steps,
     ) -> list[SettledPod]:
-        """Take out of the ledger what the report or the time has settled."""
+        """Remove from the ledger what the report or a timeout has settled."""
         # 1. Which pods in flight are settled, and how.
         admits = self.ledger.admits
         for admit in admits:
@@ -213,11 +213,11 @@ class PodTracker:
     def _unknown_pods(
         self, observation: Observation, state: ManagerState, now: float, *, watch_is_live: bool
     ) -> tuple[frozenset[str], frozenset[str]]:
-        """Pods of the report that do not exist, and those that may not: the watch knows every pod, but not these.
+        """Pods of the report that do not exist, and those that may not exist: the watch does not show them.
 
-        Both are followed at first, because the watch may be late, and a kubelet collects what a pod held only when it
-        admits the next one. Later a pod that the kubelet lists exists, and another one does not. A pod that the watch
-        has alive and the kubelet does not list stays uncertain until they agree: a kubelet that has just started lists
+        Both cases are possible at first, because the watch may be late, and a kubelet releases the resources of a pod
+        only when it admits the next one. Later a pod exists if the kubelet lists it. A pod that is alive in the watch
+        and not in the kubelet's list stays uncertain until they agree: a kubelet that has just started lists
         no pod, and admits the running ones again when its first list comes.
         """
         unknown: frozenset[str] = frozenset()
@@ -237,8 +237,8 @@ class PodTracker:
     def _settle_refused(self, uid: str, reason: str) -> Iterator[SettledPod]:
         """Settle a pod that the kubelet has refused.
 
-        A pod that had started was admitted, and refused when its kubelet started again. That says nothing of what was
-        predicted of its admission.
+        A pod that had started was admitted, and was refused when its kubelet started again. This is no result for the
+        prediction of its admission.
         """
         admit = self.ledger.find(uid)
         if admit is not None:
@@ -249,7 +249,7 @@ class PodTracker:
     def _settle(
         self, admit: Admit, result: AdmissionResult, *, state: ManagerState | None = None, reason: str = ""
     ) -> Iterator[SettledPod]:
-        """Settle a pod in flight of which something was predicted; at most once."""
+        """Settle a pod in flight with a prediction, at most once."""
         given, projection = self._given, self.projection
         if given is None or projection is None or admit.uid in self._settled:
             return

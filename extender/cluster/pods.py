@@ -1,12 +1,12 @@
-"""The registry of pods: one record by UID of what the scheduler, the bind verb and the watches have said of a pod.
+"""The registry of pods: one record for each UID, from the scheduler, the bind verb and the watches.
 
 Rules of this file
-- A pod that the watch shows on a node needs no record: its node alone is kept, until the pod is deleted. There are as
-  many of these pods as exist.
-- All other pods share one limit. Pods that hold room are dropped last: those that were bound, whose binding is in
+- A pod that the watch shows on a node needs no record: only its node is kept, until the pod is deleted. The number of
+  these pods is not limited here.
+- All other pods share one limit. Pods with resources are dropped last: those that were bound, whose binding is in
   doubt, or that are nominated to a node. In each of the two groups the pod that changed longest ago is dropped first.
-- The group that holds room is small, so reads by node go through it. Two other reads have an index of their own.
-- Records are values. Reads change nothing. Each change takes a record out, replaces it and files it again.
+- The group with resources is small, so reads by node iterate over it. Two other reads have an index.
+- Records are values. Reads change nothing. Each change removes a record, replaces it and stores it again.
 - The time of each call is an argument, in seconds of one clock. `expire` applies timeouts; changes call it.
 """
 
@@ -28,7 +28,7 @@ _NO_VICTIMS: Final = ProposedVictims()
 
 
 class KnownPod(NamedTuple):
-    """What is known of one pod. Times are seconds of the caller's clock; -inf: never, or no longer of interest.
+    """The record of one pod. Times are seconds of the caller's clock; -inf: never, or no longer valid.
 
     `pod`, `priority`: as a filter or preempt call described it last. `bound_to`: its node. `in_doubt_on`: the node of
     a binding whose outcome is unknown. `offered_at`: a filter call found nodes, and others wait for the pod.
@@ -49,12 +49,12 @@ class KnownPod(NamedTuple):
     deferred_from: frozenset[str] = frozenset()
 
     def nominated(self, now: float) -> Nomination | None:
-        """The nomination of the pod, if it holds."""
+        """The nomination of the pod, if it is valid."""
         return self.nomination if self.nomination is not None and now < self.nomination.until else None
 
     @property
     def holds_room(self) -> bool:
-        """Whether room on a node is meant for the pod."""
+        """Whether resources of a node are meant for the pod."""
         return self.bound_to is not None or self.in_doubt_on is not None or self.nomination is not None
 
 
@@ -75,7 +75,7 @@ class PodRegistry:
         return len(self._seen) + len(self._holding)
 
     def get(self, uid: str) -> KnownPod:
-        """What is known of the pod; an empty record if that is nothing."""
+        """The record of the pod; an empty one if there is none."""
         return self._seen.get(uid) or self._holding.get(uid) or KnownPod(uid, bound_to=self._on_node.get(uid))
 
     def node_of(self, uid: str) -> str | None:
@@ -83,13 +83,13 @@ class PodRegistry:
         return self.get(uid).bound_to
 
     def unseen_on(self, node_name: str) -> list[Pod]:
-        """Pods that we have bound to the node, or may have, and that the watch has not shown yet."""
+        """Pods that we have bound, or may have bound, to the node, and that the watch has not shown yet."""
         return [
             each.pod for each in self._holding.values() if each.pod and node_name in (each.bound_to, each.in_doubt_on)
         ]
 
     def nominations(self, now: float) -> Mapping[str, Sequence[Nomination]]:
-        """The nominations that hold, by node."""
+        """The valid nominations, by node."""
         nodes: defaultdict[str, list[Nomination]] = defaultdict(list)
         for known in self._holding.values():
             if (nomination := known.nominated(now)) is not None:
@@ -106,9 +106,9 @@ class PodRegistry:
         return [each.pod for each in reversed(self._refused.values()) if each.pod and each.refused_at >= oldest]
 
     def describe(self, pod: Pod, priority: int, nominated_node: str, now: float) -> KnownPod:
-        """The scheduler describes an unbound pod; *nominated_node* is "" if it has none. Returns what is known of it.
+        """Record an unbound pod from a call of the scheduler. *nominated_node*: "" if it has none.
 
-        A failed binding may have cleared the nominated node, so a nomination holds until its time is up.
+        A failed binding may have cleared the nominated node, so a nomination is valid until its timeout.
         """
         changes: dict[str, Any] = {"pod": pod, "priority": priority, "offered_at": -inf}
         if nominated_node:
@@ -116,7 +116,7 @@ class PodRegistry:
         return self._change(pod.uid, now, **changes)
 
     def nominate(self, pod: Pod, priority: int, node_name: str, now: float) -> None:
-        """The watch shows the nominated node of an unbound pod. The nomination holds until `clear_nomination`."""
+        """The watch shows the nominated node of an unbound pod. The nomination is valid until `clear_nomination`."""
         self._change(pod.uid, now, nomination=self._renewed(pod, priority, node_name, inf, now))
 
     def clear_nomination(self, uid: str, now: float) -> None:
@@ -142,7 +142,7 @@ class PodRegistry:
             self._change(uid, now, offered_at=-inf)
 
     def defer(self, uid: str, node_name: str, now: float) -> float:
-        """The pod was not bound to the node for the sake of caution. Returns for how many seconds that has been so."""
+        """The pod was deferred on the node. Returns for how many seconds it has been deferred."""
         known = self.get(uid)
         since = known.deferred_at if known.deferred_from else now
         self._change(uid, now, deferred_at=since, deferred_from=known.deferred_from | {node_name})
@@ -205,13 +205,13 @@ class PodRegistry:
         return known
 
     def _take(self, uid: str) -> KnownPod:
-        """Take a record out of every map; an empty record if there is none."""
+        """Remove a record from every map. Returns an empty record if there is none."""
         self._offered.pop(uid, None)
         self._refused.pop(uid, None)
         return self._seen.pop(uid, None) or self._holding.pop(uid, None) or KnownPod(uid)
 
     def _file(self, known: KnownPod) -> None:
-        """Put a record where it belongs, as the one that changed last, and keep to the limit."""
+        """Store a record as the newest one, and keep the limit."""
         uid = known.uid
         (self._holding if known.holds_room else self._seen)[uid] = known
         if known.offered_at > -inf:

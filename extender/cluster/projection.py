@@ -1,4 +1,4 @@
-"""From a report and a ledger to the states that the next pod can meet.
+"""Computes the possible states of a node for the next pod, from its report and its ledger.
 
 Rules of this file
 - Pure: the same input always leads to the same projection, whatever the order in which its parts became known.
@@ -7,8 +7,8 @@ Rules of this file
   that is done again.
 - A pod that the replay says the kubelet refuses is not charged.
 - The order of events is not always known (`admission_order`). A pod may have left before or after another one was
-  admitted. A terminating pod may be gone or not, and so may one that only the report knows. An init container may have
-  given its memory back or not. A binding in doubt may not exist. Every combination is followed, within the bounds of
+  admitted. A terminating pod, or one that only the report shows, may be gone or not. An init container may have
+  released its memory or not. A binding in doubt may not exist. Every combination is followed, within the limits of
   `search_bounds`; `complete` is False if that is not all.
 - Under the NRI topology-aware policy pods in flight get their containers in any order, one whole pod after the other,
   and an init container may be running.
@@ -39,7 +39,7 @@ from extender.replay.verdict import Certainty, Rejected, Verdict, is_given_up
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectionInput:
-    """All that a projection follows from. A value, so that it can be computed when it is needed.
+    """The input of a projection, as a value, so that the projection can be computed when it is needed.
 
     `reported`: the state that the last report shows. `now`: seconds of the service's clock. `vanished`: pods of the
     report that no longer exist; `maybe_gone`: pods of the report that may not. `admitted`: pods in flight of which the
@@ -56,7 +56,7 @@ class ProjectionInput:
 
     @property
     def leaving(self) -> frozenset[str]:
-        """Pods that the kubelet may count no more."""
+        """Pods that the kubelet may no longer count."""
         return self.ledger.may_be_gone(self.now) | self.maybe_gone
 
     def initial_state(self, steps: Steps) -> ManagerState:
@@ -68,9 +68,9 @@ class ProjectionInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projection:
-    """Every state that the next pod can meet.
+    """The possible states for the next pod.
 
-    `verdicts`: what the replay predicts of each pod in flight, by UID, one verdict for each possible outcome.
+    `verdicts`: the predictions for each pod in flight, by UID, one verdict for each possible outcome.
     `against_demand`: pods in flight that may be placed against the alignment that they demand. `one_order`: the kubelet
     meets the pods in flight in the order of their bindings.
     """
@@ -82,7 +82,7 @@ class Projection:
 
     @property
     def complete(self) -> bool:
-        """Whether all that is possible was followed."""
+        """Whether all possible states were followed."""
         return self.possible.complete
 
     @property
@@ -94,9 +94,9 @@ class Projection:
 
 
 def project(given: ProjectionInput, steps: Steps | None = None) -> Projection:
-    """The states that follow from the report and the ledger.
+    """The possible states from the report and the ledger.
 
-    *steps*: those of earlier calls for the same report. They save work and change nothing.
+    *steps*: those of earlier calls for the same report, which save work and do not change the result.
     """
     steps = Steps() if steps is None else steps
     steps.make_room()
@@ -112,7 +112,7 @@ def project_from(state: ManagerState, given: ProjectionInput, leaving: frozenset
 
 
 class _Projector:
-    """Follows one state through all that may have happened since the report."""
+    """Follows one state through all possible events since the report."""
 
     def __init__(self, given: ProjectionInput, leaving: frozenset[str], steps: Steps) -> None:
         kubelet, ledger, now = given.kubelet, given.ledger, given.now
@@ -141,7 +141,7 @@ class _Projector:
         self.against_demand: Final[set[str]] = set()
 
     def from_state(self, state: ManagerState) -> Projection:
-        """Every state that is possible by now."""
+        """All current possible states."""
         ways: dict[int, tuple[ManagerState, ...]] = {0: (state,)}
         shape_of = partial(self.steps.shape, rules=self.kubelet.rules)
         in_any_order = self.kubelet.nri is not None
@@ -162,7 +162,7 @@ class _Projector:
     def _one_more(
         self, ways: Mapping[int, tuple[ManagerState, ...]], before: Sequence[int]
     ) -> dict[int, tuple[ManagerState, ...]]:
-        """From the states after some admissions (the bits of those) to the states after one admission more."""
+        """The states after one more admission, from the states after some admissions (their bits)."""
         longer: dict[int, list[ManagerState]] = {}
         for done, states in ways.items():
             for number, admit in enumerate(self.admits):
@@ -176,8 +176,8 @@ class _Projector:
     def _admit(self, admit: Admit, states: tuple[ManagerState, ...]) -> Iterator[ManagerState]:
         """The states after the pod's admission, and those without it if it may never have been bound.
 
-        After a replay that was given up no other one is tried: the event loop has not the time, and the node is in
-        doubt anyway.
+        After a replay without a verdict no other one is tried: the event loop has no time for it, and the node is
+        uncertain anyway.
         """
         if self.given_up:
             yield from states
@@ -207,7 +207,7 @@ class _Projector:
         return demand.is_required and any(broken_by_outcome(demand, self.kubelet, request, each) for each in outcomes)
 
     def _admit_in_all(self, states: tuple[ManagerState, ...], request: PodRequest) -> tuple[Outcome, ...]:
-        """The outcomes from all the states; those where other pods hold the same are not taken for one."""
+        """The outcomes from all states. Outcomes in which other pods have the same resources stay separate."""
         alike: dict[object, list[ManagerState]] = {}
         for state in states:
             alike.setdefault(self.steps.holdings(state, self.distinguished), []).append(state)
@@ -221,7 +221,7 @@ class _Projector:
         return tuple(outcomes)
 
     def _by_now(self, states: tuple[ManagerState, ...], leaving: frozenset[str]) -> tuple[ManagerState, ...]:
-        """The states, and those that they may have become: some pods have started, some are gone."""
+        """The states, and those that they may have changed to: some pods may have started or be gone."""
         starting = self.starting
 
         def start(state: ManagerState, uids: Sequence[str]) -> ManagerState:
@@ -242,7 +242,7 @@ class _Projector:
         candidates: Sequence[Sequence[str]],
         change: Callable[[ManagerState, Sequence[str]], ManagerState],
     ) -> tuple[ManagerState, ...]:
-        """The states, and those that follow if *change* has met some of the *candidates* of each."""
+        """The states, and those after *change* for some of the *candidates* of each."""
         if not any(candidates):
             return states
         pairs = zip(states, candidates, strict=True)
@@ -257,7 +257,7 @@ class _Projector:
         return tuple({(number(state), holdings(state, self.distinguished)): state for state in states}.values())
 
     def _some(self, states: tuple[ManagerState, ...]) -> tuple[ManagerState, ...]:
-        """As many states as are followed."""
+        """The states, cut to the limit."""
         self._check(len(states) <= MAX_STATES)
         return states[:MAX_STATES]
 
@@ -265,7 +265,7 @@ class _Projector:
         self.complete = self.complete and is_all
 
     def _predicted(self) -> dict[str, tuple[Verdict, ...]]:
-        """The verdicts on each pod; they are certain only if all have the same answer."""
+        """The verdicts for each pod. They are certain only if all are equal."""
         predicted = {}
         for uid, verdicts in self.verdicts.items():
             is_one = len({answer(verdict) for verdict in verdicts}) == 1
@@ -274,7 +274,7 @@ class _Projector:
 
 
 def _combinations(uids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Those that can have changed together, with none left out; see `MAX_MAYBE_GONE`."""
+    """The sets of candidates that can have changed together, including the empty set; see `MAX_MAYBE_GONE`."""
     if len(uids) > MAX_MAYBE_GONE:
         yield from ((uid,) for uid in uids)
         yield uids

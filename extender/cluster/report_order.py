@@ -1,7 +1,7 @@
-"""Which report of a node is the newer one.
+"""Decides which report of a node is newer.
 
-A report carries the id of the node's boot and a sequence number within it. Boots are in the order in which their first
-reports came; a few past ones are remembered, so that a late report of one is recognized.
+A report has the id of the node's boot and a sequence number within it. Boots are in the order of arrival of their first
+reports. The ids of some past boots are kept, so that a late report of one is recognized.
 """
 
 from extender.cluster.errors import OutdatedError
@@ -9,7 +9,7 @@ from extender.cluster.node import REMEMBERED_BOOTS, NodeRecord, Observation
 
 
 def is_same(held: Observation, observation: Observation) -> bool:
-    """Whether the report that is held was sent again."""
+    """Whether the current report was sent again."""
     return (held.boot_id, held.sequence, held.digest) == (
         observation.boot_id,
         observation.sequence,
@@ -18,7 +18,7 @@ def is_same(held: Observation, observation: Observation) -> bool:
 
 
 def past_boots_after(held: NodeRecord | None, observation: Observation) -> tuple[str, ...]:
-    """The boots of the node that are over once *observation* replaces the report in *held*.
+    """The past boots of the node after *observation* replaces the report in *held*.
 
     Raises:
         OutdatedError: it may not replace that report.

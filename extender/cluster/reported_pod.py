@@ -1,4 +1,4 @@
-"""What a report shows of one pod: whether its admission is over, and whether its init containers still hold memory."""
+"""One pod in a report: whether its admission is over, and whether its init containers still have memory."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -32,7 +32,7 @@ def shows_admission(kubelet: Kubelet, observation: Observation, request: PodRequ
 def _expected(
     kubelet: Kubelet, state: ManagerState, hidden: Collection[Provider], request: PodRequest
 ) -> Iterator[str]:
-    """What a pod holds as long as it is active; its ordinary init containers may have given theirs back."""
+    """The resources that a pod has while it is active. Its ordinary init containers may have released theirs."""
     if kubelet.nri is not None and request.nri is not None:
         yield from (f"nri/{c.name}" for c in request.nri.containers if c.kind is not NriContainerKind.INIT)
     for c in request.containers:
@@ -49,6 +49,6 @@ def _expected(
 
 
 def gives_back(state: ManagerState, request: PodRequest) -> bool:
-    """Whether init containers of the pod hold memory that its next start gives back."""
+    """Whether init containers of the pod have memory that is released when the next one starts."""
     held = state.memory.entries.get(request.uid)
     return held is not None and any(c.reusable and c.name in held for c in request.containers[:-1])

@@ -1,11 +1,11 @@
-"""Nodes whose kubelets are stopped or have just started: what ended pods held there is not free yet.
+"""Nodes whose kubelets are stopped or have just started: resources of ended pods are not free there yet.
 
 Rules of this file
 - A kubelet that starts admits the pods of its first list before its pod sources are ready, and until then its managers
-  release nothing that ended pods hold: a pod that meets this can be refused though there seems to be room.
+  do not release the resources of ended pods. So a pod can be refused although resources seem to be free.
 - The end of the first list is not visible, so a kubelet counts as starting for some time after its start, and longer
   while pods that must be in its first list are missing from its reports: the API server may be away. Both times are
-  bounded. A kubelet that stays away does not keep its node closed for ever either: the node controller then marks the
+  bounded. A kubelet that stays stopped does not exclude its node for ever either: the node controller then marks the
   node as not ready.
 - No clock: times are arguments, in seconds of one monotonic clock.
 
@@ -22,7 +22,7 @@ from extender.cluster.node import Observation
 class Restarts:
     """*start_seconds*: how long after its start a kubelet counts as starting, *down_seconds*: at most.
 
-    A kubelet that stays away counts as stopped for *down_seconds*, at most.
+    A stopped kubelet counts as stopped for *down_seconds*, at most.
     """
 
     def __init__(self, *, start_seconds: float = 10.0, down_seconds: float = 50.0) -> None:
@@ -30,10 +30,10 @@ class Restarts:
         self._down_seconds: Final = down_seconds
         self._until: Final[dict[str, float]] = {}
         self._started: Final[dict[str, float]] = {}
-        """When kubelets started of which pods may still be missing."""
+        """Start times of kubelets whose pods may still be missing in reports."""
 
     def observe(self, observation: Observation, now: float) -> None:
-        """A report has come. One that does not tell of the kubelet says that nothing is known against it."""
+        """A report has arrived. A report without this information counts as one of a running kubelet."""
         name, listens, seconds = observation.node_name, observation.kubelet_listens, observation.kubelet_seconds
         self.forget(name)
         if listens is None or seconds is None:
@@ -50,7 +50,7 @@ class Restarts:
         self._started.pop(name, None)
 
     def names(self, now: float, lacks_pods: Callable[[str, float], bool]) -> Collection[str]:
-        """The nodes that should get no pod now. Cost: one step for each that is known.
+        """The nodes that should get no pod now. Cost: one step for each recorded kubelet.
 
         *lacks_pods*: whether pods are missing that must be in the first list of a node's kubelet, started at this time.
         """

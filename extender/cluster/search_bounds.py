@@ -1,6 +1,6 @@
-"""How far this room searches: every bound of `projection`, `steps` and `sudden_exit`, with its reason.
+"""The limits of the searches in this room: every limit of `projection`, `steps` and `sudden_exit`, with its reason.
 
-A projection is computed on the event loop, and once for each change of a node. Its bounds are therefore smaller than
+A projection is computed on the event loop, and once for each change of a node. Its limits are therefore smaller than
 those of a question (`replay.branches`: 64 states, 512 replays), which another thread answers.
 """
 
@@ -13,7 +13,7 @@ MAX_STATES: Final = 32
 MAX_TRIED: Final = 8 * MAX_STATES
 """States that are compared with each other after one event; equal ones then count once."""
 MAX_ORDERS: Final = 16
-"""Sets of pods, of one size, that the kubelet may have met first."""
+"""Sets of pods, of one size, that the kubelet may have admitted first."""
 MAX_ADMISSIONS: Final = 192
 """Admissions replayed for one projection; 0.2 to 0.5 ms each."""
 MAX_MAYBE_GONE: Final = 4

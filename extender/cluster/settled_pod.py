@@ -1,4 +1,4 @@
-"""How the admission of a pod in flight ended, beside what the replay predicted of it."""
+"""The result of the admission of a pod in flight, with its prediction."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from extender.replay.verdict import Verdict
 
 
 class AdmissionResult(StrEnum):
-    """How the admission of a pod in flight ended."""
+    """The result of the admission of a pod in flight."""
 
     ADMITTED = "admitted"
     """A report shows resources allocated to it."""
@@ -29,9 +29,9 @@ class SettledPod:
     """One pod whose admission is over.
 
     `verdicts`: each outcome that the replay predicted; with `complete` False there were more. `state`: the reported
-    state, for ADMITTED; `reason`: the kubelet's, for REFUSED. `predict_again`: what would have been predicted of the
-    pod with another kubelet, as the verdicts and whether they are complete; None: not known. Pure, and takes as long as
-    a projection.
+    state, for ADMITTED; `reason`: the kubelet's, for REFUSED. `predict_again`: the prediction for the
+    pod with another kubelet: the verdicts, and whether they are complete; None: unknown. Pure, and takes as long as a
+    projection.
     """
 
     node_name: str

@@ -1,11 +1,11 @@
-"""Single steps of the replay, each done once: what one node's walks have in common.
+"""Single steps of the replay, each computed once and shared by all projections of one node.
 
 Rules of this file
-- A step is a pure function of a state and of what happens in it. Its result is kept under the ids of its arguments, and
-  they are kept with it, so that no other object can take their ids.
-- Steps that are done again give the very same objects. A walk that begins like an earlier one therefore finds all that
-  they share: one event more costs one step more.
-- Bounded: `MAX_STEPS` results, then all are forgotten at the next walk. Not for several threads.
+- A step is a pure function of a state and an event. Its result is cached by the ids of its arguments, which are kept
+  alive, so that no other object can get their ids.
+- A repeated step returns the same objects. A projection that begins like an earlier one therefore uses its results, and
+  one more event costs one more step.
+- Limited to `MAX_STEPS` results. Then the cache is cleared before the next projection. Not for several threads.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -37,13 +37,13 @@ class Steps:
         return len(self._known)
 
     def make_room(self) -> None:
-        """Forget everything if it is too much; called between walks."""
+        """Clear the cache if it is too large. Called between projections."""
         if len(self._known) > MAX_STEPS:
             for known in (self._known, self._requests, self._numbers):
                 known.clear()
 
     def request(self, pod: Pod, rules: Rules) -> PodRequest:
-        """As `pod.resolve`; the very same one for the same pod."""
+        """As `pod.resolve`. Returns the same object for the same pod."""
         known = self._requests.get(pod.uid)
         if known is None or known[0] is not pod or known[1] is not rules:
             known = self._requests[pod.uid] = pod, rules, resolve(pod, rules)
@@ -75,7 +75,7 @@ class Steps:
         )
 
     def release(self, state: ManagerState, uids: Collection[str]) -> ManagerState:
-        """The state after these pods are gone; the very same one if it has none of them."""
+        """The state after these pods are gone. The same object if it has none of them."""
         held = self.uids(state).intersection(uids)
         if not held:
             return state
@@ -98,15 +98,15 @@ class Steps:
         )
 
     def uids(self, state: ManagerState) -> frozenset[str]:
-        """The pods that hold anything."""
+        """The pods that have resources."""
         return self._once(state, "uids", lambda: state.pod_uids)
 
     def number(self, state: ManagerState) -> int:
-        """A number that stands for the state's key: equal for states that answer a new pod alike."""
+        """A number for the state's key: equal for states that give the same verdict for every new pod."""
         return self._once(state, "number", lambda: self._numbers.setdefault(state.key, len(self._numbers)))
 
     def shape(self, pod: Pod, rules: Rules) -> object:
-        """Equal for pods that the node treats alike."""
+        """Equal for pods that the node treats in the same way."""
         return self._once(self.request(pod, rules), "shape", lambda: (pod.shape, pod.nri_shape))
 
     def init_phases(self, kubelet: Kubelet, state: ManagerState, pod: PodRequest) -> tuple[ManagerState, ...]:
@@ -117,7 +117,7 @@ class Steps:
         return self._once(state, ("phases", id(pod)), lambda: init_phases(state, pod, budget))
 
     def holdings(self, state: ManagerState, uids: frozenset[str]) -> object:
-        """What each of these pods holds, in a form that can be compared."""
+        """The resources of each of these pods, in a form that can be compared."""
         holders = self.uids(state) & uids
         return tuple((uid, self._holding(state, uid)) for uid in sorted(holders)) if holders else ()
 
@@ -138,7 +138,7 @@ def _sorted(held: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 
 def held_by(state: ManagerState, uid: str) -> Mapping[str, object]:
-    """What a pod holds, by manager and container, devices by kind: equal where no later pod can tell a difference.
+    """The resources of a pod by manager and container, devices by kind: equal if later pods see no difference.
 
     Keys are `cpu/NAME`, `memory/NAME`, `device/NAME/RESOURCE` and `nri/NAME`.
     """

@@ -1,4 +1,4 @@
-"""All nodes in memory: the last report of each, the events since then, and the class that follows.
+"""All nodes in memory: the last report of each, the events since then, and its class.
 
 Rules of this file
 - Synchronous and without locks: only the event loop's thread calls it, so every snapshot is consistent.
@@ -62,13 +62,13 @@ class NodeStore:
         self._restarts: Final = restarts or Restarts()
         self._nodes: dict[str, NodeRecord] = {}
         self._trackers: dict[str, PodTracker] = {}
-        """Of every node that has a report or had an event: a ledger can begin before the first report."""
+        """The trackers of all nodes with a report or an event: a ledger can begin before the first report."""
         self._class_of: Final = ClassIndex(UNKNOWN if awaited_until is None else AWAITED)
         self._classes: Final = ClassTable()
         self._fresh: dict[str, None] = {}
-        """Names of nodes that are not stale, the one not heard of for longest first."""
+        """Names of nodes that are not stale, the longest silent first."""
         self._due: list[tuple[float, str]] = []
-        """Heap of times at which time alone changes a node."""
+        """Heap of the times at which a timeout changes a node."""
         self._watching = Watching.NOT
         self._distrusted: set[str] = set()
         self._existing: frozenset[str] | None = None
@@ -76,7 +76,7 @@ class NodeStore:
         self._kubelets: BoundedMap[str, Kubelet] = BoundedMap(2 * max_nodes)
         """By the digest of the parts of a report that describe one."""
         self._unfiled: dict[str, None] = {}
-        """Nodes that have changed since they were filed under their class."""
+        """Nodes that have changed since their class was computed."""
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -88,7 +88,7 @@ class NodeStore:
 
     @property
     def class_count(self) -> int:
-        """How many different nodes there are, as far as verdicts go."""
+        """Number of node classes."""
         self._file_all()
         return len(self._classes)
 
@@ -111,12 +111,12 @@ class NodeStore:
         return self._classes.nri_count > 0
 
     def get(self, name: str) -> NodeRecord | None:
-        """What is known of one node; None if no report of it is held."""
+        """The record of one node; None if there is no report of it."""
         self._file(name)
         return self._nodes.get(name)
 
     def observation(self, name: str) -> Observation | None:
-        """The last report of the node. Cheap: what follows from it is not computed."""
+        """The last report of the node. Cheap: nothing is computed from it."""
         record = self._nodes.get(name)
         return None if record is None else record.observation
 
@@ -141,12 +141,12 @@ class NodeStore:
         return self._class_of
 
     def observe(self, observation: Observation, now: float) -> NodeRecord:
-        """Take a report in. The very report that is held counts as a heartbeat.
+        """Store a report. The current report, sent again, counts as a heartbeat.
 
         Raises:
-            OutdatedError: it is older than the one held, of an earlier boot, or has the held one's order and another
+            OutdatedError: it is older than the current one, of an earlier boot, or has the same sequence and another
                 content.
-            ClusterFullError: the node is new and there is no room for it.
+            ClusterFullError: the node is new, and the limit of nodes is reached.
         """
         held = self._nodes.get(observation.node_name)
         if held is None:
@@ -158,10 +158,10 @@ class NodeStore:
         return self._put(observation, past_boots_after(held, observation), now)
 
     def observe_counts(self, counted: Counted, now: float) -> NodeRecord:
-        """Take in all that is known of a node that does not report: nothing changes where a fresh report is held.
+        """Store counts of a node that does not report. Nothing changes if there is a fresh report.
 
         Raises:
-            ClusterFullError: the node is new and there is no room for it.
+            ClusterFullError: the node is new, and the limit of nodes is reached.
         """
         self.expire(now)
         name = counted.node_name
@@ -189,12 +189,12 @@ class NodeStore:
         return self._filed(held.name)
 
     def heartbeat(self, name: str, *, boot_id: str, sequence: int, digest: str, now: float) -> None:
-        """Take note that the report held is still true.
+        """Record that the current report is still valid.
 
         Raises:
-            UnknownNodeError: no report of the node is held.
-            OutdatedError: another report is held, or it must be read again: it did not tell the kubelet's version, and
-                the Node object now tells another one than it did.
+            UnknownNodeError: there is no report of the node.
+            OutdatedError: the current report is another one, or must be read again: it has no kubelet version, and the
+                version in the Node object has changed.
         """
         held = self._nodes.get(name)
         if held is None:
@@ -211,16 +211,16 @@ class NodeStore:
 
     @property
     def pods_in_flight(self) -> int:
-        """Pods that are bound or about to be, and that no report shows yet."""
+        """Number of pods that are bound or being bound, and that no report shows yet."""
         return sum(len(tracker.ledger.admits) for tracker in self._trackers.values())
 
     @property
     def distrusted_count(self) -> int:
-        """Nodes whose verdicts only rank."""
+        """Number of score-only nodes."""
         return len(self._distrusted)
 
     def ledger(self, name: str) -> Ledger:
-        """What has happened on a node since its report; empty for an unknown node."""
+        """The events on a node since its report; empty for an unknown node."""
         tracker = self._trackers.get(name)
         return EMPTY if tracker is None else tracker.ledger
 
@@ -234,8 +234,8 @@ class NodeStore:
     ) -> Callable[[], bool] | None:
         """Computes whether a pod in flight is still certain to be admitted if any single other pod exits unobserved.
 
-        None: that is known already, or nothing is predicted of the pod. The function returned is pure, and any thread
-        may call it; it takes long on nodes with many pods.
+        None: it is certain, or there is no prediction for the pod. The returned function is pure, and any thread may
+        call it. It takes long on nodes with many pods.
         """
         record = self._nodes.get(name)
         if record is None or name in self._distrusted or not record.observation.is_replayable:
@@ -243,12 +243,12 @@ class NodeStore:
         return self._trackers[name].survives_sudden_exit(uid, now, max_admissions)
 
     def may_be_gone(self, name: str, now: float) -> frozenset[str]:
-        """Pods of the node that its kubelet may count no more, and may still count; all of them are leaving."""
+        """Pods of the node that its kubelet may or may not still count. All of them are leaving."""
         tracker = self._trackers.get(name)
         return frozenset() if tracker is None else tracker.may_be_gone(now)
 
     def apply(self, *events: PodEvent, now: float) -> None:
-        """Apply events in order. Ledgers and reports of the changed nodes are brought together once, at the end."""
+        """Apply events in order. The changed nodes are reconciled once, at the end."""
         changed: dict[str, None] = {}
         for event in events:
             tracker = self._tracker(event.node_name)
@@ -260,11 +260,11 @@ class NodeStore:
             self._reconcile(name, now)
 
     def assume(self, name: str, pod: Pod, now: float) -> bool:
-        """Take the room of a pod that is about to be bound to the node.
+        """Assume a pod that is about to be bound to the node.
 
-        False if the kubelet may then refuse this pod, or another one in flight that it would surely have admitted:
-        kubelets do not always admit pods in the order of their bindings. The room is taken all the same, until
-        `PodForgotten`. Always True for a node whose verdicts only rank.
+        False if the kubelet may then refuse this pod, or another one in flight that was certain to be admitted:
+        kubelets do not always admit pods in the order of their bindings. The pod is assumed in both cases, until
+        `PodForgotten`. Always True for a score-only node.
         """
         tracker = self._tracker(name)
         before = tracker.projection
@@ -284,19 +284,19 @@ class NodeStore:
         self._existing = frozenset(names)
 
     def may_exist(self, name: str) -> bool:
-        """False only for a node that the API server is known not to have."""
+        """False only for a node that certainly does not exist in the API server."""
         return self._existing is None or name in self._existing
 
     def see_version(self, name: str, version: str) -> None:
-        """The node's API object names this kubelet version; "" while the kubelet has not registered."""
+        """Set the kubelet version in the node's API object; "" while the kubelet has not registered."""
         self._versions[name] = version
 
     def version_of(self, name: str) -> str:
-        """The kubelet version that the node's API object names; "" if it is not known."""
+        """The kubelet version in the node's API object; "" if unknown."""
         return self._versions.get(name, "")
 
     def drop_node(self, name: str) -> None:
-        """The node was deleted. What comes back under its name is another one."""
+        """The node was deleted. A later node of the same name is another node."""
         self._versions.pop(name, None)
         self._trackers.pop(name, None)
         self._distrusted.discard(name)
@@ -307,7 +307,7 @@ class NodeStore:
             self._classes.drop(self._class_of.remove(name))
 
     def set_watching(self, watching: Watching, now: float) -> None:
-        """How much is known of pods from now on. While the watch is silent every node counts as stale."""
+        """Set the state of the pod watch. While it is silent, every node counts as stale."""
         if watching is self._watching:
             return
         self._watching = watching
@@ -315,10 +315,10 @@ class NodeStore:
             self._reconcile(name, now)
 
     def set_distrusted(self, name: str, now: float, *, distrusted: bool) -> NodeRecord:
-        """Whether the node's verdicts only rank, because its kubelet contradicted too many predictions.
+        """Set whether the node is score-only, because too many predictions for it were wrong.
 
         Raises:
-            UnknownNodeError: no report of the node is held.
+            UnknownNodeError: there is no report of the node.
         """
         if name not in self._nodes:
             raise UnknownNodeError(name)
@@ -346,7 +346,7 @@ class NodeStore:
             self._reconcile(name, now)
 
     def is_stale(self, record: NodeRecord) -> bool:
-        """Whether the node was not heard of for too long, as of the last `expire`."""
+        """Whether the node is silent for too long, as of the last `expire`."""
         return record.name not in self._fresh
 
     def _check_room(self) -> None:
@@ -391,7 +391,7 @@ class NodeStore:
             self._on_settled(each)
 
     def _reconcile(self, name: str, now: float) -> None:
-        """The node has changed, or time has changed it: its class is computed at the next read."""
+        """Record that the node has changed: its class is computed at the next read."""
         record = self._nodes.get(name)
         if record is None:
             return
@@ -405,12 +405,12 @@ class NodeStore:
             heapq.heappush(self._due, (due, name))
 
     def _file_all(self) -> None:
-        """File every node that has changed under its class."""
+        """Compute the class of every node that has changed."""
         while self._unfiled:
             self._file(next(iter(self._unfiled)))
 
     def _file(self, name: str) -> None:
-        """File the node under its class, if it has changed; the class it was filed under before loses a holder."""
+        """Compute the class of the node, if it has changed. Its former class loses a node."""
         if name not in self._unfiled:
             return
         del self._unfiled[name]

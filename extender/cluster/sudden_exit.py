@@ -1,8 +1,8 @@
 """Whether a pod in flight is still certain to be admitted, as it demands, if any single other pod exits unobserved.
 
-A pod can exit some time before this service learns of it. More free room can turn an admission into a refusal: a
-container then lands elsewhere and leaves another place to the next one, memory of init containers can be taken over
-only where it was allocated, and groups of NUMA nodes hide memory that a single one would offer. Without this check 14
+A pod can exit some time before this service learns of it. More free resources can turn an admission into a refusal: a
+container is then placed elsewhere and leaves other resources to the next one, memory of init containers can be reused
+only where it was allocated, and groups of NUMA nodes hide memory that a single node would offer. Without this check 14
 of 99,905 bound pods were refused (`make drill`).
 
 Rules of this file
@@ -42,13 +42,13 @@ def survives_sudden_exit(given: ProjectionInput, uid: str, max_admissions: int =
     Where the order of admissions is not certain, the pods that it may overtake must also stay as certain as before.
     Replays stop after about *max_admissions*; exits that were not replayed then count as harmless.
     """
-    # 1. What the node is like without any exit. A pod that is alone in flight only meets exits before its admission.
+    # 1. The node without any exit. A pod that is alone in flight only meets exits before its admission.
     steps = Steps()
     start, leaving = given.initial_state(steps), given.leaving
     in_flight = {admit.uid for admit in given.ledger.admits}
     is_alone = in_flight == {uid}
     at_risk = frozenset() if is_alone else project_from(start, given, leaving, steps).at_risk
-    # 2. Each other pod that nothing is known against exits: at an unknown time, unless the pod is alone in flight.
+    # 2. Each other pod that is assumed to run exits: at an unknown time, unless the pod is alone in flight.
     others = (start.pod_uids | in_flight) - leaving - given.ledger.left.keys() - {uid}
     for other in islice(sorted(others), MAX_EXITS):
         if is_alone:

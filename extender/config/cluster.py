@@ -72,13 +72,13 @@ class ClusterSettings(BaseSettings):
     hold_back_seconds: float = Field(
         default=10.0,
         ge=0,
-        description="How long a pod is deferred, from its first bind call on, if the kubelet would refuse it should "
-        "one other pod end: we learn of ends with a delay. Meanwhile the pod is tried on other nodes, too.",
+        description="For how long after its first bind call a pod is not bound if the kubelet would refuse it as soon "
+        "as one other pod ends, because the extender learns of ends with a delay. kube-scheduler tries other nodes.",
     )
     kubelet_start_seconds: float = Field(
         default=10.0,
         ge=0,
-        description="How long after the start of its kubelet a node takes no pod that needs alignment: until the "
+        description="After the start of its kubelet a node gets no pod that needs alignment for this time. Until the "
         "kubelet has its first list of pods, its managers do not release the resources of ended pods. The list arrives "
         "within a second or two, later if the API server is slow, and no API shows when. 0: never wait.",
     )

@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings
 
 
 class LeadershipSettings(BaseSettings):
-    """What only one of several processes may do. All of it needs `kubernetes`."""
+    """Tasks that only one of several processes may do. All of them need `kubernetes`."""
 
     lease: Literal["off", "on"] = Field(
         default="off",

@@ -56,7 +56,7 @@ class Story:
     def choice(self) -> Row | None:
         """The node that kube-scheduler chooses with numa-extender. None: no node passes.
 
-        Among nodes with the same score it chooses the one with the best rank of its own.
+        Among nodes with the same score it chooses the one that kube-scheduler ranks best by itself.
         """
         offered = [row for row in self.rows if row.score is not None]
         return max(offered, key=lambda row: row.score or 0, default=None)

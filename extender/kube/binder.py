@@ -2,8 +2,9 @@
 
 The request carries the pod's UID as a precondition, so a pod recreated under the same name is never bound by mistake.
 If the server's answer leaves the outcome open, the pod itself is read. A pod that is on the requested node counts as
-`BindingWritten`, whoever bound it. If the reply is lost and the pod does not show a node, the outcome is `Failed` with
-`maybe_bound`: the caller keeps its assumption until the pod watch shows the pod or the assumption expires.
+`BindingWritten`, even if another client bound it. If the reply is lost and the pod does not show a node, the outcome is
+`Failed` with `maybe_bound`: the caller keeps its assumption until the pod watch shows the pod or the assumption
+expires.
 
 RBAC: `create` on pods/binding, `get` on pods (all namespaces).
 """

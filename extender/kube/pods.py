@@ -1,4 +1,4 @@
-"""The pods on nodes, whoever bound them, including static pods (as mirror pods).
+"""The pods on nodes, by whichever scheduler they were bound, including static pods (as mirror pods).
 
 The watch has the selector `spec.nodeName!=`, so the server does not send unbound pods. Their spec is in the scheduler's
 requests. Finished pods are *not* excluded by the selector, although they hold no resources: the server would then send

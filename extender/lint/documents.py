@@ -41,7 +41,7 @@ class Located:
     twice: tuple["Located", ...] = ()
     """Values whose key occurred before in this map. The last one is used."""
     first_content_line: int = 0
-    """For a string: the line of its first line, if its lines are the file's; else 0."""
+    """The line of a string's first line; 0 if it is not a string, or its lines are not lines of the file."""
 
     def get(self, *keys: str | int) -> "Located | None":
         """The value at a path below, or None if there is none."""

@@ -116,15 +116,15 @@ def _managed_resources(extender: Located) -> Iterator[Finding]:
             extender.near("managedResources"),
             "the extender is called only for pods with one of these in a container's requests or limits; CPU, memory, "
             "pod-level resources and claims do not count",
-            "remove managedResources, or leave them to an entry of its own with the bindVerb",
+            "remove managedResources, or move them to a separate extender entry that has the bindVerb",
         )
     elif extender.text("bindVerb"):
         yield found(
             "binder-of-some-pods",
             extender.near("managedResources"),
             "kube-scheduler binds all other pods itself, and the state may have changed since filter",
-            "mark pods that must be aligned by one of these resources; set NUMA_EXTENDER_BARRIER_SECONDS=0.02 for the "
-            "others",
+            "let pods that must be aligned request one of these resources; set "
+            "NUMA_EXTENDER_BARRIER_SECONDS=0.02 for the others",
         )
 
 

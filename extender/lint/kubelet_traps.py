@@ -26,7 +26,7 @@ def lint_traps(document: Located, config: KubeletConfig) -> Iterator[Finding]:
         yield found(
             "full-pcpus-only",
             document.near("cpuManagerPolicyOptions", "full-pcpus-only"),
-            "a Guaranteed container whose CPUs are no multiple of the threads of a core fails with SMTAlignmentError",
+            "a Guaranteed container fails with SMTAlignmentError unless its CPUs are a multiple of a core's threads",
             "request even numbers of CPUs on machines with two threads a core",
         )
     seconds = go_seconds(document.plain("cpuManagerReconcilePeriod"))

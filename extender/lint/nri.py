@@ -56,7 +56,7 @@ def lint_policy_config(document: Located, context: Context) -> Iterator[Finding]
     for key in spec.entries().keys() - fields.NRI_POLICY:
         near = fields.meant(key, fields.NRI_POLICY)
         fix = f"write {near}" if near else "remove it"
-        yield found("nri-field-misspelled", spec.near(key), f"{key!r} is no setting of the policy", fix)
+        yield found("nri-field-misspelled", spec.near(key), f"{key!r} is not a setting of the policy", fix)
     yield from _start(spec)
     yield from _traps(spec, context)
 

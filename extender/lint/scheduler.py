@@ -96,7 +96,7 @@ def _profiles(document: Located) -> Iterator[Finding]:
                 "profile-name-twice",
                 profile.near("schedulerName"),
                 f"a second profile called {name}",
-                "give each profile a schedulerName of its own",
+                "give each profile a different schedulerName",
             )
         seen.add(name)
     if len(profiles) > 1 and document.items("extenders"):
@@ -120,7 +120,7 @@ def _lease(document: Located) -> Iterator[Finding]:
             document.near("leaderElection"),
             f"the scheduler of {', '.join(sorted(names))} waits for the lease kube-system/kube-scheduler, which the "
             "control plane's scheduler holds",
-            "set leaderElection.resourceName and resourceNamespace to a lease of its own",
+            "set leaderElection.resourceName and resourceNamespace to a separate lease",
         )
 
 

@@ -118,7 +118,7 @@ def _extender(part: OwnContainer, context: Context) -> Iterator[Finding]:
         yield found(
             "replicas-split-reports",
             part.workload.near("spec", "replicas"),
-            f"an exporter reports to one of the {replicas}",
+            f"each exporter reports to only one of the {replicas} replicas",
             "set replicas: 1, or send reports through the API server (NUMA_EXTENDER_TOPOLOGIES=on)",
         )
     if isinstance(replicas, int) and replicas > 1 and part.setting("NUMA_EXTENDER_LEASE", context) == "on":

@@ -1,6 +1,6 @@
 """Defragment: what moves would gain, counted in aligned copies of one pod.
 
-Laws
+Rules of this file
 - A step is the cheapest eviction on one node after which that node has more aligned copies. It counts with what the
   whole cluster gains, so a move that takes the room of a copy elsewhere gains nothing.
 - Steps with the highest gain for each move come first. Another choice of as many moves may gain more.

@@ -211,7 +211,7 @@ class Evictions:
         return after
 
     def _moves(self, subject: Subject, pods: PodSet, most: int) -> _Homes | None:
-        """Where these pods go, all of them aligned, with at most *most* moves; None if that was not found."""
+        """A place for each of these pods, aligned, with at most *most* moves; None if none were found."""
         if len(pods) > most:
             return None
         key = frozenset(pod.uid for pod in pods), most

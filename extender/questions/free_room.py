@@ -1,7 +1,7 @@
 """Free resources per NUMA node: the largest request of each kind that one NUMA node alone could serve now.
 
-Each amount stands alone. A container that requests several resources fits only where one NUMA node has enough of all of
-them; use what-if for that.
+The amounts are independent of each other. A container that requests several resources fits only where one NUMA node has
+enough of all of them; use what-if for that.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Make-room: the cheapest evictions that open an aligned place for a pod, node by node.
 
-Laws
+Rules of this file
 - If a node aligns the pod now, no pod is evicted.
 - A plan is proved by replay: without the evicted pods the node aligns the pod in every state that it can be in, and
   every evicted pod is aligned on another node.

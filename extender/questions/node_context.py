@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 class WatchedPod(NamedTuple):
     """One pod on a node that has not finished, as the API server has it.
 
-    `uid` as the kubelet knows it, `api_uid` that of the API object: they differ for static pods, which nobody can
-    evict. Times are Unix seconds, None if unset. `manifest`: JSON of a v1.Pod with the parts that questions read.
+    `uid` as the kubelet knows it, `api_uid` that of the API object: they differ for static pods, which cannot be
+    evicted. Times are Unix seconds, None if unset. `manifest`: JSON of a v1.Pod with the parts that questions read.
     """
 
     uid: str

@@ -30,7 +30,7 @@ class NodePod:
     """One pod of a node. `workload.pod.uid` is the kubelet's UID of the pod.
 
     `owner`: the kind of its controller, empty if it has none or it is not known. `is_static`: the kubelet made it, and
-    nobody can evict it. `forbids_eviction`: an annotation says so. `is_rebuilt`: see the rules of the file.
+    it cannot be evicted. `forbids_eviction`: an annotation says so. `is_rebuilt`: see the rules of this file.
     """
 
     workload: PodWorkload

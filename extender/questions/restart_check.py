@@ -1,6 +1,6 @@
 """Restart-check: what happens to the pods of a node when its kubelet restarts, is upgraded, or gets other settings.
 
-Laws
+Rules of this file
 - The pods are admitted again in the order of the kubelet: static pods, then older pods first. Where that order is not
   known and pods are allocated anew, several orders are tried, and a pod that fails in some of them "may fail".
 - If a state file is refused, the kubelet does not start. The results are then those after the file was deleted while
@@ -163,7 +163,7 @@ class _Replay:
         result: PodResult = "kept"
         reason = message = ""
         if isinstance(verdict, Rejected):
-            # A plugin that is no pod of this node may register in time.
+            # A plugin that is not a pod of this node may register in time.
             result = "may-fail" if verdict.provider is Provider.DEVICE else "fails"
             reason, message = verdict.reason.value, verdict.message
         elif shortage is not None:

@@ -1,6 +1,6 @@
 """Rightsize: shapes of pods whose request just misses a boundary, and what a smaller request would gain.
 
-Laws
+Rules of this file
 - A boundary is a part of a NUMA node's CPUs or memory, a last-level cache, or whole cores. A shape "just misses" it if
   a request that is smaller by at most `MAX_REDUCTION` reaches it.
 - The gain is counted by replay: aligned copies on an empty node of each kind that runs such pods, before and after.

@@ -1,6 +1,6 @@
 """Tune: the pods of the cluster, or a list of pods, replayed under other kubelet configurations.
 
-Laws
+Rules of this file
 - Every node keeps its machine, its devices and its reservation. A change applies to every node; where a kubelet does
   not start with it, none of the node's pods is admitted.
 - Pods arrive in random orders, drawn from a seed. Without a list every node gets its own pods; the pods of a list are

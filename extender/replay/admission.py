@@ -7,7 +7,7 @@ Rules of this file
   is limited.
 - Only this file turns a `Refusal`, or a used-up budget, into a verdict.
 - Where the NRI topology-aware policy runs, a pod that the kubelet admits is refused if one of its containers would not
-  be created. Such a pod keeps what the kubelet and the policy have given it: nobody takes it back.
+  be created. Such a pod keeps what the kubelet and the policy have given it: nothing takes it back.
 
 Mirrors: kubelet `cm/topologymanager/topology_manager.go` (Admit) and `cm/admission/errors.go`.
 """

@@ -127,7 +127,7 @@ class _Search:
         items = tuple(self.free)
         sets = math.comb(len(items), self.k)
         if self._floor > 0.0 and sets > MAX_SETS:  # only a score of 0 ends the kubelet's search early
-            raise DistributionHangError(f"it would look at {sets} sets of NUMA nodes")
+            raise DistributionHangError(f"it would try {sets} sets of NUMA nodes")
         # 2. Walk the combinations and keep the best.
         is_whole = not _combinations(items, self.k, self._visit)
         # 3. The kubelet keeps a slice and not a copy, so the winner shows what later combinations wrote into it.
@@ -170,7 +170,7 @@ class _Search:
         if floor >= self.best_score:
             return math.inf, ([], 0)
         if 1 << len(candidates) > MAX_SETS:
-            raise DistributionHangError(f"it would look at 2^{len(candidates)} sets of NUMA nodes")
+            raise DistributionHangError(f"it would try 2^{len(candidates)} sets of NUMA nodes")
         best: list[tuple[float, tuple[Slot, int]]] = [(math.inf, ([], 0))]
         seen: set[tuple[int, ...]] = set()
 

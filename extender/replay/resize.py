@@ -20,7 +20,7 @@ _SCALING, _CPUS, _MEMORY = (f"InPlacePodVerticalScaling{suffix}" for suffix in (
 
 
 class ResizeResult(StrEnum):
-    """What becomes of a resize."""
+    """Whether a kubelet carries out a resize."""
 
     FITS = "fits"
     DEFERRED = "deferred"
@@ -40,7 +40,7 @@ class Resize:
 
 
 def resize(kubelet: Kubelet, state: ManagerState, before: Pod, after: Pod) -> Resize:
-    """What the kubelet's managers make of the resize of a pod that runs, from *before* to *after*."""
+    """Whether the kubelet resizes a running pod from *before* to *after*."""
     minor, gates = kubelet.rules.minor, kubelet.config.feature_gates
     if not gate_enabled(_SCALING, minor, gates):
         text = f"kubelet 1.{minor} resizes no pod in place: its feature gate {_SCALING} is off"

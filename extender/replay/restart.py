@@ -1,6 +1,6 @@
 """A kubelet starts on a node whose pods run: which state files it accepts, and which pods it admits again.
 
-Laws of this file
+Rules of this file
 - A kubelet that starts admits its pods again, one after another, before its pod sources are ready. Until then its
   managers release nothing, not even what a refused pod holds.
 - A container that runs keeps its devices without an allocation. No device plugin has registered yet, so every other
@@ -137,7 +137,7 @@ def _changed_memory(kubelet: Kubelet, state: ManagerState) -> str:
         for name, amounts in node.amounts:
             wanted = expected.get(node.id, {}).get(name)
             if wanted is None or wanted[:3] != amounts[:3]:
-                return f"NUMA node {node.id} has other amounts of {name} reserved or in all than the configuration says"
+                return f"the reserved or total {name} of NUMA node {node.id} differs from the configuration"
     return ""
 
 

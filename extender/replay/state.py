@@ -2,8 +2,8 @@
 
 Rules of this file
 - Nothing here is ever mutated. The managers return new states.
-- `key` of each state is equal for states that give *new* pods the same verdicts, whoever holds the resources. With the
-  machine and the configuration it makes a node's class: one replay serves all nodes of a class.
+- `key` of each state is equal for states that give *new* pods the same verdicts, whichever pods hold the resources.
+  With the machine and the configuration it makes a node's class: one replay serves all nodes of a class.
 
 Mirrors: kubelet `cm/{cpumanager,memorymanager}/state`, `cm/devicemanager/pod_devices.go`.
 """

@@ -1,7 +1,7 @@
 """A standby forwards the scheduler's calls to the leader, so that any of several extenders can be called.
 
-kube-scheduler keeps its connections open: through a Service it may stay with one extender for hours, whoever leads.
-The leader's URL is in an annotation of the Lease, where every standby reads it.
+kube-scheduler keeps its connections open: through a Service it may stay with one extender for hours, even if another
+one leads. The leader's URL is in an annotation of the Lease, where every standby reads it.
 
 Rules of this file
 - A call is forwarded once: the receiver of a forwarded call answers it itself, leader or not.

@@ -41,7 +41,7 @@ class Elected:
     def obstacle(self, seconds: float) -> str | None:
         """See `Leadership`."""
         if not self._elector.leads:
-            return f"this extender stands by, {self._elector.holder or 'nobody yet'} leads"
+            return f"this extender stands by; the leader is {self._elector.holder or 'not known yet'}"
         if not self._elector.leads_for(seconds):
             return "the lease is not renewed: the API server does not answer in time"
         return None

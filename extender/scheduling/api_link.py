@@ -1,4 +1,4 @@
-"""The state of the connection with the API server, as the verbs see it."""
+"""The state of the connection with the API server, for the verbs."""
 
 from dataclasses import dataclass
 from math import inf
@@ -27,5 +27,5 @@ class ApiServerLink:
         self.failed_at = now
 
     def may_miss_exits(self, now: float) -> bool:
-        """Whether pods may have ended during an outage that kubelets have not reported yet."""
+        """Whether pods may have ended during an outage without a report of their kubelets so far."""
         return now - self.failed_at < RESYNC_SECONDS

@@ -13,7 +13,7 @@ from extender.cluster.pods import PodRegistry
 
 
 class Barrier:
-    """See the file's docstring. *seconds*: the longest wait of a call; 0: no call waits."""
+    """See the docstring of this file. *seconds*: the longest wait of a call; 0: no call waits."""
 
     def __init__(self, seconds: float, pods: PodRegistry, clock: Callable[[], float]) -> None:
         self.seconds = seconds

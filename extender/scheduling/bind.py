@@ -109,7 +109,7 @@ class Bind:
         self._admissions = SharedBudget(MAX_EXIT_ADMISSIONS, MAX_EXITS)
 
     async def bind(self, args: ExtenderBindingArgs) -> BindOutcome:
-        """Bind the pod. Raises nothing of its own."""
+        """Bind the pod. Failures are returned, not raised."""
         binder = self._link.binder
         if binder is None:
             return NO_ACCESS

@@ -1,11 +1,11 @@
-"""Writing bindings to the API server, and who may.
+"""Writing bindings to the API server, which only the leader does.
 
 Rules of this file
 - Every binding is sent through a `GatedBinder`, which cannot be made without a `Leadership`. So no binding is sent
   outside of the lease, in whatever order the parts of the service are put together.
 - Leadership is checked immediately before a binding is sent, and must last for as long as the binding may take.
-- At most `AT_ONCE` bindings are under way. A call that waits has not been checked yet, so it cannot be sent by a former
-  leader.
+- At most `AT_ONCE` bindings are sent at the same time. Leadership is checked after the wait for a turn, so that a
+  former leader cannot send a binding that waited.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final, Protocol, final
 
 AT_ONCE: Final = 16
-"""As many as `kube.binder.AsyncBinder` has threads: a call that is let through is sent at once."""
+"""As many as `kube.binder.AsyncBinder` has threads: a call that has its turn is sent at once."""
 RETRY: Final = "the scheduler will try again"
 
 
@@ -22,7 +22,7 @@ class BindFailure(StrEnum):
     """Why a pod was not bound. The values are the labels of `numa_extender_binds_total`."""
 
     FAILED = "failed"
-    """The API server did not do it, and its answer does not settle that it will not."""
+    """The API server did not do it, and its answer does not exclude that it still will."""
     CONFLICT = "conflict"
     """The pod is on another node, is another pod (UID), or is being deleted."""
     NOT_FOUND = "not_found"

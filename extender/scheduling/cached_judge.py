@@ -144,7 +144,8 @@ class CachedJudge:
     ) -> frozenset[int]:
         """Judge those of *classes* that have no judgement yet. `entry.judgements` then has those judged in time.
 
-        Returns the ids of the classes whose own replay took too long. Other classes without a judgement had no turn.
+        Returns the ids of the classes whose own replay took too long. The other classes without a judgement were not
+        tried, for lack of time.
         """
         missing = entry.missing(classes)
         if not missing:

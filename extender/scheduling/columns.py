@@ -16,7 +16,7 @@ from extender.replay.verdict import Certainty
 from extender.scheduling.judge import Judgement
 
 UNJUDGED: Final = -1
-"""In place of a code."""
+"""The code of a slot without a judgement."""
 _MANY: Final = 1000
 _MAX_SCALES: Final = 8
 """Scales whose scores are kept."""

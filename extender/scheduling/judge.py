@@ -39,12 +39,12 @@ from extender.wire.nri_annotations import annotation_faults
 
 
 class Action(StrEnum):
-    """What happens to a node whose verdict is not certain."""
+    """What to do with a node whose verdict is not certain."""
 
     PASS = "pass"  # noqa: S105 - not a password
     """Offered to the scheduler, whatever the replay says."""
     REFUSE = "refuse"
-    """Not offered, unless the pod asks for nothing that is aligned."""
+    """Not offered, unless the pod requests nothing that a manager aligns."""
     REPLAY = "replay"
     """Judged by its last known state."""
 

@@ -1,4 +1,4 @@
-"""What concurrent bind calls share: a lock for each node, a budget of work, and places to wait in."""
+"""What concurrent bind calls share: a lock for each node, a budget of work, and a limited number of waiting calls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""The preempt verb: on which nodes evicting pods makes room that the kubelet would really give.
+"""The preempt verb: on which nodes the kubelet would admit the pod after evictions, and of which pods.
 
 Rules of this file
 - No pod is evicted here. The pod's nomination and the proposed victims are recorded.

@@ -3,7 +3,7 @@
 The steps are those of kube-scheduler's Reserve plugins: reserve, then one exit of commit, roll back, and in doubt.
 
 Rules of this file
-- The room is reserved before the binding is sent, and given back only if the pod is certain not to be on the node.
+- The room is reserved before the binding is sent, and released only if the pod is certain not to be on the node.
 - Every reservation ends in exactly one exit. A call that ends without one (it was cancelled, or failed) rolls back if
   the binding was not sent, and leaves the pod in doubt if it was.
 - An earlier binding of the pod to the node can be in doubt already. Its room is then in place, and stays until an
@@ -23,7 +23,7 @@ from extender.scheduling.binder import SETTLING, BindOutcome, MaybeBound, PodBou
 
 
 class Stage(Enum):
-    """How far a reservation is."""
+    """The states of a reservation."""
 
     NEW = "new"
     RESERVED = "reserved"
@@ -34,7 +34,7 @@ class Stage(Enum):
 
 
 class Reservation:
-    """The reservation of *node_name* for *pod*. As a context it ends with the call; see the file's rules.
+    """The reservation of *node_name* for *pod*. As a context it ends with the call; see the rules of this file.
 
     `is_repeat`: an earlier binding of the pod to the node is in doubt. `is_safe`: after `reserve`, whether every pod in
     flight to the node is still certain to be admitted.
@@ -72,7 +72,7 @@ class Reservation:
         self._move(Stage.SENT, Stage.RESERVED)
 
     def settle(self, outcome: BindOutcome) -> None:
-        """Take the exit that belongs to the outcome of the binding."""
+        """End the reservation as the outcome of the binding requires."""
         if isinstance(outcome, PodBound):
             self.commit()
         elif isinstance(outcome, MaybeBound) or (self.is_repeat and outcome.failure not in SETTLING):
@@ -81,7 +81,7 @@ class Reservation:
             self.roll_back(settles=True)
 
     def commit(self) -> None:
-        """The pod is on the node. A binding to another node that was in doubt gives its room back."""
+        """The pod is on the node. If a binding to another node was in doubt, the room there is released."""
         self._move(Stage.COMMITTED, Stage.SENT)
         elsewhere = self._pods.get(self.pod.uid).in_doubt_on
         self._pods.bind(self.pod.uid, self.node_name)
@@ -89,9 +89,9 @@ class Reservation:
             self._cluster.apply(PodForgotten(elsewhere, self.pod.uid), now=self._clock())
 
     def roll_back(self, *, settles: bool = False) -> None:
-        """The pod is certain not to be on the node through this call: give the room back.
+        """This call has certainly not put the pod on the node: release the room.
 
-        *settles*: through no earlier call either.
+        *settles*: earlier calls have not done so either.
         """
         self._move(Stage.ROLLED_BACK, Stage.RESERVED, Stage.SENT)
         if settles or not self.is_repeat:

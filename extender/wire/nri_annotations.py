@@ -30,7 +30,7 @@ MAX_CONTAINERS: Final = 100
 MAX_TEXT: Final = 64 << 10
 """Characters of all values together. Reading YAML takes about 10 microseconds a value."""
 MAX_NUMA_NODES: Final = 63
-"""The plugin starts on no machine with more."""
+"""The plugin does not start on a machine with more."""
 _MEMORY_TYPES: Final = frozenset({"dram", "pmem", "hbm", "mixed"})
 
 
@@ -156,7 +156,7 @@ def _hint_faults(pod: Pod, container: str) -> Iterator[AnnotationFault]:
     hints = annotated_hints(pod, container)
     for provider, hint in hints:
         if picks_by_hints(pod, container) and is_from_kubelet(provider) and parse_id_list(hint.cpus) is None:
-            reason = f"{where} has CPUs {hint.cpus[:80]!r}, which are no list: that ends the plugin's process"
+            reason = f"{where} has CPUs {hint.cpus[:80]!r}, which are not a list: that ends the plugin's process"
             yield AnnotationFault(FaultKind.CRASH, key, reason)
     if not is_strict_about_hints(pod, container):
         return

@@ -20,7 +20,7 @@ MAX_TEXT: Final = 16_384
 
 
 def metadata_of(labels: object, annotations: object, *, max_text: int = MAX_TEXT) -> Metadata:
-    """The metadata in `metadata.labels` and `metadata.annotations` of a pod; what is no text is left out."""
+    """The metadata in `metadata.labels` and `metadata.annotations` of a pod; what is not a text is left out."""
     ours = {
         key: text
         for key, text in (annotations.items() if isinstance(annotations, dict) else ())

@@ -156,7 +156,7 @@ def _cpus(reported: ReportedNriMachine, node_count: int) -> tuple[CPU, ...]:
         id_, package, die, cluster, node, threads, base_khz, epp, indexes = row
         field = f"{where}.cpus[{position}]"
         if not 0 <= id_ < MAX_CPUS or id_ in found:
-            raise WireError(field, f"CPU {id_} is listed twice, or is no id below {MAX_CPUS}")
+            raise WireError(field, f"CPU {id_} is listed twice, or is not an id below {MAX_CPUS}")
         if not 0 <= node < node_count or not all(0 <= i < len(caches) for i in indexes):
             raise WireError(field, "its NUMA node and its caches are to be listed")
         core = _list(threads, field)

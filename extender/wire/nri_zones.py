@@ -1,6 +1,6 @@
 """Zones of a NodeResourceTopology object that the plugin of the NRI topology-aware policy publishes: one for each pool.
 
-Laws of this file
+Rules of this file
 - Such an object has the attribute `TopologyPolicy: topology-aware` (`pkg/agent/node-resource-topology.go` updateNrtCR).
 - Pools form one tree, children before their parent. Anything else is an error, because half a tree would be misleading.
 """
@@ -32,7 +32,7 @@ def pool_counts(
 ) -> PoolCounts:
     """The pool of one zone. *resources*: (allocatable, available) by name. Raises WireError."""
     if kind not in _KINDS:
-        raise WireError(f"{field}.type", f"{shown(kind)} is no kind of pool of the NRI topology-aware policy")
+        raise WireError(f"{field}.type", f"{shown(kind)} is not a kind of pool of the NRI topology-aware policy")
     missing = {"cpu", "memory"} - resources.keys()
     if missing:
         raise WireError(f"{field}.resources", f"{', '.join(sorted(missing))}: missing")

@@ -25,7 +25,7 @@ _BEFORE_NAMES: Final = b'{"Nodes":null,"NodeNames":'
 _BEFORE_REASONS: Final = b',"FailedNodes":{},"FailedAndUnresolvableNodes":'
 _AFTER_REASONS: Final = b',"Error":""}'
 _AFTER_NAMES: Final = _BEFORE_REASONS + b"{}" + _AFTER_REASONS
-"""What is around the names in the reply to a filter request that all of them pass."""
+"""The reply to a filter request that all nodes pass, without the names."""
 _NAMES_KEY: Final = b'"NodeNames":'
 _END: Final = b'"]}'
 

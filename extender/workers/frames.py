@@ -58,7 +58,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class QuestionStart:
-    """`seconds`: the worker ends itself after this time if nobody stopped it before."""
+    """`seconds`: the worker ends itself after this time if it was not stopped before."""
 
     number: int
     request_id: str

@@ -165,7 +165,7 @@ class TemplateProcess:
 
 
 def _look_at(task: "asyncio.Task[Any]") -> None:
-    """Retrieve the error of a task that nobody awaits any more. The template's end is logged elsewhere."""
+    """Retrieve the error of a task that is no longer awaited. The template's end is logged elsewhere."""
     if not task.cancelled():
         task.exception()
 

@@ -86,12 +86,12 @@ def test_no_state_file_is_no_policy_and_one_without_decisions_grants_nothing(tmp
         ({}, {"PolicyJSON": {"allocations": "{"}}, "not JSON"),
         ({}, {"PolicyJSON": {"allocations": "[]"}}, "an object of up to"),
         ({"PrettyName": "solver"}, {}, "PrettyName"),
-        ({"Part": "500"}, {}, "Part is no number"),
-        ({"Part": True}, {}, "Part is no number"),
-        ({"CPUType": 3}, {}, "CPUType is no number from 0 to 2"),
+        ({"Part": "500"}, {}, "Part is not a number"),
+        ({"Part": True}, {}, "Part is not a number"),
+        ({"CPUType": 3}, {}, "CPUType is not a number from 0 to 2"),
         ({"MemoryPool": 1 << 64}, {}, "MemoryPool"),
         ({"Exclusive": "9-1"}, {}, "not a range"),
-        ({"Pool": None}, {}, "Pool is no text"),
+        ({"Pool": None}, {}, "Pool is not a text"),
     ],
 )
 def test_a_state_file_of_another_form_is_refused(

@@ -198,12 +198,12 @@ def test_weights_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("gpu=1", "'gpu' is no resource that a kubelet manages per NUMA node"),
-        ("ephemeral-storage=1", "no resource"),
-        ("hugepages-=1", "no resource"),
-        ("=1", "'' is no resource"),
-        ("/gpu=1", "no resource"),
-        ("a.b/c/d=1", "no resource"),
+        ("gpu=1", "'gpu' is not a resource that a kubelet manages per NUMA node"),
+        ("ephemeral-storage=1", "not a resource"),
+        ("hugepages-=1", "not a resource"),
+        ("=1", "'' is not a resource"),
+        ("/gpu=1", "not a resource"),
+        ("a.b/c/d=1", "not a resource"),
         ("cpu", "'cpu' is not of the form NAME=WEIGHT"),
         ("cpu=", "the weight of cpu is an integer from 0 to 100, not ''"),
         ("cpu=-1", "not '-1'"),

@@ -28,7 +28,7 @@ def test_right_annotations_have_no_fault(key: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("hints", "switch", "kind", "words"),
     [
-        ("a: {provider: 'podresourceapi:x', cpus: 1-x}", "pick-resources-by-hints", FaultKind.CRASH, "are no list"),
+        ("a: {provider: 'podresourceapi:x', cpus: 1-x}", "pick-resources-by-hints", FaultKind.CRASH, "are not a list"),
         ("a: {provider: x, cpus: 1-x}", "pick-resources-by-hints", None, ""),
         ("a: {provider: x, numas: '63'}", "strict.topologyhints", FaultKind.CRASH, "no machine has"),
         ("a: {provider: x, numas: '62'}", "strict.topologyhints", None, ""),

@@ -101,7 +101,7 @@ def _set(text: str) -> Callable[[list[dict[str, Any]]], None]:
         (_loop, "not that of a tree"),
         (_too_many, "1031 pools"),
         (lambda zones: zones.clear(), "0 pools"),
-        (lambda zones: zones[0].update(type="balloon"), "no kind of pool"),
+        (lambda zones: zones[0].update(type="balloon"), "not a kind of pool"),
         (lambda zones: zones[0]["resources"].pop(), "cpu: missing"),
         (_amount("--1m"), "not a quantity"),
         (_amount("lots"), "not a quantity"),

@@ -24,11 +24,11 @@ def test_switches_are_read(text: str, switches: dict[str, bool]) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("minor", "'minor' is no switch; known are"),
-        ("distribute_well", "'distribute_well' is no switch; known are"),
+        ("minor", "'minor' is not a switch; known are"),
+        ("distribute_well", "'distribute_well' is not a switch; known are"),
         ("spread_by_topology=yes", "'spread_by_topology=yes': each switch is NAME"),
-        ("spread_by_topology,spread_by_topology=false", "is named once"),
-        ("=true", "'' is no switch"),
+        ("spread_by_topology,spread_by_topology=false", "is given once"),
+        ("=true", "'' is not a switch"),
     ],
 )
 def test_what_names_no_switch_is_refused_with_the_reason(text: str, reason: str) -> None:

@@ -32,14 +32,14 @@ class _AdviceRoute(NamedTuple):
 
 _PROGRESS: Final = """
 With `Accept: application/x-ndjson` lines of progress, `{"progress": {"done": 3, "of": 9}}`, precede the answer.
-A `StreamProblem` is the last line if it breaks off.
+If the answer fails, a `StreamProblem` is the last line.
 """
 _ROUTES: Final = (
     _AdviceRoute(
         QuestionKind.RESIZE_CHECK,
         "ResizeCheckRequest",
         ResizeCheckReply,
-        "What a kubelet would make of an in-place resize",
+        "Whether a kubelet would accept an in-place resize",
         "Whether the kubelet of the pod's node accepts other amounts for a running container, and where the pod would "
         "be placed if it were recreated with them.",
     ),

@@ -9,7 +9,7 @@ from extender.api.questions.what_if_models import PodSummary
 from extender.replay.resize import ResizeResult
 from extender.replay.verdict import Certainty
 
-Notes = Annotated[list[str], Field(description="What the answer takes for granted, and what was not checked.")]
+Notes = Annotated[list[str], Field(description="Assumptions of the answer, and what was not checked.")]
 
 
 class PodPlacement(Answer):
@@ -24,16 +24,16 @@ class PodPlacement(Answer):
     numa: AlignedNUMA
     containers: Annotated[dict[str, ContainerPlacement], Field(description="By name; empty: it does not fit.")]
     reason: Annotated[str, Field(description="Why not, in one sentence with amounts; empty: it fits.")]
-    certainty: Annotated[Certainty, Field(description="How sure this is.")]
+    certainty: Annotated[Certainty, Field(description="How certain the placement is.")]
 
 
 class ResizeCheckReply(Answer):
-    """What the kubelet would make of the resize."""
+    """Whether the kubelet would accept the resize, and the alternatives."""
 
     pod: Annotated[str, Field(description="NAMESPACE/NAME.")]
     node: Annotated[str, Field(description="Its node.")]
     container: Annotated[str, Field(description="Name of the container.")]
-    before: Annotated[dict[str, str], Field(description="What it requests now, of what changes.")]
+    before: Annotated[dict[str, str], Field(description="What it requests now; only what changes.")]
     after: Annotated[dict[str, str], Field(description="What it would request.")]
     result: Annotated[
         ResizeResult,
@@ -47,7 +47,7 @@ class ResizeCheckReply(Answer):
         str, Field(description="CPUs that the container has for itself, before and after; a resize changes none.")
     ]
     shared_cpus: Annotated[str, Field(description="The node's shared pool; empty: the CPU Manager keeps none.")]
-    recreated: Annotated[PodPlacement, Field(description="The pod created anew on its own node, without the old one.")]
+    recreated: Annotated[PodPlacement, Field(description="The pod if it were recreated on its own node.")]
     elsewhere: Annotated[
         list[PodPlacement], Field(description="Other nodes that it fits on, the best first; at most 5.")
     ]
@@ -63,7 +63,7 @@ class RefusedFileInfo(Answer):
 
 
 class RestartedPodInfo(Answer):
-    """What becomes of one pod."""
+    """What the restart does to one pod."""
 
     pod: Annotated[str, Field(description="NAMESPACE/NAME.")]
     order: Annotated[int, Field(description="Its place in the order of admission, from 1.")]
@@ -75,7 +75,7 @@ class RestartedPodInfo(Answer):
         ),
     ]
     reason: Annotated[str, Field(description="The pod status reason; empty if it is admitted.")]
-    message: Annotated[str, Field(description="The kubelet's words; empty if it is admitted.")]
+    message: Annotated[str, Field(description="The message of the kubelet; empty if it is admitted.")]
     cpus_before: Annotated[str, Field(description="Exclusive CPUs that it holds; empty: none.")]
     cpus_after: Annotated[str, Field(description="Exclusive CPUs afterwards; empty: none, or it fails.")]
     drain_first: Annotated[bool, Field(description="Whether to evict it before the restart.")]
@@ -85,7 +85,7 @@ class RestartedPodInfo(Answer):
 
 
 class RestartedNodeInfo(Answer):
-    """What becomes of one node."""
+    """What the restart does to one node."""
 
     node: Annotated[str, Field(description="Its name.")]
     action: Annotated[
@@ -96,7 +96,7 @@ class RestartedNodeInfo(Answer):
         ),
     ]
     kubelet_version: Annotated[str, Field(description="After the restart; empty: unknown.")]
-    error: Annotated[str, Field(description="Of the configuration; empty: none.")]
+    error: Annotated[str, Field(description="Why the configuration is invalid; empty: it is valid.")]
     refused_files: Annotated[list[RefusedFileInfo], Field(description="Empty: the kubelet reads all of them.")]
     kept: Annotated[int, Field(description="Pods that keep what they hold.")]
     moved: Annotated[int, Field(description="Pods that get other CPUs or memory.")]
@@ -110,7 +110,7 @@ class RestartedNodeInfo(Answer):
 class RestartSummary(Answer):
     """Over all nodes."""
 
-    nodes: Annotated[int, Field(description="Nodes asked about.")]
+    nodes: Annotated[int, Field(description="Number of nodes.")]
     actions: Annotated[dict[str, int], Field(description="Nodes by `action`.")]
     pods: Annotated[int, Field(description="Pods on them that request something from a manager or are watched.")]
     kept: Annotated[int, Field(description="Pods that keep what they hold.")]
@@ -121,7 +121,7 @@ class RestartSummary(Answer):
 
 
 class RestartCheckReply(Answer):
-    """What becomes of the nodes and their pods."""
+    """What the restart does to the nodes and their pods."""
 
     nodes: Annotated[list[RestartedNodeInfo], Field(description="In a safe order.")]
     summary: Annotated[RestartSummary, Field(description="Counts.")]
@@ -141,7 +141,7 @@ class EvictedPod(Answer):
 
 
 class RoomPlan(Answer):
-    """Evictions, and the place that they open."""
+    """Evictions, and where the pod is placed after them."""
 
     node: Annotated[str, Field(description="The node that aligns the pod afterwards.")]
     numa: Annotated[list[int], Field(description="NUMA nodes of the pod there.")]

@@ -81,7 +81,7 @@ class NodeView(_View):
 
 
 class BrokenDemandView(_View):
-    """A pod that its kubelet placed against the alignment that it demands. It was not deleted."""
+    """A pod whose placement breaks the alignment that it demands. The extender does not delete it."""
 
     seconds_ago: float
     node_name: str

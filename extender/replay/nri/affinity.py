@@ -114,7 +114,7 @@ def _entry(pod: Pod, key: str, entry: object, weight: int) -> Affinity:
     fields = _fields(entry, ("scope", "match", "weight"))
     own = 0 if fields is None else fields.get("weight") or 0
     if fields is None or not isinstance(own, int) or isinstance(own, bool) or not -(2**31) <= own < 2**31:
-        raise RefusalError(Refusal.AFFINITY, f"annotation {key} has an entry that is no scope, match and weight")
+        raise RefusalError(Refusal.AFFINITY, f"annotation {key} has an entry that is not a scope, match and weight")
     scope = _pod_scope(pod) if fields.get("scope") is None else _expression(fields["scope"], key)
     match = _expression(fields.get("match"), key)
     for expression in (scope, match):

@@ -104,7 +104,7 @@ def _cpu_list(setting: str, prefix: str) -> int:
 
 def _reserve_by_count(config: PolicyConfig, topology: CPUTopology, candidates: int) -> int:
     if config.reserved_millicpu is None:
-        raise PolicyStartError(f"{config.reserved_cpus!r} is no quantity")
+        raise PolicyStartError(f"{config.reserved_cpus!r} is not a quantity")
     count = (config.reserved_millicpu + 999) // 1000
     reserved = take_cpus(topology, candidates, count, NORMAL)
     if reserved is None:

@@ -1,15 +1,15 @@
 """What the zones of a NodeResourceTopology object alone prove about a pod.
 
-The plugin publishes a zone for each pool (`policy/topology-aware-policy.go` GetTopologyZones). Without grants nobody
-can say where a container goes. Some refusals can be proven all the same:
+The plugin publishes a zone for each pool (`policy/topology-aware-policy.go` GetTopologyZones). Without the grants it
+is unknown where a container goes. Some refusals can still be proven:
 
 - A container gets its CPUs from one pool, and no pool gives more than its zone shows. What the pod's containers before
-  it were given is missing at the root, and no pool gives more than the root but for 1m: a container that requests no
+  it were given is missing at the root, and no pool gives more than the root except for 1m: a container that requests no
   CPU counts for the pools above it only (`policy/pools.go` hasZeroCpuReqContainer).
-- Whole CPUs come from the pools below, as many of each as it has to spare (`policy/resources.go` SliceableCPUs).
+- Whole CPUs come from the pools below, at most what each of them has left (`policy/resources.go` SliceableCPUs).
 - Memory that is booked on all nodes together never exceeds what the nodes have.
 
-Laws of this file
+Rules of this file
 - A refusal is a proof. Isolated and reserved CPUs have no count of their own, so a container that may use them is
   refused only if it needs more than there are of them at most.
 - Without a configuration each container is taken for the most modest one that any configuration makes of it.

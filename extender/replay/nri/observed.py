@@ -144,7 +144,7 @@ def _check(books: Books) -> None:
     root = books.setup.tree.root
     left = 1000 * books.sharable[root.id].bit_count() - books.shared[root.id]
     if left < 0:
-        raise ObservedGrantError(f"{root.name}: {-left}m more shared CPU is granted than there is")
+        raise ObservedGrantError(f"{root.name}: {-left}m more shared CPU is granted than it has")
     for zone in books.memory.zones:
         if books.memory.free_bytes(zone) < 0:
-            raise ObservedGrantError(f"more memory of NUMA nodes {format_list(zone)} is granted than there is")
+            raise ObservedGrantError(f"more memory of NUMA nodes {format_list(zone)} is granted than they have")

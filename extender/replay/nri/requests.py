@@ -227,7 +227,7 @@ def _cold_start_ns(pod: Pod, name: str) -> int:
     if isinstance(document, dict):
         duration = next((v for k, v in document.items() if k.lower() == "duration"), None)
     elif document is not None:
-        raise RefusalError(Refusal.REQUEST, "annotation cold-start is no object with a duration")
+        raise RefusalError(Refusal.REQUEST, "annotation cold-start is not an object with a duration")
     if duration is None:
         return 0
     nanoseconds = parse_duration(duration) if isinstance(duration, str) else None

@@ -61,7 +61,7 @@ def _finish(node: Node, state: _State, names: dict[str, str]) -> tuple[Node, Out
 def state_key(books: Books, updates: Updates) -> Hashable:
     """Equal for states with the same answer to every event.
 
-    Of two requests for memory of the same size and priority the younger one moves first, so their order counts.
+    Among memory requests of equal size and priority the youngest one moves first, so their order matters.
     """
     alike: dict[tuple[int, int], list[tuple[int, str]]] = {}
     for request in books.memory.requests.values():

@@ -1,9 +1,9 @@
 """A node's grants as one part of the state that the kubelet's replay carries along.
 
-Laws of this file
+Rules of this file
 - Values: every method returns a new one, and a state without a change is the same object.
-- `key` is equal for states that answer every new pod alike, whoever holds the grants. Ids and names of pods are not in
-  it. Affinities of a pod can select by them; such a pod's verdict is never certain (`NriPod.names_others`).
+- `key` is equal for states that answer every new pod alike, whichever containers hold the grants. Ids and names of pods
+  are not in it. Affinities of a pod can select by them; such a pod's verdict is never certain (`NriPod.names_others`).
 """
 
 from collections.abc import Collection, Hashable
@@ -175,7 +175,7 @@ def _missing(pod: NriPod, held: Collection[str]) -> list[UnplacedContainer]:
 
 
 def _key_of(books: Books) -> Hashable:
-    """Of requests for memory of one size and priority the younger one moves first, so their order counts."""
+    """Among memory requests of equal size and priority the youngest one moves first, so their order matters."""
     rows = []
     for id_, grant in books.grants.items():
         container, request = books.containers[id_], books.memory.requests.get(id_)

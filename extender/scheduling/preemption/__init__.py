@@ -1,1 +1,1 @@
-"""Preemption: which victims make room that the kubelet would really give."""
+"""Preemption: which victims to evict so that the kubelet of a node admits the pod."""

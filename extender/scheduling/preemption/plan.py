@@ -1,4 +1,4 @@
-"""Which victims make room on each candidate that its kubelet would really give.
+"""Which victims to evict on each candidate so that its kubelet admits the preemptor.
 
 Rules of this file
 - No victim has equal or higher priority, neither an added nor a proposed one. A pod that may not preempt gets no
@@ -7,7 +7,7 @@ Rules of this file
 - A node is in the result only if the preemptor is admitted with every victim gone, by replay in every state that the
   node can be in. Nothing is concluded from other states, because admission is not monotone. Terminating pods are gone
   in these states, and are never new victims. Pods of no lower priority that are nominated to the node have their room.
-- The judge and its policy are those of filter: a node of which nothing is known is passed on unchanged, or dropped.
+- The judge and its policy are those of filter. A node of which nothing is known is passed on unchanged or dropped.
 - Work is bounded by `ReplayBudget`. A node for which nothing is left is dropped: evicting pods there might not help.
 """
 
@@ -242,7 +242,7 @@ def _described(proposal: Proposal) -> dict[str, RunningPod]:
 def _released(states: States, uids: Iterable[str]) -> States:
     """The states with these pods gone.
 
-    None is left out even where two answer alike now: whoever goes next may hold different things in them.
+    States that are equal for new pods are all kept, because the next victim may hold different things in them.
     """
     gone = list(uids)
     return tuple(release_pods(state, gone) for state in states)

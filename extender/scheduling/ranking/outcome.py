@@ -1,4 +1,4 @@
-"""One admission of the full or of the coarse replay, as strategies see it, and what it leaves free on each NUMA node.
+"""What strategies use of one admission, full or coarse, and what it leaves free on each NUMA node.
 
 Rules of this file
 - Amounts are whole CPUs, bytes, devices. NUMA ids may be sparse, a NUMA node may have nothing of a resource, and a

@@ -28,7 +28,7 @@ class Weights:
         """The weights that *text* names; empty: all alike.
 
         Raises:
-            ValueError: not of the form NAME=WEIGHT, a name that is no resource managed per NUMA node, a weight out of
+            ValueError: not of the form NAME=WEIGHT, a name that is not managed per NUMA node, a weight out of
                 range, or a name given twice.
         """
         named: dict[str, int] = {}
@@ -46,7 +46,7 @@ class Weights:
 def _check_name(name: str) -> None:
     if name not in ("cpu", "memory") and not _HUGEPAGES.fullmatch(name) and not _DEVICE.fullmatch(name):
         raise ValueError(
-            f"{_shown(name)} is no resource that a kubelet manages per NUMA node; these are cpu, memory, "
+            f"{_shown(name)} is not a resource that a kubelet manages per NUMA node; these are cpu, memory, "
             "hugepages-SIZE (hugepages-1Gi) and devices (vendor.example/gpu)"
         )
 

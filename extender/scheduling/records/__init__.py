@@ -1,1 +1,1 @@
-"""What was decided, what was predicted, and which pods were refused: bounded memories."""
+"""What was decided, what was predicted, and which pods were refused. All records are bounded."""

@@ -1,8 +1,8 @@
-"""Which rule of the replay explains a disagreement: the prediction is made again with each one turned over.
+"""Which rule of the replay explains a disagreement: the prediction is made again with each rule inverted.
 
 Rules of this file
-- A rule is tried only where it can matter: by the node's policies and options, its kubelet's minor, and the rules that
-  somebody has set.
+- A rule is tried only if it can matter for the node's policies and options and its kubelet's minor version, or if it
+  is set by hand.
 - Only single rules are tried. A kubelet that differs in two of them at once is not recognised.
 - `agreeing_rules` is pure and takes as long as some hundred admissions, so it belongs in a thread.
 - Bounded: rules for each disagreement, disagreements for each kubelet, disagreements that wait, nodes.
@@ -41,7 +41,7 @@ class RuleSetting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """A kubelet behaves as with *setting*: *agreeing* of its *examined* disagreements are none with it."""
+    """A kubelet behaves as with *setting*: with it, *agreeing* of its *examined* disagreements would agree."""
 
     node_name: str
     setting: RuleSetting
@@ -60,7 +60,7 @@ class Behaviour:
 
 @dataclass(slots=True)
 class _OfNode:
-    """What was examined of one kubelet; `identity` tells it from the one that the node had before an upgrade."""
+    """What was examined of one kubelet. `identity` differs after an upgrade of the node."""
 
     identity: object
     waiting: int = 0
@@ -69,7 +69,7 @@ class _OfNode:
 
 
 class KubeletBehaviours:
-    """Disagreements that wait to be examined, and what those that were told of each node's kubelet.
+    """Disagreements that wait to be examined, and what the examined ones showed about each node's kubelet.
 
     *wake* is called when there is one more to examine. Everything but `agreeing_rules` runs on the event loop.
     """
@@ -80,7 +80,7 @@ class KubeletBehaviours:
         self._nodes: OrderedDict[str, _OfNode] = OrderedDict()
 
     def add(self, settled: SettledPod) -> None:
-        """Have a disagreement examined, unless no rule could explain it or enough is known or waits."""
+        """Have a disagreement examined, unless no rule could explain it, or enough are examined or waiting."""
         if settled.predict_again is None or not rules_to_try(settled.kubelet) or len(self.waiting) >= MAX_WAITING:
             return
         node = self._nodes.get(settled.node_name)
@@ -95,7 +95,7 @@ class KubeletBehaviours:
             self.wake()
 
     def record(self, settled: SettledPod, agreeing: Sequence[RuleSetting]) -> list[Behaviour]:
-        """Take in what `agreeing_rules` said; returns what is now known of the kubelet for the first time."""
+        """Record a result of `agreeing_rules`; returns what is now known of the kubelet for the first time."""
         node = self._nodes.get(settled.node_name)
         if node is None or node.identity != settled.kubelet.identity:
             return []
@@ -115,7 +115,7 @@ class KubeletBehaviours:
         return [Behaviour(node_name, rule, count, node.examined) for rule, count in rows if 2 * count >= node.examined]
 
     def all(self, kubelet_of: Callable[[str], Kubelet | None]) -> Iterator[Behaviour]:
-        """Those of all nodes, by name; *kubelet_of*: the kubelet that a node has now."""
+        """The behaviours of all nodes, by node name. *kubelet_of*: the kubelet that a node has now."""
         return (each for name in sorted(self._nodes) for each in self.of(name, kubelet_of(name)))
 
 
@@ -124,9 +124,9 @@ def _nothing() -> None:
 
 
 def rules_to_try(kubelet: Kubelet) -> tuple[RuleSetting, ...]:
-    """Rules that this kubelet may have, or lack, against what is assumed; `MAX_RULES` at most.
+    """Rules for which this kubelet may differ from what is assumed; `MAX_RULES` at most.
 
-    Fixes that no known minor has, where an option makes them matter; rules of newer minors; rules set by hand.
+    These are fixes that no known minor has, if an option makes them matter; rules of newer minors; rules set by hand.
     How running pods are admitted again is not among them, because that is not predicted.
     """
     options, rules = kubelet.cpu_options, kubelet.rules

@@ -1,11 +1,11 @@
-"""The audit: what was predicted of each pod, against what its kubelet then did.
+"""The audit: compares what was predicted of each pod with what its kubelet then did.
 
 Rules of this file
-- Bounded: counters by closed sets of labels, the last results of each node, the last disagreements of all.
-- A pod that could go several ways agrees if it went one of them.
-- Placements are compared only where all ways that the pod could go were followed; otherwise the kubelet may have gone
-  one of the others, and the result is `unsettled`.
-- What others refuse (predicates, eviction, shutdown) says nothing of the replay.
+- Bounded: counters with closed sets of labels, the last results of each node, and the last disagreements of all nodes.
+- If several outcomes were predicted for a pod, the prediction agrees if one of them happened.
+- Placements are compared only if all possible outcomes were predicted. Otherwise the kubelet may have done one of the
+  others, and the result is `unsettled`.
+- Refusals that do not come from the managers (predicates, eviction, shutdown) do not show whether the replay is right.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -39,9 +39,9 @@ class Result(StrEnum):
     FALSE_REFUSAL = "false_refusal"
     """It admitted a pod that was predicted to be refused."""
     OTHER = "other"
-    """It refused the pod for reasons that are none of the managers'."""
+    """It refused the pod for a reason that is not one of the managers'."""
     UNSETTLED = "unsettled"
-    """Nobody learned what became of the pod, or the prediction did not name every way that it could go."""
+    """The outcome was not seen, or the prediction did not name every possible outcome."""
 
 
 DISAGREEING: Final = frozenset({Result.PLACEMENT, Result.FALSE_ADMIT, Result.FALSE_REFUSAL})
@@ -61,7 +61,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """One prediction that did not come true. `predicted` and `reported` say it in words, for people.
+    """One prediction that did not come true. `predicted` and `reported` describe both sides for people.
 
     `agrees_with`: rules of the replay with each of which it would have come true; None: not examined.
     """
@@ -80,8 +80,7 @@ class Disagreement:
 class Audit:
     """The results so far.
 
-    A node is distrusted once *distrust_after* of its last *window* results disagree, and until they no longer do;
-    0 never distrusts.
+    A node is distrusted while *distrust_after* or more of its last *window* results disagree. 0: never.
     """
 
     def __init__(self, *, clock: Callable[[], float], window: int, distrust_after: int) -> None:
@@ -93,7 +92,7 @@ class Audit:
         self._nodes: OrderedDict[str, deque[Result]] = OrderedDict()
 
     def take(self, settled: SettledPod) -> Kind:
-        """Count one pod's fate; returns what it was counted as."""
+        """Count the outcome of one pod; returns what it was counted as."""
         kind = _kind_of(settled)
         self.counts[kind] += 1
         if kind.result not in _SAYS_NOTHING:
@@ -108,7 +107,7 @@ class Audit:
         return kind
 
     def examined(self, settled: SettledPod, agreeing: Sequence[RuleSetting]) -> list[Behaviour]:
-        """Take in which rules explain a disagreement; returns what is now known of its kubelet for the first time."""
+        """Record which rules explain a disagreement; returns what is now known of its kubelet for the first time."""
         for i, each in enumerate(self.recent):
             if each.uid == settled.pod.uid and each.node_name == settled.node_name:
                 self.recent[i] = replace(each, agrees_with=tuple(agreeing))
@@ -119,11 +118,11 @@ class Audit:
         return sum(result in DISAGREEING for result in self._nodes.get(node_name, ()))
 
     def is_distrusted(self, node_name: str) -> bool:
-        """Whether the kubelet too often did other than predicted."""
+        """Whether too many predictions for the node failed."""
         return 0 < self._distrust_after <= self.disagreements(node_name)
 
     def disagreeing_nodes(self) -> Iterator[tuple[str, int, int]]:
-        """(name, disagreements, results) of every node with any of the first, most of it first."""
+        """(name, disagreements, results) of every node with disagreements, the most first."""
         rows = ((name, self.disagreements(name), len(results)) for name, results in self._nodes.items())
         return iter(sorted((row for row in rows if row[1]), key=lambda row: (-row[1], row[0])))
 
@@ -172,7 +171,7 @@ def _of_kubelet(held: Mapping[str, object]) -> dict[str, object]:
 
 
 def _comparable(settled: SettledPod, held: Mapping[str, object]) -> dict[str, object]:
-    """Without the memory of pods with init containers: theirs is given back, and the next container's shrinks."""
+    """*held* without the memory of a pod with init containers, which release theirs so that the amounts change."""
     shrinks = any(c.kind is not ContainerKind.APP for c in settled.pod.containers)
     return {key: value for key, value in held.items() if not (shrinks and key.startswith("memory/"))}
 

@@ -15,7 +15,7 @@ MAX_CLASSES: Final = 5_000
 
 
 class Note(NamedTuple):
-    """What happened, and the first pod for which it did."""
+    """What happened, and the first pod to which it happened."""
 
     trouble: Trouble
     pod: str
