@@ -45,10 +45,10 @@ class PastCall:
 class Asked:
     """One question.
 
-    `body` and `media_type` as received, not parsed. `node`, `explain` and `max_copies` are query parameters: they apply
-    if the body is a bare manifest, `explain` always. `lines`: one JSON document a line, sent as soon as it is known.
-    `past`: for `QuestionKind.PAST` only. `demands`: of namespaces, for the pods in them. `budgets`: for `EVICTING`
-    only; None: they are not watched.
+    `body` and `media_type` as received, not parsed. `node`, `explain`, `compact` and `max_copies` are query
+    parameters: they apply if the body is a bare manifest, `explain` and `compact` always. `lines`: one JSON document a
+    line, sent as soon as it is known. `past`: for `QuestionKind.PAST` only. `demands`: of namespaces, for the pods in
+    them. `budgets`: for `EVICTING` only; None: they are not watched.
     """
 
     kind: QuestionKind
@@ -56,6 +56,7 @@ class Asked:
     media_type: str = ""
     node: tuple[str, ...] | None = None
     explain: bool = False
+    compact: bool = False
     max_copies: int = 1000
     lines: bool = False
     past: PastCall | None = None

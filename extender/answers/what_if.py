@@ -53,10 +53,21 @@ def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> Json:
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     subjects += made_subjects(snapshot, question.hypothetical)
     answers = what_if(workload, subjects, judge)
-    return _reply(workload, answers, is_explained=question.explain or asked.explain)
+    reply = _reply(workload, answers, is_explained=question.explain or asked.explain, is_compact=asked.compact)
+    return reply | {"groups": _groups(answers)} if asked.compact else reply
 
 
-def _reply(workload: PodWorkload, answers: Sequence[NodeWhatIf], *, is_explained: bool) -> Json:
+def _groups(answers: Sequence[NodeWhatIf]) -> list[Json]:
+    """The nodes by what is the same for them; the largest group first."""
+    groups: dict[str, tuple[Json, list[str]]] = {}
+    for answer in answers:
+        common = _common(answer)
+        del common["reason"]  # it has amounts
+        groups.setdefault(str(common), (common, []))[1].append(answer.subject.name)
+    return [{**common, "nodes": names} for common, names in sorted(groups.values(), key=lambda group: -len(group[1]))]
+
+
+def _reply(workload: PodWorkload, answers: Sequence[NodeWhatIf], *, is_explained: bool, is_compact: bool) -> Json:
     stories: dict[str, AdmissionStory] = {}
     left_out = 0
     if is_explained:
@@ -72,7 +83,11 @@ def _reply(workload: PodWorkload, answers: Sequence[NodeWhatIf], *, is_explained
             **alignment_counts(alignments),
             "reasons": dict(reasons),
         },
-        "nodes": [_answer(workload, answer, stories.get(answer.subject.name)) for answer in answers],
+        "nodes": [
+            _answer(workload, answer, stories.get(answer.subject.name))
+            for answer in answers
+            if not is_compact or answer.subject.name in stories
+        ],
         "explanations_left_out": left_out,
     }
 
@@ -93,22 +108,30 @@ def _stories(pod: Pod, answers: Sequence[NodeWhatIf]) -> tuple[dict[str, Admissi
 
 
 def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | None) -> Json:
-    refusal, subject = answer.judgement.refusal, answer.subject
+    subject = answer.subject
     return {
         "node": subject.name,
         "hypothetical": subject.hypothetical,
+        **_common(answer),
+        "notes": node_notes(workload, subject.kubelet, answer.scheduler),
+        "verdict": None if answer.verdict is None else explained_to_json(answer.verdict, answer.admitted_as),
+        "scheduler": answer.scheduler,
+        "explanation": None if story is None else _explanation(story),
+    }
+
+
+def _common(answer: NodeWhatIf) -> Json:
+    """What can be the same for many nodes."""
+    refusal = answer.judgement.refusal
+    return {
         "outcome": answer.outcome,
         "passes": refusal is None,
         "why": "" if refusal is None else refusal.text,
         "reason": answer.reason,
         "never": answer.never,
-        "notes": node_notes(workload, subject.kubelet, answer.scheduler),
         "certainty": answer.certainty.value,
         "score": answer.score,
         **alignment_to_json(answer.alignment),
-        "verdict": None if answer.verdict is None else explained_to_json(answer.verdict, answer.admitted_as),
-        "scheduler": answer.scheduler,
-        "explanation": None if story is None else _explanation(story),
     }
 
 

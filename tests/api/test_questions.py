@@ -90,6 +90,23 @@ def test_what_if_tells_everything_about_every_node(client: TestClient) -> None:
     assert reply["explanations_left_out"] == 0
 
 
+@pytest.mark.parametrize("explain", [False, True])
+def test_a_compact_answer_groups_the_nodes_of_a_whole_one(client: TestClient, explain: bool) -> None:  # noqa: FBT001
+    copies = [{"name": f"copy-{i}", "copy_of": "node-a"} for i in range(30)]
+    question = {"pod": pod_of(12), "hypothetical": copies, "nodes": ["node-b"], "explain": explain}
+    whole = _checked(WhatIfReply, client.post("/v1/what-if", json=question))
+    compact = _checked(WhatIfReply, client.post("/v1/what-if?compact=true", json=question))
+
+    groups = compact.pop("groups")
+    assert [len(group["nodes"]) for group in groups] == [30, 1]
+    for node in whole["nodes"]:
+        (group,) = [each for each in groups if node["node"] in each["nodes"]]
+        assert {key: node[key] for key in group if key != "nodes"} == {k: v for k, v in group.items() if k != "nodes"}
+    assert compact["nodes"] == [each for each in whole["nodes"] if each["explanation"] is not None]
+    assert bool(compact["nodes"]) is explain
+    assert {**compact, "nodes": None} == {**whole, "nodes": None}
+
+
 @pytest.mark.parametrize("content_type", ["application/yaml", "text/yaml", "application/x-www-form-urlencoded", ""])
 def test_a_bare_manifest_is_a_question(client: TestClient, content_type: str) -> None:
     headers = {"Content-Type": content_type} if content_type else {}

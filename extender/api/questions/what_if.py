@@ -30,6 +30,9 @@ def what_if_router(service: Service, questions: Questions) -> APIRouter:
         node: NodeQuery = None,
         *,
         explain: Annotated[bool, Query(description="As `explain` in the body.")] = False,
+        compact: Annotated[
+            bool, Query(description="Group equal answers in `groups`; `nodes` has explained nodes only.")
+        ] = False,
     ) -> Response:
         """Replay the pod's admission on live or hypothetical nodes. Nothing in the cluster changes.
 
@@ -41,6 +44,7 @@ def what_if_router(service: Service, questions: Questions) -> APIRouter:
             media_type=request.headers.get("content-type", ""),
             node=None if node is None else tuple(node),
             explain=explain,
+            compact=compact,
         )
         return await answered(request, questions, asked)
 

@@ -156,11 +156,9 @@ class Explanation(Answer):
     replays: Annotated[int, Field(description="Number of admissions replayed in the search, which is limited.")]
 
 
-class NodeAnswer(Answer):
-    """The answer of one node's kubelet, of filter, and of the scheduler's own checks."""
+class CommonAnswer(Answer):
+    """What can be the same for many nodes."""
 
-    node: Annotated[str, Field(description="Its name.")]
-    hypothetical: Annotated[bool, Field(description="Whether the node is hypothetical.")] = False
     outcome: Annotated[
         Literal["fits", "topology", "scheduler", "unknown"],
         Field(
@@ -171,16 +169,8 @@ class NodeAnswer(Answer):
     ]
     passes: Annotated[bool, Field(description="Whether filter offers the node to the scheduler.")]
     why: Annotated[str, Field(description="The reason that the scheduler shows; empty if the node passes.")]
-    reason: Annotated[
-        str,
-        Field(description="Why the pod does not fit, in one sentence with amounts. Empty if it fits."),
-    ]
     never: Annotated[
         bool, Field(description="The node's hardware and configuration exclude the pod, whatever is free.")
-    ]
-    notes: Annotated[
-        list[str],
-        Field(description="Assumptions of this answer, and what was not checked; see `notes` of `pod` as well."),
     ]
     certainty: Annotated[Certainty, Field(description="Certainty of the answer.")]
     score: Annotated[
@@ -195,6 +185,27 @@ class NodeAnswer(Answer):
     ]
     alignment_certain: AlignmentCertain
     numa: AlignedNUMA
+
+
+class AnswerGroup(CommonAnswer):
+    """Nodes with equal answers. Amounts in sentences, notes and placements are not compared."""
+
+    nodes: Annotated[list[str], Field(description="Their names, in the order of the question.")]
+
+
+class NodeAnswer(CommonAnswer):
+    """The answer of one node's kubelet, of filter, and of the scheduler's own checks."""
+
+    node: Annotated[str, Field(description="Its name.")]
+    hypothetical: Annotated[bool, Field(description="Whether the node is hypothetical.")] = False
+    reason: Annotated[
+        str,
+        Field(description="Why the pod does not fit, in one sentence with amounts. Empty if it fits."),
+    ]
+    notes: Annotated[
+        list[str],
+        Field(description="Assumptions of this answer, and what was not checked; see `notes` of `pod` as well."),
+    ]
     verdict: Annotated[Verdict | None, Field(description="Null: the node is unknown.")]
     scheduler: Annotated[Scheduler, Field(description="Results of kube-scheduler's own checks.")]
     explanation: Annotated[Explanation | None, Field(description="With `explain`; see `explanations_left_out`.")] = None
@@ -219,7 +230,12 @@ class WhatIfReply(Answer):
 
     pod: Annotated[PodSummary, Field(description="The pod as it was read.")]
     summary: Annotated[WhatIfSummary, Field(description="The answers, counted.")]
-    nodes: Annotated[list[NodeAnswer], Field(description="One answer for each node.")]
+    nodes: Annotated[
+        list[NodeAnswer], Field(description="One answer for each node; with `compact`, for each explained node.")
+    ]
+    groups: Annotated[
+        list[AnswerGroup] | None, Field(description="With `compact`: nodes with equal answers, most nodes first.")
+    ] = None
     explanations_left_out: Annotated[
         int,
         Field(description="Nodes without an explanation, because they equal an explained node or are too many."),
