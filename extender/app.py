@@ -76,58 +76,48 @@ def make_service(
     *clock*: seconds of a monotonic clock. *judge*: replaces the one of the settings. *offload* runs work
     off the event loop. *sleep* waits.
     """
-    metrics, link = Metrics(), ApiServerLink()
-    counts = SchedulerMetrics(metrics)
+    metrics, surroundings = Metrics(), LateNodeContext()
     audit = Audit(clock=clock, window=settings.audit_window, distrust_after=settings.distrust_after)
-    cluster = _make_store(settings, clock, audit, metrics)
-    pods = PodRegistry(settings.max_remembered_pods, settings.refused_seconds)
-    running, surroundings = LateRunningPods(), LateNodeContext()
-    judge = judge or make_judge(
-        make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.uncertainty
-    )
-    judgements, troubles = JudgementCache(settings.max_remembered_judgements), UnjudgedClasses()
+    known = _make_known(settings, _make_store(settings, clock, audit, metrics), surroundings)
+    effects = Effects(clock=clock, sleep=sleep, offload=offload, metrics=SchedulerMetrics(metrics))
+    strategy = make_strategy(settings.strategy, Weights.parse(settings.resource_weights))
     judging = CachedJudge(
-        judge,
-        judgements,
-        cluster,
-        troubles,
-        metrics=counts,
+        judge or make_judge(strategy, settings.uncertainty),
+        JudgementCache(settings.max_remembered_judgements),
+        known.nodes,
+        UnjudgedClasses(),
+        metrics=effects.metrics,
         clock=clock,
         offload=offload,
         late_nodes=LateNodes(settings.late_nodes),
     )
-    totals = NodeTotals(cluster, pods, surroundings, surroundings.finished)
-    records = CallRecords(
-        decisions=DecisionLog(),
-        barrier=Barrier(settings.barrier_seconds if settings.watches else 0.0, pods, clock),
-        refusals=RecentRefusals(settings.leave_out_seconds),
-    )
-    scheduling = make_scheduling(
-        _scheduling_settings(settings),
-        KnownCluster(nodes=cluster, pods=pods, running=running, totals=totals, link=link, demands=NamespaceDemands()),
-        judging,
-        records,
-        Effects(clock=clock, sleep=sleep, offload=offload, metrics=counts),
-    )
+    barrier = Barrier(settings.barrier_seconds if settings.watches else 0.0, known.pods, clock)
+    refusals = RecentRefusals(settings.leave_out_seconds)
+    records = CallRecords(decisions=DecisionLog(), barrier=barrier, refusals=refusals)
     return Service(
         settings=settings,
         clock=clock,
         offload=offload,
         metrics=metrics,
-        cluster=cluster,
-        pods=pods,
-        running=running,
+        known=known,
         surroundings=surroundings,
-        link=link,
-        judge=judge,
-        judgements=judgements,
         judging=judging,
-        scheduling=scheduling,
-        barrier=records.barrier,
-        decisions=records.decisions,
+        scheduling=make_scheduling(_scheduling_settings(settings), known, judging, records, effects),
+        records=records,
         audit=audit,
-        refusals=records.refusals,
-        troubles=troubles,
+    )
+
+
+def _make_known(settings: Settings, nodes: NodeStore, surroundings: LateNodeContext) -> KnownCluster:
+    """Nothing is known of pods and of the API server yet."""
+    pods = PodRegistry(settings.max_remembered_pods, settings.refused_seconds)
+    return KnownCluster(
+        nodes=nodes,
+        pods=pods,
+        running=LateRunningPods(),
+        totals=NodeTotals(nodes, pods, surroundings, surroundings.finished),
+        link=ApiServerLink(),
+        demands=NamespaceDemands(),
     )
 
 
@@ -225,8 +215,8 @@ def make_questions(service: Service) -> AskedQuestions:
     settings = service.settings
 
     def records() -> list[NodeRecord]:
-        service.cluster.expire(service.clock())
-        return list(service.cluster)
+        service.known.nodes.expire(service.clock())
+        return list(service.known.nodes)
 
     return AskedQuestions(
         QuestionLimits(
@@ -246,8 +236,8 @@ def make_questions(service: Service) -> AskedQuestions:
         records=records,
         look_up=service.surroundings,
         demands=service.scheduling.demands.all,
-        judge=service.judge,
-        budgets=service.running.budgets,
+        judge=service.judging.judge,
+        budgets=service.known.running.budgets,
         metrics=service.metrics,
     )
 

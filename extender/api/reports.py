@@ -42,7 +42,7 @@ class Accepted(BaseModel):
 def reports_router(service: Service) -> APIRouter:
     """PUT /v1/nodes/NAME/report, POST /v1/nodes/NAME/heartbeat."""
     router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
-    cluster, limit = service.cluster, service.settings.max_body_bytes
+    cluster, limit = service.known.nodes, service.settings.max_body_bytes
 
     @router.put(
         "/{name}/report",

@@ -8,25 +8,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from extender.api.http.slices import Slices
-from extender.cluster.pods import PodRegistry
-from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
 from extender.identity import LateAuthority
 from extender.observability.lifecycle import Lifecycle
 from extender.observability.metrics import Metrics
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
-from extender.scheduling.api_link import ApiServerLink
-from extender.scheduling.barrier import Barrier
-from extender.scheduling.cache import JudgementCache
 from extender.scheduling.cached_judge import CachedJudge, Offload
-from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.preemption.running_pods import LateRunningPods
-from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Audit
-from extender.scheduling.records.refusals import RecentRefusals
-from extender.scheduling.records.unjudged import UnjudgedClasses
-from extender.scheduling.scheduling import Scheduling
+from extender.scheduling.scheduling import CallRecords, KnownCluster, Scheduling
 
 
 class ContextSource(Protocol):
@@ -62,28 +52,20 @@ class LateNodeContext:
 class Service:
     """One extender. `clock`: seconds of a monotonic clock.
 
-    `judge` replays, `judging` uses its results from `judgements`. `surroundings`: labels, taints and totals of
-    nodes. `troubles`: classes of nodes that could not be judged.
+    `known`: nodes, pods and the API server; `surroundings`: labels, taints and totals of nodes. `judging`: judges pods
+    on nodes and keeps the judgements. `records`: what scheduler calls leave behind.
     """
 
     settings: Settings
     clock: Callable[[], float]
     offload: Offload
     metrics: Metrics
-    cluster: NodeStore
-    pods: PodRegistry
-    running: LateRunningPods
+    known: KnownCluster
     surroundings: LateNodeContext
-    link: ApiServerLink
-    judge: BoundedJudge
-    judgements: JudgementCache
     judging: CachedJudge
     scheduling: Scheduling
-    barrier: Barrier
-    decisions: DecisionLog
+    records: CallRecords
     audit: Audit
-    refusals: RecentRefusals
-    troubles: UnjudgedClasses
     authority: LateAuthority = field(default_factory=LateAuthority)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     slices: Slices = field(default_factory=Slices)
@@ -91,5 +73,5 @@ class Service:
     def behaviours(self) -> Iterator[Behaviour]:
         """The behaviours that the audit has found for the current kubelets of nodes."""
         return self.audit.behaviours.all(
-            lambda name: None if (node := self.cluster.get(name)) is None else node.kubelet
+            lambda name: None if (node := self.known.nodes.get(name)) is None else node.kubelet
         )

@@ -80,13 +80,13 @@ class ClusterWatches:
     def __init__(self, service: Service, client: KubeClient, settings: WatchSettings) -> None:
         self._service = service
         self._running, self._surroundings = WatchedPods(), WatchedSurroundings()
-        service.running.use(self._running)
+        service.known.running.use(self._running)
         service.surroundings.use(self._surroundings)
         demands = service.scheduling.demands
-        self._feed = ClusterFeed(service.cluster, service.pods, service.clock, service.barrier.seen)
-        self._feed.demands, self._feed.on_refused = demands, service.refusals.note
+        self._feed = ClusterFeed(service.known.nodes, service.known.pods, service.clock, service.records.barrier.seen)
+        self._feed.demands, self._feed.on_refused = demands, service.records.refusals.note
         self._namespaces = NamespaceFeed(demands)
-        nominated = NominatedFeed(service.pods, service.clock)
+        nominated = NominatedFeed(service.known.pods, service.clock)
         self.on_pods: Callable[[Batch[PodRecord]], None] = lambda _batch: None
         self._handoffs: list[LoopHandoff[Any]] = []
         self._watches: dict[str, Watch[Any]] = {
@@ -96,7 +96,7 @@ class ClusterWatches:
             "budgets": watch_budgets(client, self._handoff(self._take_budgets), settings),
         }
         self._topologies = TopologyFeed(
-            service.cluster,
+            service.known.nodes,
             service.clock,
             max_bytes=service.settings.max_body_bytes,
             uid_of=self._feed.uid_of,
@@ -126,22 +126,22 @@ class ClusterWatches:
         service, feed = self._service, self._feed
         states = {name: watch.status() for name, watch in self._watches.items()}
         if states["pods"].failures:
-            service.link.note_failure(service.clock())
+            service.known.link.note_failure(service.clock())
         broken = [f"the watch of {name} has ended: {state.broken}" for name, state in states.items() if state.broken]
         unsynced = not (feed.pods_complete and feed.nodes_complete)
         unlabelled = self._needs_namespaces and not self._namespaces.complete
         silent = max(states[name].silent_seconds for name in ("pods", "nodes"))
         missing = "pods and nodes" if unsynced else "namespaces" if unlabelled else ""
-        service.link.trouble = f"{missing} are not listed yet" if missing else broken[0] if broken else ""
+        service.known.link.trouble = f"{missing} are not listed yet" if missing else broken[0] if broken else ""
         quiet = bool(broken) or silent > service.settings.watch_silent_seconds
         if not unsynced:
-            service.cluster.set_watching(Watching.SILENT if quiet else Watching.LIVE, service.clock())
+            service.known.nodes.set_watching(Watching.SILENT if quiet else Watching.LIVE, service.clock())
         topologies = states.get("topologies")
         if topologies and not topologies.broken and topologies.silent_seconds <= service.settings.watch_silent_seconds:
             self._topologies.confirm()
             service.metrics.topology_faults.set(len(self._topologies.trouble))
-        service.cluster.expire(service.clock())
-        service.pods.expire(service.clock())
+        service.known.nodes.expire(service.clock())
+        service.known.pods.expire(service.clock())
 
     async def keep_checking(self) -> None:
         """Check until cancelled."""
@@ -229,11 +229,11 @@ async def _binding(service: Service, client: KubeClient, leads: Leadership) -> A
     """Writes bindings while this process leads. At the end it waits for bindings in progress."""
     seconds = service.settings.binding_seconds
     calls = AsyncBinder(Binder(client, timeout_seconds=seconds))
-    service.link.binder = GatedBinder(KubeBindings(calls, service.clock), leads, seconds=seconds)
+    service.known.link.binder = GatedBinder(KubeBindings(calls, service.clock), leads, seconds=seconds)
     try:
         yield
     finally:
-        service.link.binder = None
+        service.known.link.binder = None
         await asyncio.to_thread(calls.close)
 
 

@@ -58,12 +58,12 @@ class Requeuer:
         """Scan once. Returns the node that was touched, or None."""
         service = self._service
         now = service.clock()
-        service.pods.expire(now)
-        refused = service.pods.refused(now)
+        service.known.pods.expire(now)
+        refused = service.known.pods.refused(now)
         service.metrics.refused_pods.set(len(refused))
         pods = refused[: service.settings.max_refused_pods]
-        service.cluster.expire(now)
-        changed = {r.name: r.node_class for r in service.cluster if self._scanned_at.get(r.name) != r.node_class.id}
+        service.known.nodes.expire(now)
+        changed = {r.name: r.node_class for r in service.known.nodes if self._scanned_at.get(r.name) != r.node_class.id}
         if not pods:
             self._done(changed)
             return None
@@ -116,6 +116,6 @@ class Requeuer:
     def _done(self, changed: dict[str, NodeClass]) -> None:
         """Do not scan these again until they change."""
         self._scanned_at.update((name, node_class.id) for name, node_class in changed.items())
-        if len(self._scanned_at) > 2 * len(self._service.cluster) + 100:
-            held = {record.name for record in self._service.cluster}
+        if len(self._scanned_at) > 2 * len(self._service.known.nodes) + 100:
+            held = {record.name for record in self._service.known.nodes}
             self._scanned_at = {name: at for name, at in self._scanned_at.items() if name in held}

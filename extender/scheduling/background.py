@@ -52,7 +52,7 @@ class BackgroundMetrics(Protocol):
         """The work on a shape has ended."""
 
 
-class Slices(Protocol):
+class JudgeSlice(Protocol):
     """Judges some of the classes of a shape, and stores the judgements."""
 
     def __call__(
@@ -79,7 +79,7 @@ class BackgroundJudging:
 
     def __init__(
         self,
-        judge_slice: Slices,
+        judge_slice: JudgeSlice,
         is_held: Callable[[ShapeJudgements], bool],
         is_current: Callable[[NodeClass], bool],
         *,

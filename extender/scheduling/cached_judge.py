@@ -120,7 +120,9 @@ class CachedJudge:
         late_nodes: LateNodes = LateNodes.ERROR,
     ) -> None:
         self.judge: Final = judge
-        self._cache, self._cluster, self._unjudged = cache, cluster, unjudged
+        self.cache: Final = cache
+        self.unjudged: Final = unjudged
+        self._cluster = cluster
         self._metrics, self._clock, self._offload, self._late_nodes = metrics, clock, offload, late_nodes
         self.background: Final = BackgroundJudging(
             self._judge_until, cache.has, cluster.has_class, metrics=metrics, clock=clock
@@ -128,7 +130,7 @@ class CachedJudge:
 
     def entry(self, pod: Pod) -> ShapeJudgements:
         """The cache entry of the pod's shape."""
-        return self._cache.entry(pod, with_nri=self._cluster.has_nri)
+        return self.cache.entry(pod, with_nri=self._cluster.has_nri)
 
     def is_aligned(self, shape: PodShape) -> bool:
         """Whether a manager of any known kubelet, or the newest one, may align something, or the pod demands it.
@@ -161,7 +163,7 @@ class CachedJudge:
     async def _judge_until(
         self, entry: ShapeJudgements, classes: Sequence[NodeClass], out_of_time: Callable[[], bool]
     ) -> Judged:
-        judged = await self._offload(judge_all, self.judge, entry.shape, classes, out_of_time, self._unjudged.is_heavy)
+        judged = await self._offload(judge_all, self.judge, entry.shape, classes, out_of_time, self.unjudged.is_heavy)
         self._store(entry, classes, judged.judgements)
         return judged
 
@@ -219,7 +221,7 @@ class CachedJudge:
         """
         self._cluster.expire(now)
         snapshot, index = self._cluster.snapshot(), self._cluster.index
-        slots, column = self._slots_of(names), self._cache.column(entry)
+        slots, column = self._slots_of(names), self.cache.column(entry)
         judgements: Judgements = entry.judgements
         ids = index.ids[slots]
         codes = column.codes(slots, ids, len(index.ids), entry.judgements)
@@ -287,11 +289,11 @@ class CachedJudge:
             if judgement is not None and judgement.trouble is not None:
                 settled[each.id] = judgement._replace(detail="")
                 self._report(entry.shape.pod, each, judgement.trouble, judgement.detail)
-        self._cache.store(entry, settled)
+        self.cache.store(entry, settled)
 
     def _report(self, pod: Pod, node_class: NodeClass, trouble: Trouble, detail: str) -> None:
         self._metrics.not_judged(trouble)
-        if not self._unjudged.note(node_class.id, trouble, pod):
+        if not self.unjudged.note(node_class.id, trouble, pod):
             return
         names = islice((record.name for record in self._cluster if record.node_class is node_class), _MAX_NAMES)
         LOG.log(

@@ -15,7 +15,7 @@ from extender.scheduling.filter import Filter, FilterMetrics, FilterSettings
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.nominator import Nominator
 from extender.scheduling.preempt import Preempt, PreemptMetrics
-from extender.scheduling.preemption.running_pods import RunningPods
+from extender.scheduling.preemption.running_pods import LateRunningPods
 from extender.scheduling.prioritize import Prioritize
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.refusals import RecentRefusals
@@ -44,7 +44,7 @@ class KnownCluster:
 
     nodes: NodeStore
     pods: PodRegistry
-    running: RunningPods
+    running: LateRunningPods
     totals: NodeTotals
     link: ApiServerLink
     demands: NamespaceDemands

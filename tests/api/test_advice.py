@@ -238,7 +238,7 @@ def test_nothing_is_evicted_against_the_rules(client: TestClient, service: Servi
             already_disrupted=frozenset(),
         )
         running.apply_budgets(Batch((Seen(budget),), complete=True))
-        service.running.use(running)
+        service.known.running.use(running)
     pod = pod_of(12)
     pod["spec"]["preemptionPolicy"] = "Never" if reason == "never" else "PreemptLowerPriority"
 

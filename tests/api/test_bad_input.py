@@ -110,7 +110,7 @@ def test_a_faulty_report_is_refused_and_the_last_good_one_stays(
 ) -> None:
     change, field, reason = REPORT_FAULTS[fault]
     assert client.put(PATH, json=report_of(NODE)).status_code == 200
-    before = service.cluster.get("node-a")
+    before = service.known.nodes.get("node-a")
     document = copy.deepcopy(report_of(NODE, sequence=2))
     change(document)
 
@@ -122,7 +122,7 @@ def test_a_faulty_report_is_refused_and_the_last_good_one_stays(
     assert problem["field"].startswith(field)
     assert reason in problem["detail"]
     assert problem["status"] == 422
-    assert service.cluster.get("node-a") == before
+    assert service.known.nodes.get("node-a") == before
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b'{"schema_version": 1', b"\xff\xfe", b'{"a": NaN}'])

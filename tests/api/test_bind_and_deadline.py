@@ -75,17 +75,17 @@ def test_filter_answers_in_time_and_goes_on_where_it_stopped(clock: Clock, late:
 def test_an_api_server_that_refuses_leaves_the_room_free(clock: Clock) -> None:
     service = make_service(Settings(), clock)
     refusing = Answers(NotBound("forbidden"))
-    service.link.binder = unelected(refusing)
+    service.known.link.binder = unelected(refusing)
     with _client(service) as client:
         _report(client)
         client.post("/scheduler/filter", json=args_of(pod_of(16, name="p"), "node-a"))
         assert "forbidden" in _bind(client, "p")
-        assert service.cluster.pods_in_flight == 0
+        assert service.known.nodes.pods_in_flight == 0
 
-        service.link.binder = unelected(Answers(PodBound()))
+        service.known.link.binder = unelected(Answers(PodBound()))
         assert _bind(client, "p") == ""
     assert refusing.calls == 1
-    assert service.cluster.pods_in_flight == 1
+    assert service.known.nodes.pods_in_flight == 1
 
 
 @pytest.mark.parametrize("cpus", [2, 10])
@@ -93,16 +93,16 @@ def test_a_node_that_changes_during_the_last_look_is_not_bound_to(clock: Clock, 
     """Two pods that others have bound are seen while the gate asks what if one had ended."""
 
     async def meanwhile(work: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
-        if service.cluster.pods_in_flight == 1:
+        if service.known.nodes.pods_in_flight == 1:
             for name in ("x", "y"):
-                service.cluster.apply(
+                service.known.nodes.apply(
                     PodSeen("node-a", pod_from_json(pod_of(cpus, name=name)), started=False), now=clock()
                 )
         return work(*args)
 
     service = make_service(Settings(), clock, offload=meanwhile)
     binder = Answers(PodBound())
-    service.link.binder = unelected(binder)
+    service.known.link.binder = unelected(binder)
     with _client(service) as client:
         _report(client)
         pod = pod_of(14, name="p")
@@ -114,7 +114,7 @@ def test_a_node_that_changes_during_the_last_look_is_not_bound_to(clock: Clock, 
 
     assert ("pods coming to or leaving the node decide" in error) is (cpus == 10)
     assert binder.calls == (cpus == 2)
-    assert service.cluster.pods_in_flight == 2 + binder.calls
+    assert service.known.nodes.pods_in_flight == 2 + binder.calls
 
 
 @pytest.mark.parametrize(("listens", "seconds"), [(True, 10.0), (False, 50.0)])
@@ -125,7 +125,7 @@ def test_a_node_whose_kubelet_restarts_takes_no_pod_for_a_bounded_time(
 ) -> None:
     """Filter offers other nodes, if there are any; a pod that nothing aligns does not wait."""
     service = make_service(Settings(), clock)
-    service.link.binder = unelected(Answers(PodBound()))
+    service.known.link.binder = unelected(Answers(PodBound()))
     document = report_of(sample())
     document["podresources"] = {"available": listens, "since": document["observed_at"] - 1}
     with _client(service) as client:
@@ -149,7 +149,7 @@ def test_a_node_whose_kubelet_restarts_takes_no_pod_for_a_bounded_time(
 
 def test_a_pod_that_nothing_aligns_is_bound_whatever_is_known(clock: Clock) -> None:
     service = make_service(Settings(unknown_nodes=Action.REFUSE), clock)
-    service.link.binder = unelected(Answers(PodBound()))
+    service.known.link.binder = unelected(Answers(PodBound()))
     pod = pod_of(name="p")
     pod["status"]["qosClass"] = "Burstable"
     pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
@@ -160,7 +160,7 @@ def test_a_pod_that_nothing_aligns_is_bound_whatever_is_known(clock: Clock) -> N
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"PodName": "p"}', b'{"PodName": 1}', b"\xff"])
 def test_a_bind_that_is_not_understood_is_an_error(service: Service, body: bytes) -> None:
-    service.link.binder = unelected(Answers(PodBound()))
+    service.known.link.binder = unelected(Answers(PodBound()))
     with _client(service) as client:
         reply = client.post("/scheduler/bind", content=body)
 
@@ -170,14 +170,14 @@ def test_a_bind_that_is_not_understood_is_an_error(service: Service, body: bytes
 
 def test_a_node_that_keeps_disagreeing_is_shown_and_then_only_ranks(clock: Clock) -> None:
     service = make_service(Settings(distrust_after=2), clock)
-    service.link.binder = unelected(Answers(PodBound()))
+    service.known.link.binder = unelected(Answers(PodBound()))
     with _client(service) as client:
         _report(client, workloads=FULL)
         assert client.post("/scheduler/filter", json=args_of(pod_of(17), "node-a")).json()["NodeNames"] == []
         for name in ("a", "b"):
             client.post("/scheduler/filter", json=args_of(pod_of(2, name=name), "node-a"))
             assert _bind(client, name) == ""
-            service.cluster.apply(PodRefused("node-a", f"uid-{name}", "TopologyAffinityError"), now=clock.now)
+            service.known.nodes.apply(PodRefused("node-a", f"uid-{name}", "TopologyAffinityError"), now=clock.now)
         _report(client, workloads=FULL)
         document = {**report_of(sample(workloads=FULL)), "sequence": 2}
         client.put("/v1/nodes/node-a/report", content=orjson.dumps(document))

@@ -63,7 +63,7 @@ class World:
         return work(*args)
 
     def befall(self, what: str, name: str, which: int) -> None:
-        cluster, now = self.service.cluster, self.clock()
+        cluster, now = self.service.known.nodes, self.clock()
         pod = BOUND[which % len(BOUND)]
         match what:
             case "report":
@@ -99,8 +99,8 @@ class World:
         document["status"]["qosClass"] = "Guaranteed" if cpus else "Burstable"
         pod = pod_from_json(document)
         shape = PodShape(replace(pod, uid=SHAPE_UID))
-        classes = classes_at(self.service.cluster, names, self.clock())
-        judged = {name: self.service.judge(shape, each) for name, each in zip(names, classes, strict=True)}
+        classes = classes_at(self.service.known.nodes, names, self.clock())
+        judged = {name: self.service.judging.judge(shape, each) for name, each in zip(names, classes, strict=True)}
 
         reply = ask(self.filter, args_of(document, *names))
 
@@ -121,7 +121,7 @@ class World:
         }
         assert {key: count for key, count in counted.items() if count} == dict(self.counts)
         for uid, judged in self.predicted.items():
-            (call,) = self.service.decisions.of_pod(uid)
+            (call,) = self.service.records.decisions.of_pod(uid)
             assert {name: j for j, names in call.by_judgement() for name in names} == judged
 
 
@@ -174,7 +174,7 @@ def test_what_one_call_learns_is_not_news_where_another_call_has_come_further() 
         if not overtaken:
             overtaken.append(None)
             for pod in twelve:
-                service.cluster.assume("n0", pod, clock())
+                service.known.nodes.assume("n0", pod, clock())
             overtaken[0] = await asked(filter_, document)
         return work(*args)
 
@@ -183,7 +183,7 @@ def test_what_one_call_learns_is_not_news_where_another_call_has_come_further() 
         service.scheduling, service.metrics, max_bytes=1 << 20, max_binding_bytes=0, clock=clock
     ).filter_
     for i in range(3):
-        service.cluster.observe(_report(f"n{i}", i, 1), clock())
+        service.known.nodes.observe(_report(f"n{i}", i, 1), clock())
 
     first, third = ask(filter_, document), ask(filter_, document)
 
@@ -208,7 +208,7 @@ def test_a_small_call_keeps_the_classes_of_its_candidates_and_no_picture_of_all_
     world.ask(NAMES[:2], 2)
     world.ask(NAMES[:3], 2)
 
-    small, large = (world.service.decisions.of_pod(uid)[0] for uid in world.predicted)
+    small, large = (world.service.records.decisions.of_pod(uid)[0] for uid in world.predicted)
     assert not isinstance(small.seen, ClusterSnapshot)
-    assert large.seen is world.service.cluster.snapshot()
+    assert large.seen is world.service.known.nodes.snapshot()
     world.check_the_past()

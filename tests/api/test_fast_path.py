@@ -25,4 +25,4 @@ def test_the_gate_stands_before_the_short_way(service: Service, verb: str) -> No
         reply = stranger.post(f"/scheduler/{verb}", json=args_of(pod_of(1), "n"))
 
     assert reply.status_code == 401
-    assert len(service.decisions) == 0
+    assert len(service.records.decisions) == 0

@@ -59,7 +59,9 @@ def _play(client: TestClient, service: Service, kubelets: list[PlayedKubelet], p
     for kubelet in kubelets:
         assert client.put(f"/v1/nodes/{kubelet.node.name}/report", json=kubelet.report()).is_success
         for pod in pods:
-            service.cluster.apply(PodSeen(kubelet.node.name, pod_from_json(pod), started=False), now=service.clock())
+            service.known.nodes.apply(
+                PodSeen(kubelet.node.name, pod_from_json(pod), started=False), now=service.clock()
+            )
             kubelet.admit(pod)
             assert client.put(f"/v1/nodes/{kubelet.node.name}/report", json=kubelet.report()).is_success
 

@@ -167,7 +167,7 @@ def test_a_switch_of_the_cluster_is_a_rule_of_every_node_and_the_nodes_own_rules
         assert client.put("/v1/nodes/plain/report", json=plain).is_success
         assert client.put("/v1/nodes/other/report", json={**other, "rules": {"spread_by_topology": False}}).is_success
 
-    rules = {record.name: record.kubelet.rules for record in service.cluster if record.kubelet is not None}
+    rules = {record.name: record.kubelet.rules for record in service.known.nodes if record.kubelet is not None}
 
     assert {name: rule.distribute_inside_hint for name, rule in rules.items()} == {"plain": True, "other": True}
     assert {name: rule.spread_by_topology for name, rule in rules.items()} == {"plain": True, "other": False}

@@ -65,7 +65,7 @@ def _client(service: Service) -> TestClient:
 
 @pytest.fixture
 def client(service: Service) -> Iterator[TestClient]:
-    service.running.use(_watched(*map(_record, range(4))))
+    service.known.running.use(_watched(*map(_record, range(4))))
     with _client(service) as client:
         assert client.put(f"/v1/nodes/{NODE.name}/report", json=report_of(NODE)).status_code == 200
         yield client
@@ -132,11 +132,11 @@ def test_what_became_of_candidates_is_counted(client: TestClient) -> None:
 
 
 def test_asking_changes_nothing(client: TestClient, service: Service) -> None:
-    before = service.cluster.get(NODE.name)
+    before = service.known.nodes.get(NODE.name)
 
     first = _ask(client, _args({NODE.name: EMPTY}))
 
-    assert service.cluster.get(NODE.name) is before
+    assert service.known.nodes.get(NODE.name) is before
     assert _ask(client, _args({NODE.name: EMPTY})) == first
 
 

@@ -178,7 +178,7 @@ def test_no_question_changes_anything(client: TestClient, service: Service) -> N
         {"report": report_of(BUSY)},
     ]
     about = {"nodes": ["node-a", "node-b"], "hypothetical": hypothetical}
-    records = {name: service.cluster.get(name) for name in ("node-a", "node-b")}
+    records = {name: service.known.nodes.get(name) for name in ("node-a", "node-b")}
     before = client.get("/v1/nodes").json()
     ready = client.get("/readyz").json()
 
@@ -186,7 +186,7 @@ def test_no_question_changes_anything(client: TestClient, service: Service) -> N
     client.post("/v1/capacity", json={"pods": [pod_of(4)], **about}).raise_for_status()
     client.post("/v1/plan", json={"pods": [{"pod": pod_of(4), "copies": 20}], **about}).raise_for_status()
 
-    assert {name: service.cluster.get(name) for name in records} == records
+    assert {name: service.known.nodes.get(name) for name in records} == records
     assert client.get("/v1/nodes").json() == before
     assert client.get("/readyz").json() == ready
 

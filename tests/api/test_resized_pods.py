@@ -22,7 +22,7 @@ def _picture(client: TestClient, service: Service) -> tuple[object, ...]:
     """What the node holds, what is free, and what kube-scheduler is answered for pods of all sizes."""
     node = client.get("/v1/nodes/node-a").json()
     answers = [client.post("/scheduler/filter", json=args_of(pod_of(cpus), "node-a")).json() for cpus in (8, 12, 14)]
-    return node["holders"], node["free_cpus"], node["topology"], answers, service.cluster.pods_in_flight
+    return node["holders"], node["free_cpus"], node["topology"], answers, service.known.nodes.pods_in_flight
 
 
 @pytest.mark.parametrize("version", ["v1.33.2", "v1.36.2", "v1.37.0"])
@@ -37,11 +37,11 @@ def test_a_resize_of_a_running_pod_changes_nothing_that_its_kubelet_holds(versio
     resized = {**running, "spec": pod_of(6, "2Gi")["spec"]}
     with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
         assert client.put("/v1/nodes/node-a/report", json=report_of(node)).is_success
-        service.cluster.apply(PodSeen("node-a", pod_from_json(running), started=True), now=service.clock())
+        service.known.nodes.apply(PodSeen("node-a", pod_from_json(running), started=True), now=service.clock())
         before = _picture(client, service)
 
         for seen in (resized, running, resized):
-            service.cluster.apply(PodSeen("node-a", pod_from_json(seen), started=True), now=service.clock())
+            service.known.nodes.apply(PodSeen("node-a", pod_from_json(seen), started=True), now=service.clock())
             assert _picture(client, service) == before
         report = {**report_of(node, sequence=2), "kubelet": {**report_of(node)["kubelet"], "featureGates": EXCLUSIVE}}
         assert client.put("/v1/nodes/node-a/report", json=report).is_success
@@ -49,7 +49,7 @@ def test_a_resize_of_a_running_pod_changes_nothing_that_its_kubelet_holds(versio
 
     restarted = make_service(Settings(question_workers=0), clock)
     with TestClient(make_app(restarted), client=("127.0.0.1", 50_000)) as client:
-        restarted.cluster.apply(
+        restarted.known.nodes.apply(
             PodSeen("node-a", pod_from_json(resized), started=True, ordered=False), now=restarted.clock()
         )
         assert client.put("/v1/nodes/node-a/report", json=report).is_success

@@ -53,7 +53,7 @@ def test_a_replay_that_is_too_long(client: TestClient, caplog: pytest.LogCapture
 
 
 def test_a_defect_fails_nobody_else(service: Service, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    real = service.judge
+    real = service.judging.judge
 
     def judge(shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         bad = node_class.kubelet is not None and len(node_class.kubelet.machine.numa_ids) == 3

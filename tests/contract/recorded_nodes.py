@@ -197,7 +197,7 @@ class Extender:
 
     def _compare(self, node: Recorded, name: str) -> str:
         """How verdict, placement or filter's answer differ from what was recorded; empty if they agree."""
-        record = self.service.cluster.get(name)
+        record = self.service.known.nodes.get(name)
         if record is None or record.kubelet is None or record.state is None or record.observation.hidden:
             return f"not known exactly: {record and record.observation.facts['problems']}"
         step = node.scenario.steps[node.before]

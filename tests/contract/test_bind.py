@@ -33,7 +33,7 @@ def _run(node: SampleNode, server: FakeApiServer, service: Service, client: Clie
     """Its pods are known as running on it, and then it reports: in the other order they would be in doubt."""
     for pod in node.pods:
         server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": node.name}})
-    until(lambda: all(service.pods.node_of(pod["metadata"]["uid"]) == node.name for pod in node.pods))
+    until(lambda: all(service.known.pods.node_of(pod["metadata"]["uid"]) == node.name for pod in node.pods))
     client.report(report_of(node))
 
 
@@ -69,7 +69,7 @@ def test_a_pod_is_bound_and_its_room_is_taken(live: Live) -> None:
     client.filter(second, "node-a")
     assert client.bind(second, "node-a") == ""
     assert _passed(client, 2, "node-a") == []
-    assert service.cluster.pods_in_flight == 2
+    assert service.known.nodes.pods_in_flight == 2
 
 
 def test_the_filter_of_the_next_pod_may_come_before_the_bind_of_the_last(live: Live) -> None:
@@ -97,7 +97,7 @@ def test_a_repeated_bind_is_answered_as_the_first(live: Live) -> None:
     assert [client.bind(pod, "node-a") for _ in range(3)] == ["", "", ""]
 
     assert "is on node node-a already" in client.bind(pod, "node-b")
-    assert service.cluster.pods_in_flight == 1
+    assert service.known.nodes.pods_in_flight == 1
 
 
 def test_what_cannot_be_bound_changes_nothing(live: Live) -> None:
@@ -114,7 +114,7 @@ def test_what_cannot_be_bound_changes_nothing(live: Live) -> None:
     _create(server, "p")  # made anew under its name: another UID
     made_anew = server.pods.patch("p", {"metadata": {"labels": {"a": "b"}}})
     assert made_anew["metadata"]["uid"] != "" or pod
-    assert service.cluster.pods_in_flight == 0
+    assert service.known.nodes.pods_in_flight == 0
 
 
 def test_a_pod_that_no_longer_exists_gives_its_room_back(live: Live) -> None:
@@ -126,7 +126,7 @@ def test_a_pod_that_no_longer_exists_gives_its_room_back(live: Live) -> None:
 
     assert "there is no such pod" in client.bind(pod, "node-a")
 
-    assert service.cluster.pods_in_flight == 0
+    assert service.known.nodes.pods_in_flight == 0
     assert _passed(client, 16, "node-a") == ["node-a"]
 
 
@@ -141,11 +141,11 @@ def test_a_binding_of_which_nobody_knows_keeps_its_room_until_the_watch_tells(li
     assert client.bind(pod, "node-a") != ""
     server.faults.clear()
 
-    assert service.cluster.pods_in_flight == 1
+    assert service.known.nodes.pods_in_flight == 1
     assert _passed(client, 16, "node-a") == []
     assert client.bind(pod, "node-a") == ""
     assert _node_of(server, "p") == "node-a"
-    assert service.cluster.pods_in_flight == 1
+    assert service.known.nodes.pods_in_flight == 1
 
 
 def test_pods_bound_by_others_are_charged_and_pods_that_leave_are_not(live: Live) -> None:
@@ -158,12 +158,12 @@ def test_pods_bound_by_others_are_charged_and_pods_that_leave_are_not(live: Live
 
     until(lambda: _passed(client, 16, "node-a") == ["node-a"])
     server.nodes.delete("node-a")
-    until(lambda: service.cluster.get("node-a") is None)
+    until(lambda: service.known.nodes.get("node-a") is None)
 
 
 def test_not_ready_and_no_answers_before_everything_is_listed(tmp_path: Path) -> None:
     with cluster(tmp_path, "node-a") as (_, service, client):
-        service.link.trouble = "pods and nodes are not listed yet"
+        service.known.link.trouble = "pods and nodes are not listed yet"
         assert "not listed yet" in client.filter(pod_of(name="p"), "node-a")["Error"]
         assert client.call("GET", "/readyz")[0] == 503
         until(lambda: client.call("GET", "/readyz")[0] == 200)
@@ -171,7 +171,7 @@ def test_not_ready_and_no_answers_before_everything_is_listed(tmp_path: Path) ->
 
 def test_without_an_api_server_there_is_no_bind_verb(tmp_path: Path) -> None:
     with cluster(tmp_path, "node-a") as (server, service, client):
-        service.link.binder = None
+        service.known.link.binder = None
         assert "leave `bindVerb` out" in client.bind(_create(server, "p"), "node-a")
 
 
@@ -223,7 +223,7 @@ def test_recorded_traffic_is_answered_verb_by_verb(tmp_path: Path, form: str) ->
             if verb == "bind":
                 waiting.discard(body["PodUID"])
                 bound += reply["Error"] == ""
-        assert service.cluster.pods_in_flight <= bound
+        assert service.known.nodes.pods_in_flight <= bound
         if any(r["path"].endswith("/bind") for r in recorded(form)):
             assert bound
             assert overtaken
@@ -246,7 +246,7 @@ def test_200_pods_race_for_the_last_aligned_slot_of_20_nodes(tmp_path: Path) -> 
         bound = [pod for pod, error in zip(pods, errors, strict=True) if not error]
         assert len(bound) == 20
         assert {_node_of(server, pod["metadata"]["name"]) for pod in bound} == set(names)
-        assert service.cluster.pods_in_flight == 20
+        assert service.known.nodes.pods_in_flight == 20
         assert {e.removesuffix("; the scheduler will try again") for e in errors if e} == {
             "numa-extender: NUMA alignment is not possible on the node now"
         }
@@ -292,19 +292,19 @@ def test_a_pod_is_held_back_for_a_while_where_it_would_not_fit_if_another_one_ha
 
     error = client.bind(fragile, "node-a")
     assert "pods coming to or leaving the node decide" in error
-    assert service.cluster.pods_in_flight == 0
+    assert service.known.nodes.pods_in_flight == 0
     _, metrics = client.call("GET", "/metrics")
     assert b'numa_extender_binds_total{outcome="unsettled"} 1.0' in metrics
     assert client.bind(plain, "node-a") == ""
     server.pods.delete("plain")
-    until(lambda: service.cluster.pods_in_flight == 0)
+    until(lambda: service.known.nodes.pods_in_flight == 0)
 
     waiting = _fragile()
     waiting["metadata"] |= {"name": "waiting", "uid": "uid-waiting"}
     waiting = server.pods.create(waiting)
     client.filter(waiting, "node-a")
-    service.pods.defer(waiting["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds)
-    service.link.failed_at = service.clock() if outage else -math.inf
+    service.known.pods.defer(waiting["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds)
+    service.known.link.failed_at = service.clock() if outage else -math.inf
     assert bool(client.bind(waiting, "node-a")) is outage
     assert _node_of(server, "waiting") == ("" if outage else "node-a")
 
@@ -323,7 +323,9 @@ def test_a_pod_that_was_held_back_from_a_node_is_offered_others_for_a_while(tmp_
         both = client.filter(fragile, "node-a", "node-b")
         _, decision = client.call("GET", f"/v1/pods/{fragile['metadata']['uid']}/decision?node=node-a")
         other = _create(server, "other", 2)
-        service.pods.defer(other["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds)
+        service.known.pods.defer(
+            other["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds
+        )
         later = client.filter(other, "node-a", "node-b")
 
     assert before["NodeNames"] == later["NodeNames"] == ["node-a", "node-b"]
@@ -338,7 +340,7 @@ def test_nothing_is_held_back_from_a_node_whose_verdicts_only_rank(live: Live) -
     server, service, client = live
     node = sample("node-a", workloads=[Workload(name="w", resources=FULL)])
     _run(node, server, service, client)
-    service.cluster.set_distrusted("node-a", service.clock(), distrusted=True)
+    service.known.nodes.set_distrusted("node-a", service.clock(), distrusted=True)
     fragile = server.pods.create(_fragile())
     client.filter(fragile, "node-a")
 
@@ -361,20 +363,20 @@ def test_a_pod_that_may_overtake_others_is_bound_only_if_all_of_them_still_fit(l
 
     assert client.bind(first, "node-a") == ""
     assert client.filter(fragile, "node-a")["NodeNames"] == ["node-a"]
-    service.pods.defer(fragile["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds)
+    service.known.pods.defer(fragile["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds)
     error = client.bind(fragile, "node-a")
 
     if older == "fragile":
         assert "pods coming to or leaving the node decide" in error
-        assert service.cluster.pods_in_flight == 1
+        assert service.known.nodes.pods_in_flight == 1
     else:
         assert error == ""
-        assert service.cluster.pods_in_flight == 2
+        assert service.known.nodes.pods_in_flight == 2
 
 
 def test_a_pod_that_nothing_aligns_is_bound_at_any_time(tmp_path: Path) -> None:
     with cluster(tmp_path, "node-a", unknown_nodes="refuse") as (server, service, client):
-        service.link.failed_at = service.clock()
+        service.known.link.failed_at = service.clock()
         pod = pod_of(name="plain")
         pod["spec"]["containers"][0]["resources"] = {}
         pod["status"]["qosClass"] = "BestEffort"

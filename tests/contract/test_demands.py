@@ -244,13 +244,13 @@ def test_filter_refuses_to_answer_before_namespaces_are_listed(tmp_path: Path) -
         server.access.grants = {ANONYMOUS: rights | budgets}
         service = make_service(Settings(port=0, kubeconfig=kubeconfig(tmp_path, server.url), namespace_demands="on"))
         with serving(service) as url, closing(Client(url)) as client:
-            until(lambda: service.link.trouble == missing)
+            until(lambda: service.known.link.trouble == missing)
             assert client.filter(pod_of(2), "node-a")["Error"] == f"numa-extender: {missing}"
             assert client.call("GET", "/readyz")[0] == 503
 
             server.access.grants[ANONYMOUS] |= {("list", "namespaces"), ("watch", "namespaces")}
 
-            until(lambda: not service.link.trouble)
+            until(lambda: not service.known.link.trouble)
             assert client.filter(pod_of(2), "node-a")["NodeNames"] == ["node-a"]
 
 

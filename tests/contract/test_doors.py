@@ -34,7 +34,7 @@ def test_every_door_gives_the_verdict_of_the_replay(version: str) -> None:
     with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
         for kubelet, state, pod in _moments(version):
             compared += 1
-            service.cluster.observe(_observation(kubelet, state, compared), service.clock())
+            service.known.nodes.observe(_observation(kubelet, state, compared), service.clock())
             document = {**pod, "metadata": {**pod["metadata"], "uid": f"asked-{compared}"}}
             request = resolve(pod_from_json(document), kubelet.rules)
             outcome = admit(kubelet, state, request)

@@ -50,7 +50,7 @@ def published() -> Iterator[tuple[Service, httpx.Client]]:
 def test_the_extender_holds_exactly_the_node_that_was_written(
     published: tuple[Service, httpx.Client], node: SampleNode
 ) -> None:
-    record = published[0].cluster.get(node.name)
+    record = published[0].known.nodes.get(node.name)
 
     assert record is not None
     assert record.kubelet is not None
@@ -90,4 +90,4 @@ def test_a_refused_report_is_told_by_the_exporter(published: tuple[Service, http
         with pytest.raises(PublishError, match=r"not online on this machine"):
             list(publish([broken], Path(root), str(client.base_url)))
 
-    assert service.cluster.get("broken") is None
+    assert service.known.nodes.get("broken") is None

@@ -37,7 +37,7 @@ def live(tmp_path: Path) -> Iterator[Live]:
         pods = [(name, pod) for name, node in NODES.items() for pod in node.pods]
         for name, pod in pods:
             server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": name}, "status": {"phase": "Running"}})
-        until(lambda: all(service.pods.node_of(pod["metadata"]["uid"]) == name for name, pod in pods))
+        until(lambda: all(service.known.pods.node_of(pod["metadata"]["uid"]) == name for name, pod in pods))
         for node in NODES.values():
             client.report(report_of(node))
         yield server, service, client
@@ -59,14 +59,14 @@ def _preempt(client: Client, pod: Json, victims: dict[str, list[str]]) -> Json:
 
 def _nominate(server: FakeApiServer, service: Service, pod: Json, node: str) -> Json:
     nominated = server.pods.patch(pod["metadata"]["name"], {"status": {"nominatedNodeName": node}})
-    until(lambda: service.pods.get(pod["metadata"]["uid"]).nominated(service.clock()) is not None)
+    until(lambda: service.known.pods.get(pod["metadata"]["uid"]).nominated(service.clock()) is not None)
     return nominated
 
 
 def _evict(server: FakeApiServer, service: Service, node: str) -> None:
     """The first pod of the node terminates."""
     server.pods.delete(NAMES[node][0], NAMESPACE, grace_seconds=30)
-    until(lambda: bool(service.cluster.may_be_gone(node, service.clock())))
+    until(lambda: bool(service.known.nodes.may_be_gone(node, service.clock())))
 
 
 def _end(server: FakeApiServer, phase: str = "Failed", node: str = "node-a") -> None:
@@ -89,7 +89,7 @@ def test_a_deleted_pod_that_turns_terminal_has_left_at_once(live: Live) -> None:
 def test_a_pod_that_finishes_by_itself_is_in_doubt_for_a_while(live: Live) -> None:
     server, service, client = live
     _end(server, "Succeeded")
-    until(lambda: bool(service.cluster.may_be_gone("node-a", service.clock())))
+    until(lambda: bool(service.known.nodes.may_be_gone("node-a", service.clock())))
 
     assert client.filter(_preemptor(server), "node-a")["FailedAndUnresolvableNodes"] == {"node-a": SETTLING}
 
@@ -109,7 +109,7 @@ def test_the_nominated_node_passes_while_it_only_waits_and_bind_waits_for_the_vi
     errors: list[str] = []
     binding = threading.Thread(target=lambda: errors.append(client.bind(pod, "node-a")))
     binding.start()
-    until(lambda: service.cluster.pods_in_flight == 0 and binding.is_alive())
+    until(lambda: service.known.nodes.pods_in_flight == 0 and binding.is_alive())
     _end(server)
     binding.join(20)
 
@@ -127,7 +127,7 @@ def test_bind_does_not_wait_for_ever_and_nobody_else_is_evicted_meanwhile(live: 
 
     assert SETTLING in client.bind(pod, "node-a")
     cleared = server.pods.patch("urgent", {"status": {"nominatedNodeName": ""}})
-    until(lambda: service.pods.get(pod["metadata"]["uid"]).nominated(service.clock() + 60) is None)
+    until(lambda: service.known.pods.get(pod["metadata"]["uid"]).nominated(service.clock() + 60) is None)
 
     assert client.filter(cleared, "node-a")["NodeNames"] == ["node-a"]
     assert _preempt(client, cleared, {"node-b": UIDS["node-b"][:1]}) == {}
@@ -149,7 +149,7 @@ def test_room_that_is_promised_to_a_nominated_pod_is_left_alone(live: Live, prio
     server, service, client = live
     urgent = _preemptor(server)
     server.pods.delete(NAMES["node-a"][0], NAMESPACE)
-    until(lambda: service.pods.node_of(UIDS["node-a"][0]) is None)
+    until(lambda: service.known.pods.node_of(UIDS["node-a"][0]) is None)
     other = _preemptor(server, "other", priority, cpu=4)
     assert client.filter(other, "node-a")["NodeNames"] == ["node-a"]
 

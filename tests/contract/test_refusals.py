@@ -29,7 +29,7 @@ def test_the_node_is_left_out_for_pods_of_the_shape_and_the_audit_shows_it(tmp_p
         for name in NODES:
             client.report(report_of(sample(name)))
         _refused(server, client, "first")
-        until(lambda: bool(service.refusals.all(service.clock())))
+        until(lambda: bool(service.records.refusals.all(service.clock())))
 
         again = client.filter(pod_of(4, name="again"), *NODES)
         assert again["NodeNames"] == ["node-b"]

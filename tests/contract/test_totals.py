@@ -23,9 +23,9 @@ def _start(server: FakeApiServer, service: Service, client: Client) -> None:
         client.report(report_of(sample(name)))
     until(lambda: service.surroundings("node-a").allocatable_milli is not None)
     server.pods.create(_pod("old", aligned=False, node="node-a"))
-    until(lambda: service.pods.node_of("uid-old") == "node-a")
+    until(lambda: service.known.pods.node_of("uid-old") == "node-a")
     server.pods.patch("old", {"status": {"phase": "Succeeded"}})
-    until(lambda: "uid-old" in service.cluster.may_be_gone("node-a", service.clock()))
+    until(lambda: "uid-old" in service.known.nodes.may_be_gone("node-a", service.clock()))
 
 
 def _pod(name: str, *, aligned: bool, node: str = "") -> Json:
@@ -67,7 +67,7 @@ def test_bind_waits_until_the_finished_pod_counts_no_more(tmp_path: Path) -> Non
         errors: list[str] = []
         binding = threading.Thread(target=lambda: errors.append(client.bind(pod, "node-a")))
         binding.start()
-        until(lambda: bool(service.pods.get("uid-new").deferred_from))
+        until(lambda: bool(service.known.pods.get("uid-new").deferred_from))
 
         server.pods.delete("old")
         binding.join(20)
@@ -80,7 +80,7 @@ def test_a_picture_that_stays_wrong_holds_nobody_back_for_long(tmp_path: Path) -
     with cluster(tmp_path, *NODES, hold_back_seconds=0.0) as (server, service, client):
         _start(server, service, client)
         server.pods.create(_pod("running", aligned=False, node="node-a"))
-        until(lambda: service.pods.node_of("uid-running") == "node-a")
+        until(lambda: service.known.pods.node_of("uid-running") == "node-a")
         pod = server.pods.create(_pod("new", aligned=False))
         client.filter(pod, "node-a")
 
@@ -97,7 +97,7 @@ def test_pods_that_are_bound_and_not_yet_seen_count_as_well(tmp_path: Path) -> N
         )
         for pod in (first, second):
             client.filter(pod, "node-a")
-        until(lambda: "uid-old" not in service.cluster.may_be_gone("node-a", service.clock()))
+        until(lambda: "uid-old" not in service.known.nodes.may_be_gone("node-a", service.clock()))
 
         assert client.bind(first, "node-a") == ""
         assert COUNTED in client.bind(second, "node-a")

@@ -235,11 +235,11 @@ class Drill:
 
     def _believed(self, node_name: str) -> str:
         service = self.extender.service
-        record = None if service is None else service.cluster.get(node_name)
+        record = None if service is None else service.known.nodes.get(node_name)
         if service is None or record is None:
             return "extender knows nothing"
         seen, now = record.observation, self.timeline.now
-        starting = "starting" if node_name in service.cluster.starting(now) else "running"
+        starting = "starting" if node_name in service.known.nodes.starting(now) else "running"
         return f"extender: {starting} by report {seen.sequence} of {seen.observed_at:.2f}, {len(record.states)} states"
 
     def _count_audit(self) -> None:
@@ -261,7 +261,7 @@ class Drill:
             refusals=self.tally.refusals,
             given_up=self.given_up,
             leaks=[wrong for kubelet in self.kubelets if (wrong := self._difference(kubelet))],
-            in_flight=service.cluster.pods_in_flight,
+            in_flight=service.known.nodes.pods_in_flight,
             restarts=self.restarts,
             outages=self.outages,
             lost_reports=sum(exporter.lost for exporter in self.exporters),
@@ -286,7 +286,7 @@ class Drill:
         truth = read_report(
             orjson.dumps(machines.report(kubelet.name, kubelet.scenario, naive, "truth", 1) | kubelet.extras())
         ).state
-        record = service.cluster.get(kubelet.name)
+        record = service.known.nodes.get(kubelet.name)
         if record is None or truth is None:
             return f"{kubelet.name}: not known"
         states = record.node_class.states

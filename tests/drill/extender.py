@@ -56,14 +56,16 @@ class SimExtender:
         )
         self.running, self.surroundings = WatchedPods(), WatchedSurroundings()
         service = make_service(settings, self.timeline.clock, offload=_inline, sleep=self.timeline.sleep)
-        service.running.use(self.running)
+        service.known.running.use(self.running)
         service.surroundings.use(self.surroundings)
-        service.link.binder = GatedBinder(Binds(self.api), Unelected(), seconds=settings.binding_seconds)
-        service.link.trouble = "not listed yet"
+        service.known.link.binder = GatedBinder(Binds(self.api), Unelected(), seconds=settings.binding_seconds)
+        service.known.link.trouble = "not listed yet"
         self.service = service
         self.app = make_app(service)
-        self.feed = ClusterFeed(service.cluster, service.pods, self.timeline.clock, service.barrier.seen)
-        self.feed.on_refused = service.refusals.note
+        self.feed = ClusterFeed(
+            service.known.nodes, service.known.pods, self.timeline.clock, service.records.barrier.seen
+        )
+        self.feed.on_refused = service.records.refusals.note
         self.mirror: Mirror[PodRecord] = Mirror()
         self.nominated: Mirror[NominatedPod] = Mirror()
         self.decode = PodDecoder()
@@ -144,8 +146,8 @@ class SimExtender:
         self.surroundings.apply_nodes(Batch(tuple(map(Seen, self._nodes()))))
         self.running.apply_budgets(Batch(()))
         self._apply(Batch(tuple(self.mirror.replace(listed)), listed=True))
-        service.cluster.set_watching(Watching.LIVE, self.timeline.now)
-        service.link.trouble = ""
+        service.known.nodes.set_watching(Watching.LIVE, self.timeline.now)
+        service.known.link.trouble = ""
 
     def _take(self, events: list[Event]) -> None:
         changes = []
@@ -168,7 +170,7 @@ class SimExtender:
             change = self.nominated.remove(uid) if decoded is None else self.nominated.upsert(*decoded)
             if change is not None:
                 changes.append(change)
-        NominatedFeed(self.service.pods, self.timeline.clock).apply(Batch(tuple(changes)))
+        NominatedFeed(self.service.known.pods, self.timeline.clock).apply(Batch(tuple(changes)))
 
     def _apply(self, batch: Batch[PodRecord]) -> None:
         self.running.apply_pods(batch)
@@ -183,7 +185,7 @@ class SimExtender:
 
     def _tick(self, service: Service) -> None:
         if service is self.service:
-            service.cluster.expire(self.timeline.now)
+            service.known.nodes.expire(self.timeline.now)
             if not self.api.up:
-                service.link.note_failure(self.timeline.now)
+                service.known.link.note_failure(self.timeline.now)
             self.timeline.after(1.0, lambda: self._tick(service))

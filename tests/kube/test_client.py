@@ -242,7 +242,7 @@ def test_a_certificate_that_nobody_verifies_is_one_line_of_ours(
         path.write_text(yaml.safe_dump(document))
         service = make_service(Settings(kubeconfig=path))
         async with connected(service), asyncio.timeout(10):
-            while service.link.trouble:  # noqa: ASYNC110 - it knows no events
+            while service.known.link.trouble:  # noqa: ASYNC110 - it knows no events
                 await asyncio.sleep(0.01)
 
     with FakeApiServer(tls=context) as server:

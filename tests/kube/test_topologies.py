@@ -54,8 +54,8 @@ def publish(server: FakeApiServer, content: NodeReport) -> Delivery:
 
 
 def answer(service: Service, cpus: int, name: str = "n1") -> Judgement:
-    (node_class,) = classes_at(service.cluster, [name], service.clock())
-    return service.judge(PodShape(pod_from_json(pod_of(cpus))), node_class)
+    (node_class,) = classes_at(service.known.nodes, [name], service.clock())
+    return service.judging.judge(PodShape(pod_from_json(pod_of(cpus))), node_class)
 
 
 def test_two_rights_are_enough(server: FakeApiServer) -> None:
@@ -103,7 +103,7 @@ def test_replicas_share_one_truth_through_the_api_server(server: FakeApiServer) 
                 server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "n1"}})
             assert publish(server, report(FULL, sequence=2)) is Delivery.ACCEPTED
             await until(lambda: all(answer(each, 14).refusal is RefusalReason.ALIGNMENT_NOW for each in both))
-            keys = [record.state.key for each in both if (record := each.cluster.get("n1")) and record.state]
+            keys = [record.state.key for each in both if (record := each.known.nodes.get("n1")) and record.state]
             assert keys == [FULL.state.key] * 2
 
         async with replica(server) as third:
@@ -182,7 +182,7 @@ def service(clock: Clock) -> Service:
 
 @pytest.fixture
 def feed(service: Service, clock: Clock) -> TopologyFeed:
-    return TopologyFeed(service.cluster, clock, max_bytes=1 << 20, uid_of={"n1": "uid-1"}.get)  # type: ignore[arg-type]
+    return TopologyFeed(service.known.nodes, clock, max_bytes=1 << 20, uid_of={"n1": "uid-1"}.get)  # type: ignore[arg-type]
 
 
 def tell(feed: TopologyFeed, content: dict[str, Any]) -> TopologyRecord:
@@ -231,7 +231,7 @@ def test_the_object_of_a_node_that_was_deleted_is_not_taken_for_its_successor(
     service: Service, feed: TopologyFeed, clock: Clock, owner: str, certainty: Certainty
 ) -> None:
     tell(feed, ours(EMPTY, owner=owner))
-    service.cluster.drop_node("n1")
+    service.known.nodes.drop_node("n1")
     clock.now += 20
     feed.confirm()
 
@@ -277,7 +277,7 @@ def test_a_version_that_only_the_node_object_knows_is_taken_when_it_comes(
     tell(feed, ours(EMPTY, kubelet_version=None))
     assert answer(service, 2).certainty is Certainty.UNKNOWN
 
-    service.cluster.see_version("n1", "v1.35.0")
+    service.known.nodes.see_version("n1", "v1.35.0")
     clock.now += 20
     feed.confirm()
 

@@ -89,7 +89,7 @@ def test_a_connected_standby_sends_no_binding(server: FakeApiServer, client: Kub
     async def story() -> BindOutcome:
         service = make_service(LEASE.model_copy(update={"kubernetes": "on"}))
         async with api_server.connected(service, plain(server.url)), asyncio.timeout(20):
-            while service.link.trouble:  # noqa: ASYNC110 - it knows no events
+            while service.known.link.trouble:  # noqa: ASYNC110 - it knows no events
                 await asyncio.sleep(0.01)
             pod = pod_from_json(server.pods.create(pod_of(name="p")))
             await service.scheduling.filter.filter(SchedulerArgs(pod=pod, names=NodeNames.of(["node-a"]), nodes=None))

@@ -96,7 +96,7 @@ def test_a_pod_that_can_never_fit_is_not_waited_for(cluster: Cluster) -> None:
     cluster.report("node-a", [])
 
     assert cluster.scan() is None
-    assert cluster.service.pods.refused(cluster.clock()) == []
+    assert cluster.service.known.pods.refused(cluster.clock()) == []
 
 
 def test_a_pod_that_was_placed_meanwhile_is_not_requeued(cluster: Cluster) -> None:
@@ -109,7 +109,7 @@ def test_a_pod_that_was_placed_meanwhile_is_not_requeued(cluster: Cluster) -> No
 
 def test_a_bound_pod_is_not_requeued(cluster: Cluster) -> None:
     assert cluster.filter(pod_of(8), "node-a") == []
-    cluster.service.pods.bind("uid-p", "elsewhere")
+    cluster.service.known.pods.bind("uid-p", "elsewhere")
     cluster.report("node-a", [])
 
     assert cluster.scan() is None

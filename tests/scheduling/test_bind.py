@@ -48,7 +48,7 @@ class World:
     def __init__(self, outcome: BindOutcome | None = PodBound(), **parts: Any) -> None:  # noqa: B008 - immutable
         self.clock, self.api = Clock(), Api(outcome)
         self.service: Service = make_service(Settings(), self.clock, **parts)
-        self.service.link.binder = GatedBinder(self.api, Unelected(), seconds=1.0)
+        self.service.known.link.binder = GatedBinder(self.api, Unelected(), seconds=1.0)
         node = sample("node-a")
         observation = Observation(
             node_name="node-a",
@@ -59,7 +59,7 @@ class World:
             kubelet=node.kubelet,
             state=node.state,
         )
-        self.service.cluster.observe(observation, self.clock())
+        self.service.known.nodes.observe(observation, self.clock())
 
     async def describe(self, name: str, cpus: int = 2) -> None:
         """A filter call."""
@@ -73,7 +73,7 @@ class World:
 
     @property
     def in_flight(self) -> int:
-        return self.service.cluster.pods_in_flight
+        return self.service.known.nodes.pods_in_flight
 
 
 def failure_of(outcome: BindOutcome) -> BindFailure:
@@ -83,7 +83,7 @@ def failure_of(outcome: BindOutcome) -> BindFailure:
 
 def test_without_a_binder_nothing_is_bound() -> None:
     world = World()
-    world.service.link.binder = None
+    world.service.known.link.binder = None
 
     assert failure_of(asyncio.run(world.bind("p"))) is BindFailure.NO_ACCESS
 
@@ -138,7 +138,7 @@ def test_room_is_held_as_long_as_the_pod_may_be_bound(
 
     assert asyncio.run(story()) == outcome
     assert world.in_flight == in_flight
-    assert world.service.link.may_miss_exits(world.clock()) is is_outage
+    assert world.service.known.link.may_miss_exits(world.clock()) is is_outage
 
 
 def test_a_call_that_is_cancelled_after_sending_leaves_the_pod_in_doubt() -> None:
@@ -154,8 +154,8 @@ def test_a_call_that_is_cancelled_after_sending_leaves_the_pod_in_doubt() -> Non
 
     asyncio.run(story())
     assert world.in_flight == 1
-    assert world.service.pods.get("uid-p").in_doubt_on == "node-a"
-    assert world.service.link.may_miss_exits(world.clock())
+    assert world.service.known.pods.get("uid-p").in_doubt_on == "node-a"
+    assert world.service.known.link.may_miss_exits(world.clock())
 
 
 def test_a_call_that_fails_before_sending_gives_the_room_back() -> None:

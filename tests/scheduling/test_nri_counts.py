@@ -44,7 +44,7 @@ def service(clock: Clock) -> Service:
 
 @pytest.fixture
 def feed(service: Service, clock: Clock) -> TopologyFeed:
-    return TopologyFeed(service.cluster, clock, max_bytes=1 << 20, uid_of=lambda _: "")
+    return TopologyFeed(service.known.nodes, clock, max_bytes=1 << 20, uid_of=lambda _: "")
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def drained() -> Books:
 
 
 def certainty(service: Service, cpus: int, name: str) -> Certainty:
-    (node_class,) = classes_at(service.cluster, [name], service.clock())
-    return service.judge(PodShape(pod_from_json(pod_of(cpus))), node_class).certainty
+    (node_class,) = classes_at(service.known.nodes, [name], service.clock())
+    return service.judging.judge(PodShape(pod_from_json(pod_of(cpus))), node_class).certainty
 
 
 def test_recorded_states_are_refused_by_counts_only_where_the_plugin_refused(
@@ -158,7 +158,7 @@ def test_an_object_of_another_program_is_no_sign_of_life_of_the_exporter(
         clock.now += CONFIRM_SECONDS
         feed.confirm()
 
-    record = service.cluster.get("n1")
+    record = service.known.nodes.get("n1")
     assert record is not None
     assert record.observation.counts is not None
 

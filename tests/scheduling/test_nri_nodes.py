@@ -102,10 +102,10 @@ def test_pods_in_flight_hold_what_the_policy_will_grant_them(client: TestClient,
     first = replace(pod_from_json(pod_of(12)), uid="first")
 
     assert refusal(client, pod_of(12)) == ""
-    service.cluster.apply(PodAssumed(NODE, first), now=1000.0)
+    service.known.nodes.apply(PodAssumed(NODE, first), now=1000.0)
     assert refusal(client, pod_of(12)) == RefusalReason.NRI_CPUS_NOW.text
     assert refusal(client, pod_of(3)) == ""
-    service.cluster.apply(PodGone(NODE, "first"), now=1000.0)
+    service.known.nodes.apply(PodGone(NODE, "first"), now=1000.0)
     assert refusal(client, pod_of(12)) == ""
 
 
@@ -113,19 +113,19 @@ def test_pods_that_end_release_their_grants(client: TestClient, service: Service
     put(client, section(grants=[grant("a", "1-7"), grant("b", "8-15", "socket #1", memory_nodes=4)]))
 
     assert refusal(client, pod_of(2)) == RefusalReason.NRI_CPUS_NOW.text
-    service.cluster.apply(PodGone(NODE, "uid-a"), now=1000.0)
+    service.known.nodes.apply(PodGone(NODE, "uid-a"), now=1000.0)
     assert refusal(client, pod_of(2)) == ""
 
 
 def test_a_pod_whose_grants_are_reported_is_no_longer_in_flight(client: TestClient, service: Service) -> None:
     put(client, section())
     pod = replace(pod_from_json(pod_of(7, name="pod-app")), uid="uid-app")
-    service.cluster.apply(PodSeen(NODE, pod, started=True), now=1000.0)
-    assert service.cluster.pods_in_flight == 1
+    service.known.nodes.apply(PodSeen(NODE, pod, started=True), now=1000.0)
+    assert service.known.nodes.pods_in_flight == 1
 
     put(client, section(grants=[grant("app", "1-7")]), sequence=2)
 
-    assert service.cluster.pods_in_flight == 0
+    assert service.known.nodes.pods_in_flight == 0
     assert refusal(client, pod_of(8)) == ""
     assert refusal(client, pod_of(9)) == RefusalReason.NRI_CPUS_NOW.text
 
@@ -134,7 +134,7 @@ def test_while_an_init_container_may_run_its_room_is_not_given_away(client: Test
     put(client, section())
     containers = (container("prepare", 12, ContainerKind.INIT), container("app", 1, ContainerKind.APP))
     pod = Pod(uid="u", name="p", namespace="n", containers=containers, status_qos=QOSClass.GUARANTEED)
-    service.cluster.apply(PodAssumed(NODE, pod), now=1000.0)
+    service.known.nodes.apply(PodAssumed(NODE, pod), now=1000.0)
 
     assert refusal(client, pod_of(8)) == RefusalReason.UNSETTLED.text
     assert refusal(client, pod_of(2)) == ""
@@ -150,9 +150,9 @@ def test_containers_of_pods_in_flight_may_be_created_in_any_order(client: TestCl
     put(client, section())
     for name, cpus in (("one", 3), ("two", 4)):
         pod = replace(pod_from_json(pod_of(cpus)), uid=name)
-        service.cluster.apply(PodSeen(NODE, pod, started=False), now=1000.0)
+        service.known.nodes.apply(PodSeen(NODE, pod, started=False), now=1000.0)
 
-    record = service.cluster.get(NODE)
+    record = service.known.nodes.get(NODE)
 
     assert record is not None
     assert len(record.states) == 2
@@ -170,7 +170,7 @@ def test_equal_nodes_share_a_class_whoever_holds_the_grants(client: TestClient, 
     other = [{**g, "pod_labels": {"app": "db"}} for g in held]
     put(client, section(grants=[{**g, "container_id": str(i)} for i, g in enumerate(other)]), "node-c")
 
-    classes = service.cluster.classes_of(["node-a", "node-b", "node-c"])
+    classes = service.known.nodes.classes_of(["node-a", "node-b", "node-c"])
 
     assert classes[0] is classes[1]
     assert classes[0] is not classes[2]
@@ -198,7 +198,7 @@ def test_what_is_not_known_or_cannot_be_is_no_verdict(
     put(client, section(**changes))
 
     answer = client.post("/v1/what-if", json={"pod": pod_of(15)}).json()
-    record = service.cluster.get(NODE)
+    record = service.known.nodes.get(NODE)
     assert record is not None
     problems = record.observation.facts["problems"]
     assert isinstance(problems, list)
@@ -222,7 +222,9 @@ def test_the_kubelet_decides_first_even_where_the_policy_is_not_known(client: Te
 def test_a_pod_whose_image_takes_long_keeps_its_room(client: TestClient, service: Service, clock: Clock) -> None:
     """Seen red: a pod that had run for 120 seconds and was in no report was taken for one that holds nothing."""
     put(client, section())
-    service.cluster.apply(PodSeen(NODE, replace(pod_from_json(pod_of(12)), uid="slow"), started=True), now=clock.now)
+    service.known.nodes.apply(
+        PodSeen(NODE, replace(pod_from_json(pod_of(12)), uid="slow"), started=True), now=clock.now
+    )
 
     clock.now += 300
     put(client, section(), sequence=2)
@@ -238,7 +240,7 @@ def test_the_pools_that_the_plugin_publishes_prove_refusals_where_its_grants_are
     held = observe(empty().books.setup, [observed("a", 0b11111110), observed("b", 0xFF << 8, "socket #1", 4)])
     for name in ("node-a", "node-b", "node-c"):
         value = topology_object(held.books) | {"metadata": {"name": name}}
-        service.cluster.observe_counts(counted(published_from_json(value), lambda _: "v1.36.2"), 1000.0)
+        service.known.nodes.observe_counts(counted(published_from_json(value), lambda _: "v1.36.2"), 1000.0)
 
     answers = {name: refusal(client, pod_of(2), name) for name in ("node-a", "node-b", "node-c")}
     put(client, section(grants=None), sequence=2)
@@ -279,7 +281,7 @@ def test_a_refused_container_is_a_wrong_prediction_and_the_pod_stays_in_flight(
     client: TestClient, service: Service
 ) -> None:
     put(client, section())
-    feed = ClusterFeed(service.cluster, service.pods, lambda: 1000.0, lambda: None)
+    feed = ClusterFeed(service.known.nodes, service.known.pods, lambda: 1000.0, lambda: None)
     decode = PodDecoder()
     pod = pod_of(4, name="late")
     pod["spec"]["nodeName"] = NODE
@@ -299,7 +301,7 @@ def test_a_refused_container_is_a_wrong_prediction_and_the_pod_stays_in_flight(
     assert [(d.pod_name, d.kind.result, d.reported) for d in service.audit.recent] == [
         ("late", Result.FALSE_ADMIT, "refused: CreateContainerError")
     ]
-    assert service.cluster.pods_in_flight == 1
+    assert service.known.nodes.pods_in_flight == 1
 
 
 def test_containers_that_hold_a_grant_are_not_placed_again(client: TestClient, service: Service) -> None:
@@ -307,10 +309,10 @@ def test_containers_that_hold_a_grant_are_not_placed_again(client: TestClient, s
     put(client, section())
     containers = (container("first", 1, ContainerKind.APP), container("second", 7, ContainerKind.APP))
     pod = Pod(uid="uid-first", name="p", namespace="n", containers=containers, status_qos=QOSClass.GUARANTEED)
-    service.cluster.apply(PodSeen(NODE, pod, started=True), now=1000.0)
+    service.known.nodes.apply(PodSeen(NODE, pod, started=True), now=1000.0)
 
     put(client, section(grants=[grant("first", "7", "NUMA node #1")]), sequence=2)
-    record = service.cluster.get(NODE)
+    record = service.known.nodes.get(NODE)
 
     assert record is not None
     assert record.state is not None
@@ -324,7 +326,7 @@ def test_a_container_that_went_elsewhere_proves_nothing(client: TestClient, serv
     """Others may have come and gone since it was predicted."""
     put(client, section())
     pod = replace(pod_from_json(pod_of(3, name="pod-app", memory="1Gi")), uid="uid-app")
-    service.cluster.apply(PodSeen(NODE, pod, started=True), now=1000.0)
+    service.known.nodes.apply(PodSeen(NODE, pod, started=True), now=1000.0)
 
     put(client, section(grants=[grant("app", "1-3", "NUMA node #0")]), sequence=2)
 

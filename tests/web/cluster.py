@@ -40,11 +40,11 @@ def large_cluster(size: int) -> Iterator[str]:
     service.surroundings.use(_Labels())
     with serving(service) as url:
         report(url, *map(report_of, sample_cluster()))
-        shapes = [record.observation for record in service.cluster]
+        shapes = [record.observation for record in service.known.nodes]
         for number in range(size - len(shapes)):
             shape = shapes[number % len(shapes)]
             name = f"rack{number // 40:03}-{shape.node_name}-{number:05}"
-            service.cluster.observe(replace(shape, node_name=name), service.clock())
+            service.known.nodes.observe(replace(shape, node_name=name), service.clock())
         yield url
 
 

@@ -44,28 +44,28 @@ def ops_router(service: Service) -> APIRouter:
         """
         if service.lifecycle.draining:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the service is shutting down")
-        if service.link.trouble:
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, service.link.trouble)
+        if service.known.link.trouble:
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, service.known.link.trouble)
         if not service.settings.standby_ready and not service.lifecycle.leads():
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "another extender is the leader")
-        return Ready(nodes=len(service.cluster), classes=service.cluster.class_count)
+        return Ready(nodes=len(service.known.nodes), classes=service.known.nodes.class_count)
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
         """The Prometheus text format."""
-        service.cluster.expire(service.clock())
-        by_certainty = Counter(certainty_of(record) for record in service.cluster)
+        service.known.nodes.expire(service.clock())
+        by_certainty = Counter(certainty_of(record) for record in service.known.nodes)
         for certainty in Certainty:
             if certainty is not Certainty.POSSIBLE:  # that value exists for verdicts only
                 service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
         _kubelets(service)
         _silence(service)
         _behaviours(service)
-        service.metrics.assumed.set(service.cluster.pods_in_flight)
-        service.metrics.left_out.set(len(service.refusals.all(service.clock())))
-        service.metrics.distrusted.set(service.cluster.distrusted_count)
-        service.metrics.classes.set(service.cluster.class_count)
-        service.metrics.remembered.set(len(service.judgements))
+        service.metrics.assumed.set(service.known.nodes.pods_in_flight)
+        service.metrics.left_out.set(len(service.records.refusals.all(service.clock())))
+        service.metrics.distrusted.set(service.known.nodes.distrusted_count)
+        service.metrics.classes.set(service.known.nodes.class_count)
+        service.metrics.remembered.set(len(service.judging.cache))
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)
 
     return router
@@ -75,7 +75,7 @@ def _kubelets(service: Service) -> None:
     """Count nodes by minor version of the kubelet and by certainty of their verdicts."""
     counts = Counter(
         (_minor_label(record.observation.facts.get("kubelet_version")), certainty_of(record).value)
-        for record in service.cluster
+        for record in service.known.nodes
     )
     service.metrics.kubelets.clear()
     for labels, count in counts.items():
@@ -105,6 +105,6 @@ def _minor_label(version: object) -> str:
 def _silence(service: Service) -> None:
     """Set how long nodes have been silent. Nothing of it is kept between two scrapes."""
     now = service.clock()
-    ages = sorted(now - record.heard_at for record in service.cluster) or [0.0]
+    ages = sorted(now - record.heard_at for record in service.known.nodes) or [0.0]
     for quantile in ("0.5", "0.99", "1"):
         service.metrics.silence.labels(quantile).set(ages[min(len(ages) - 1, int(float(quantile) * len(ages)))])

@@ -30,7 +30,7 @@ def map_router(service: Service) -> APIRouter:
         after: Annotated[str, Query(max_length=253, description="`next` of the page before; empty: first page.")] = "",
     ) -> Response:
         """Every node with what is free on each NUMA node, by name. Details of one node: `/v1/nodes/{name}`."""
-        service.cluster.expire(service.clock())
+        service.known.nodes.expire(service.clock())
         return Response(await _map_page(service, after, limit), media_type="application/json")
 
     return router
@@ -43,11 +43,11 @@ async def _map_page(service: Service, after: str, limit: int) -> bytes:
     """
     page = MapPage()
     async with service.slices.turn() as breathe:
-        records = sorted(service.cluster, key=lambda record: record.name)
+        records = sorted(service.known.nodes, key=lambda record: record.name)
         rest = [record for record in records if record.name > after] if after else records
         for record in rest[:limit]:
             await breathe()
-            note = service.troubles.of(record.node_class.id)
+            note = service.judging.unjudged.of(record.node_class.id)
             page.add(record, service.surroundings(record.name).labels, note)
         columns = []
         for name, column in page.columns.items():

@@ -33,7 +33,7 @@ _FIRST_NODE: Final = {
 def nodes_router(service: Service) -> APIRouter:
     """GET /v1/nodes and /v1/nodes/NAME."""
     router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
-    cluster = service.cluster
+    cluster = service.known.nodes
     large = ThreadPoolExecutor(1, "large-node")
     """Separate from the threads of the scheduler's verbs."""
 
@@ -83,7 +83,10 @@ def nodes_router(service: Service) -> APIRouter:
         record = cluster.get(name)
         if record is None:
             raise UnknownNodeError(name)
-        note, behaviours = service.troubles.of(record.node_class.id), service.audit.behaviours.of(name, record.kubelet)
+        note, behaviours = (
+            service.judging.unjudged.of(record.node_class.id),
+            service.audit.behaviours.of(name, record.kubelet),
+        )
         if is_large(record):
             return Response(
                 await asyncio.get_running_loop().run_in_executor(large, _described, record, now, note, behaviours),
@@ -98,7 +101,7 @@ async def _page(service: Service, now: float, is_wanted: Callable[[NodeRecord], 
     """The wanted nodes by name, *limit* of them that come after *after*, as a `NodeIndex`."""
     found: list[NodeRecord] = []
     async with service.slices.turn() as breathe:
-        for record in list(service.cluster):
+        for record in list(service.known.nodes):
             await breathe()
             if is_wanted(record):
                 found.append(record)
@@ -107,7 +110,7 @@ async def _page(service: Service, now: float, is_wanted: Callable[[NodeRecord], 
         page: list[bytes] = []
         for record in rest[:limit]:
             await breathe()
-            page.append(orjson.dumps(summarize(record, now, service.troubles.of(record.node_class.id))))
+            page.append(orjson.dumps(summarize(record, now, service.judging.unjudged.of(record.node_class.id))))
     following = rest[limit - 1].name if len(rest) > limit else None
     head = b'{"total":%d,"nodes":[' % len(found)
     return head + b",".join(page) + b'],"next":' + orjson.dumps(following) + b"}"

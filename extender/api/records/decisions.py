@@ -38,8 +38,8 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
     ) -> Response:
         """Pods of the last calls of kube-scheduler, newest first, with the last call of each kind."""
         now = service.clock()
-        found = service.decisions.newest(limit, pod)
-        forgotten = service.decisions.forgotten
+        found = service.records.decisions.newest(limit, pod)
+        forgotten = service.records.decisions.forgotten
 
         rendered = []
         async with service.slices.turn() as breathe:
@@ -69,7 +69,7 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
 
         With `node`, also the verdict behind the answer for that candidate.
         """
-        calls = service.decisions.of_pod(uid)
+        calls = service.records.decisions.of_pod(uid)
         if not calls:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"there is no record of a call about pod {uid[:253]!r}")
         told = _node(calls, node) if node else None

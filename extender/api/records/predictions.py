@@ -202,9 +202,9 @@ def audit_router(service: Service) -> APIRouter:
                     reason=each.reason,
                     seconds_left=round(each.until - now, 3),
                 )
-                for each in islice(reversed(service.refusals.all(now)), MAX_SHOWN)
+                for each in islice(reversed(service.records.refusals.all(now)), MAX_SHOWN)
             ],
-            pods_in_flight=service.cluster.pods_in_flight,
+            pods_in_flight=service.known.nodes.pods_in_flight,
         )
 
     return router
