@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import reduce
+from inspect import CO_GENERATOR
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -20,8 +21,8 @@ class Entries:
     """The functions that run in a call.
 
     `files`: in the order of the first function that runs in each. `steps`: (file of the caller, file) of each function
-    that another file calls. To read a property is no step: it is a part of its value. A function that begins a thread
-    has no caller (""), and is a step only if its file is new.
+    that another file calls. To read a property is no step. A generator, or a function that begins a thread (its
+    caller is ""), is one only if its file is new.
     """
 
     def __init__(self) -> None:
@@ -39,7 +40,8 @@ class Entries:
         is_new, caller = name not in self.files, _caller_of(frame)
         if is_new:
             self.files.append(name)
-        if caller != name and (caller or is_new) and not _is_property(frame):
+        goes_on = not is_new and (not caller or bool(frame.f_code.co_flags & CO_GENERATOR))
+        if caller != name and not goes_on and not _is_property(frame):
             self.steps.append((caller, name))
 
 
