@@ -1,7 +1,8 @@
 """The NRI topology-aware policy of a node: whether it runs, its configuration, its machine and its grants.
 
 Rules of this file
-- The policy runs if there is its state file, or a configuration for this node.
+- The policy runs if there is its state file, a configuration file, or an object of the API server that the plugin has
+  confirmed for this node. An object named `default` alone is there for nodes without the plugin as well.
 - Each part is optional. An unreadable part costs its own field and a Problem.
 - Machine and configuration change rarely: the machine is read again every `MACHINE_SECONDS`, a configuration of the API
   server every `CONFIG_SECONDS` at a regular look. Grants are read at each look.
@@ -45,13 +46,15 @@ POLICIES: Final = "/apis/config.nri/v1alpha1/namespaces/{namespace}/topologyawar
 class NriConfig:
     """The spec of a TopologyAwarePolicy, where it was found, and the plugin's last status of it; see the report.
 
-    `doubts`: reasons, for people, why the plugin may run with another configuration.
+    `doubts`: reasons, for people, why the plugin may run with another configuration. `is_used` False: the plugin has
+    not confirmed the object for this node, and may not run here at all.
     """
 
     spec: JsonObject
     source: str
     status: str = ""
     doubts: tuple[str, ...] = ()
+    is_used: bool = True
 
 
 ReadNriConfig = Callable[[], NriConfig | None]
@@ -112,7 +115,8 @@ def config_from_api(connection: "Connection", node_name: str, namespace: str) ->
             if found is not None:
                 told = _mapping(_mapping(_mapping(found.get("status")).get("nodes")).get(node_name)).get("status")
                 doubts = () if told else (f"the plugin has not confirmed {name} for this node",)
-                return NriConfig(spec=_spec(found), source=name, status=str(told or "")[:64], doubts=doubts)
+                status = str(told or "")[:64]
+                return NriConfig(spec=_spec(found), source=name, status=status, doubts=doubts, is_used=bool(told))
         return None
 
     return read
@@ -158,7 +162,8 @@ class NriObserver:
         grants, problems = self._grants()
         if self._read_config is not None and (is_tick or self._config_at < 0):
             self._renew_config(self._read_config)
-        if grants is None and not problems and self._config is None:
+        is_used = self._config is not None and self._config.is_used
+        if grants is None and not problems and not is_used:
             return None, self._config_problems
         if time.monotonic() - self._machine_at > MACHINE_SECONDS:
             self._renew_machine()

@@ -200,8 +200,8 @@ def test_the_api_server_is_not_asked_at_every_look(api: FakeApi, tmp_path: Path)
 
 def test_a_configuration_that_the_plugin_has_not_confirmed_is_a_problem(api: FakeApi, tmp_path: Path) -> None:
     """The plugin may look for its group in another label, or run in another namespace."""
+    write_state_file(tmp_path, {"c1": GRANT})
     path, document = policy("default", **SPEC)
-    api.objects[path] = document
     found = []
     for status in ({"nodes": {"n1": {"status": "Success"}}}, {"nodes": {"n2": {"status": "Success"}}}):
         api.objects[path] = document | {"status": status}
@@ -209,6 +209,19 @@ def test_a_configuration_that_the_plugin_has_not_confirmed_is_a_problem(api: Fak
         found.append([p.reason for p in observer.look(is_tick=True)[1] if p.path == "config"])
 
     assert found == [[], ["the plugin has not confirmed default for this node"]]
+
+
+def test_a_default_configuration_alone_does_not_make_a_node_one_of_the_policy(api: FakeApi, tmp_path: Path) -> None:
+    """The plugin runs on some nodes only, and the object applies to all of them."""
+    path, document = policy("default", **SPEC)
+    sections = []
+    for status in ({"nodes": {"n2": {"status": "Success"}}}, {"nodes": {"n1": {"status": "Success"}}}):
+        api.objects[path] = document | {"status": status}
+        observer = NriObserver(tmp_path, config_from_api(connection(api), "n1", "kube-system"))
+        sections.append(observer.look(is_tick=True))
+
+    assert sections[0] == (None, ())
+    assert sections[1][0] is not None
 
 
 @pytest.mark.parametrize("document", [SPEC, {"kind": "TopologyAwarePolicy", "spec": SPEC}])

@@ -11,6 +11,7 @@ from extender.replay.nri.config import PolicyConfig, PolicyStartError
 from extender.replay.nri.cpu_allocator import take_cpus
 from extender.replay.nri.cpu_taking import discover
 from extender.replay.nri.events import Node, Outcome, create, resize, run_pod, set_up, start, stop
+from extender.replay.nri.expressions import Expression
 from extender.replay.nri.machine import DRAM, PMEM, Machine, MemoryNode
 from extender.replay.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, MemoryBooks
 from extender.replay.nri.text import PatternError, glob_match, parse_bool, parse_duration, parse_id_list, parse_int
@@ -297,3 +298,12 @@ def test_only_strict_hints_look_at_the_reserved_cpus_of_a_pool_and_only_if_they_
 
     assert exclusive.refusal is None
     assert reserved.refusal is Refusal.STRICT_HINT
+
+
+@pytest.mark.parametrize("key", ["pod/name", "pod/labels/app", "pod"])
+def test_an_expression_about_a_pod_that_is_gone_selects_nothing(key: str) -> None:
+    node, _ = put(start(setup_of("s-n4c16")), "B", [10, -1])
+    (container,) = node.books.containers.values()
+
+    assert not Expression(key, "Exists").matches(container, None)
+    assert Expression(key, "Exists").matches(container, node.books.pods[container.pod_id]) is (key == "pod/name")
