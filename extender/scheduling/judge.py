@@ -23,7 +23,7 @@ from extender.replay.admission import MAX_OUTCOMES, is_indifferent
 from extender.replay.budget import Budget, OutOfStepsError, for_replays
 from extender.replay.coarse.admission import MAX_KNOWN, CoarseReplay, Key
 from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.coarse.verdict import CoarseAdmitted, CoarseRejected, IdsDecideError
+from extender.replay.coarse.verdict import CoarseAdmitted, CoarseVerdict, IdsDecideError
 from extender.replay.counts import Counts
 from extender.replay.demand import NO_DEMAND
 from extender.replay.kubelet import Kubelet
@@ -32,7 +32,7 @@ from extender.replay.rules import Rules
 from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, is_given_up
 from extender.scheduling.counts_only import refusal_by_counts, refusal_by_policy
 from extender.scheduling.demands import CoarseDemand, misses_preference, refusal_by_demand, refusal_without_placement
-from extender.scheduling.ranking.outcome import AdmissionOutcome, CoarseOutcome, RankedAdmission, Strategy
+from extender.scheduling.ranking.outcome import AdmissionOutcome, CoarseOutcome, Strategy
 from extender.scheduling.ranking.strategies import BY_PLACEMENT
 from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.wire.nri_annotations import annotation_faults
@@ -86,11 +86,6 @@ class Trouble(StrEnum):
     """The replay raised an exception."""
 
 
-TROUBLE_TEXTS: Final[Mapping[Trouble, str]] = {
-    Trouble.STEPS: "the replay of the kubelet was given up because it takes too many steps",
-    Trouble.TIME: "the replay of the kubelet was given up because the time was over",
-    Trouble.DEFECT: "the replay of the kubelet failed; the log of the service has the details",
-}
 _MAX_DETAIL: Final = 4_000
 """Characters kept of a traceback, from its end."""
 
@@ -197,7 +192,8 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
     return _Judge(strategy, policy)
 
 
-_ALIGNMENT: Final = (RefusalReason.ALIGNMENT_NOW, RefusalReason.ALIGNMENT_NEVER)
+_ALIGNMENT: Final = frozenset({RefusalReason.ALIGNMENT_NOW, RefusalReason.ALIGNMENT_NEVER})
+"""Refusals whose message has no amounts."""
 
 
 class _Judge:
@@ -212,7 +208,7 @@ class _Judge:
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         try:
-            if shape.is_ordinary and node_class.is_ordinary and (found := self._by_key(shape, node_class)) is not None:
+            if shape.is_ordinary and node_class.is_ordinary and (found := self._known(shape, node_class)) is not None:
                 return _placed(shape, node_class, found) if shape.has_demand else found
             refuses_faults = node_class.has_nri and self._policy.annotations is Action.REFUSE
             if refuses_faults and shape.has_annotation_faults:
@@ -224,58 +220,17 @@ class _Judge:
             unknown = _unknown(self._policy)._replace(trouble=Trouble.DEFECT, detail=detail)
             return _placed(shape, node_class, unknown)
 
-    def _by_key(self, shape: PodShape, node_class: NodeClass) -> Judgement | None:
-        """The judgement of an ordinary class from the keys of its states; None where a key does not decide."""
+    def _known(self, shape: PodShape, node_class: NodeClass) -> Judgement | None:
+        """The judgement of an ordinary class in one state, if one with the same key was judged; None if not."""
         kubelet = node_class.kubelet
         assert kubelet is not None  # the class is ordinary
         resolved = shape.resolved(kubelet.rules)
         if is_indifferent(kubelet, resolved.request):
             return INDIFFERENT
-        judgements, replay, found = resolved.judgements_of(self), resolved.replay, []
-        for amounts in node_class.amounts:
-            key = replay.key(amounts)
-            if key is None:
-                return None
-            one = judgements.get(key) or self._of_key(shape, kubelet, key, amounts, judgements)
-            if one is None:
-                return None
-            found.append(one)
-        return found[0] if len(found) == 1 else self._of_all(shape, found)
-
-    def _of_key(
-        self, shape: PodShape, kubelet: Kubelet, key: Key, amounts: FreeAmounts, judgements: dict[Key, Judgement]
-    ) -> Judgement | None:
-        """The judgement in one state, kept in *judgements* if it follows from the key; None where ids decide."""
-        try:
-            verdict = shape.resolved(kubelet.rules).replay.admit_by_key(key, amounts, Budget(COARSE_STEPS))
-            if verdict is None:
-                return None
-            if isinstance(verdict, CoarseAdmitted):
-                unmet, misses = self._by_demand(shape, kubelet, (verdict,))
-                merit = self._strategy(CoarseOutcome(amounts, verdict))
-                found = Judgement(unmet, Certainty.EXACT, merit, misses=misses)
-                if not self._by_placement:
-                    return found
-            else:
-                found = Judgement(refusal_of(verdict), Certainty.EXACT)
-        except (IdsDecideError, OutOfStepsError):
+        if len(node_class.amounts) > 1:
             return None
-        judgements[key] = found
-        return found
-
-    def _of_all(self, shape: PodShape, found: Sequence[Judgement]) -> Judgement | None:
-        """The judgement of a class from those of its states; None where the full replay has to compare the verdicts."""
-        if shape.has_demand:
-            return None
-        merits = [each.merit for each in found if each.merit is not None]
-        if len(merits) == len(found):
-            return Judgement(None, Certainty.EXACT, min(merits))
-        if merits:
-            if self._policy.requires_certainty:
-                return Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)
-            return Judgement(None, Certainty.POSSIBLE, min(merits))
-        is_one_answer = all(each.refusal in _ALIGNMENT for each in found)  # others have amounts in their messages
-        return found[0] if is_one_answer else None
+        key = resolved.replay.key(node_class.amounts[0])
+        return None if key is None else resolved.judgements_of(self).get(key)
 
     def _judgement(self, shape: PodShape, node_class: NodeClass, budget: Budget | None) -> Judgement:
         kubelet, policy = node_class.kubelet, self._policy
@@ -293,12 +248,53 @@ class _Judge:
         if (by_setting := _by_setting(kubelet, policy, stale=node_class.stale)) is not None:
             return by_setting
         try:
-            found = _coarse_verdicts(shape, node_class, kubelet)
-            admitted = [each.admitted for each in found.admissions if isinstance(each, CoarseOutcome)]
-            unmet, misses = self._by_demand(shape, kubelet, admitted)
-            return self._decided(node_class, kubelet, found._replace(unmet=unmet, misses=misses))
+            return self._decided(node_class, kubelet, self._coarse_verdicts(shape, node_class, kubelet))
         except (IdsDecideError, OutOfStepsError):
             return self._by_full_replay(shape, node_class, kubelet, budget)
+
+    def _coarse_verdicts(self, shape: PodShape, node_class: NodeClass, kubelet: Kubelet) -> "_Verdicts":
+        """The verdicts of the coarse replay in all states.
+
+        Raises:
+            IdsDecideError: the coarse replay has no verdict of a state, the verdicts' messages decide the certainty, a
+                demand has to hold in several states, or the NRI topology-aware policy runs.
+            OutOfStepsError: it takes more than `COARSE_STEPS`.
+        """
+        if kubelet.nri is not None or (shape.has_demand and len(node_class.states) > 1):
+            raise IdsDecideError
+        resolved, budget = shape.resolved(kubelet.rules), Budget(COARSE_STEPS)
+        judgements, found = resolved.judgements_of(self), []
+        for state, amounts in zip(node_class.states, node_class.amounts, strict=True):
+            if not shape.is_ordinary and state.knows(shape.pod.uid):
+                raise IdsDecideError
+            key = resolved.replay.key(amounts)
+            one = None if key is None else judgements.get(key)
+            if one is None:
+                one = self._in_state(shape, amounts, resolved.replay.admit_by_key(key, amounts, budget))
+                if key is not None and (self._by_placement or one.merit is None):
+                    judgements[key] = one
+            found.append(one)
+        merits = [each.merit for each in found if each.merit is not None]
+        refusals = [each.refusal for each in found if each.merit is None]
+        if len(refusals) > 1 and not merits and not _ALIGNMENT.issuperset(refusals):
+            raise IdsDecideError  # two refusals with unlike amounts in their messages count as two answers
+        certainty = Certainty.POSSIBLE if merits and refusals else kubelet.certainty
+        if refusals:
+            return _Verdicts(certainty, refusals[0], merits)
+        return _Verdicts(certainty, None, merits, unmet=found[0].refusal, misses=found[0].misses)
+
+    def _in_state(self, shape: PodShape, amounts: FreeAmounts, verdict: CoarseVerdict | None) -> Judgement:
+        """The judgement of a coarse verdict; its merit is None if the kubelet refuses the pod. Raises IdsDecideError."""
+        if verdict is None:
+            raise IdsDecideError
+        if not isinstance(verdict, CoarseAdmitted):
+            return Judgement(refusal_of(verdict), Certainty.EXACT)
+        merit, kubelet = self._strategy(CoarseOutcome(amounts, verdict)), amounts.kubelet
+        if not shape.has_demand:
+            return Judgement(None, Certainty.EXACT, merit)
+        request, each_must = shape.request(kubelet.rules), self._policy.requires_certainty
+        unmet, misses = shape.coarse_demand.check(kubelet, request, (verdict,), each_must=each_must)
+        return Judgement(unmet, Certainty.EXACT, merit, misses=misses)
 
     def _by_full_replay(
         self, shape: PodShape, node_class: NodeClass, kubelet: Kubelet, budget: Budget | None
@@ -310,35 +306,22 @@ class _Judge:
         if is_given_up(first):
             return _given_up(self._policy, is_late=isinstance(first, Rejected) and first.reason is Reason.REPLAY_TIME)
         rejected = [o.verdict for o in outcomes if isinstance(o.verdict, Rejected)]
-        admissions = [
-            AdmissionOutcome(kubelet=kubelet, before=o.before, after=o.state, admitted=o.verdict)
+        merits = [
+            self._strategy(AdmissionOutcome(kubelet=kubelet, before=o.before, after=o.state, admitted=o.verdict))
             for o in outcomes
             if isinstance(o.verdict, Admitted)
         ]
-        is_open = outcomes[0].undecided and not (rejected and admissions)
+        is_open = outcomes[0].undecided and not (rejected and merits)
         found = _Verdicts(
             certainty=first.certainty,
             refusal=refusal_of(rejected[0]) if rejected else None,
-            admissions=admissions,
+            merits=merits,
             is_open=is_open,
             trouble=Trouble.STEPS if is_open and budget.is_used_up else None,
             unmet=refusal_by_demand(demand, kubelet, request, outcomes, each_must=self._policy.requires_certainty),
             misses=misses_preference(demand, kubelet, request, outcomes),
         )
         return self._decided(node_class, kubelet, found)
-
-    def _by_demand(
-        self, shape: PodShape, kubelet: Kubelet, admissions: Sequence[CoarseAdmitted]
-    ) -> tuple[RefusalReason | None, bool]:
-        """What the pod's demand makes of all outcomes of the coarse replay, as `_Verdicts.unmet` and `misses`.
-
-        Raises:
-            IdsDecideError: CPU ids decide.
-        """
-        if not shape.has_demand:
-            return None, False
-        request, each_must = shape.request(kubelet.rules), self._policy.requires_certainty
-        return shape.coarse_demand.check(kubelet, request, admissions, each_must=each_must)
 
     def _decided(self, node_class: NodeClass, kubelet: Kubelet, found: "_Verdicts") -> Judgement:
         policy = self._policy
@@ -348,58 +331,29 @@ class _Judge:
         is_score_only = kubelet.rules.newer_than_known and policy.newer is Action.PASS
         if is_refused and (node_class.distrusted or is_score_only):
             return Judgement(None, certainty, trouble=found.trouble)
-        if not found.admissions and not found.is_open:
+        if not found.merits and not found.is_open:
             return Judgement(found.refusal, certainty)
         if (is_refused or not node_class.complete) and policy.requires_certainty:
             refusal = RefusalReason.CHANCE if node_class.possible.is_certain else RefusalReason.UNSETTLED
             return Judgement(refusal, certainty, trouble=found.trouble)
-        merit = min(map(self._strategy, found.admissions), default=None)
+        merit = min(found.merits, default=None)
         return Judgement(found.unmet, certainty, merit, found.trouble, misses=found.misses)
 
 
 class _Verdicts(NamedTuple):
     """The verdicts on one class. `refusal`: of the likeliest state that refuses the pod; None if none does.
 
-    `is_open`: an outcome that was not tried may be another verdict. `unmet`: the refusal by the pod's demand for
-    alignment if the kubelet admits the pod. `misses`: an outcome is not what the pod prefers.
+    `merits`: of all admissions. `is_open`: an outcome that was not tried may be another verdict. `unmet`: the refusal
+    by the pod's demand for alignment if the kubelet admits the pod. `misses`: an outcome is not what the pod prefers.
     """
 
     certainty: Certainty
     refusal: RefusalReason | None
-    admissions: Sequence[RankedAdmission]
+    merits: Sequence[int]
     is_open: bool = False
     trouble: Trouble | None = None
     unmet: RefusalReason | None = None
     misses: bool = False
-
-
-def _coarse_verdicts(shape: PodShape, node_class: NodeClass, kubelet: Kubelet) -> _Verdicts:
-    """The verdicts of the coarse replay in all states.
-
-    Raises:
-        IdsDecideError: the coarse replay has no verdict of a state, the verdicts' messages decide the certainty, or the
-            NRI topology-aware policy runs.
-        OutOfStepsError: it takes more than `COARSE_STEPS`.
-    """
-    if kubelet.nri is not None:
-        raise IdsDecideError
-    replay, uid, budget = shape.resolved(kubelet.rules).replay, shape.pod.uid, Budget(COARSE_STEPS)
-    rejected: list[CoarseRejected] = []
-    admissions: list[CoarseOutcome] = []
-    for state, amounts in zip(node_class.states, node_class.amounts, strict=True):
-        verdict = None if uid != SHAPE_UID and state.knows(uid) else replay.admit(amounts, budget)
-        if isinstance(verdict, CoarseAdmitted):
-            admissions.append(CoarseOutcome(amounts, verdict))
-        elif verdict is None:
-            raise IdsDecideError
-        else:
-            rejected.append(verdict)
-    if not rejected:
-        return _Verdicts(kubelet.certainty, None, admissions)
-    if not admissions and any(r.reason is not Reason.TOPOLOGY_AFFINITY for r in rejected[1:] and rejected):
-        raise IdsDecideError  # two refusals with unlike amounts in their messages count as two answers
-    certainty = Certainty.POSSIBLE if admissions else kubelet.certainty
-    return _Verdicts(certainty, refusal_of(rejected[0]), admissions)
 
 
 def _placed(shape: PodShape, node_class: NodeClass, judgement: Judgement) -> Judgement:

@@ -166,7 +166,7 @@ def _measured(kind: Type, states: Sequence[PossibleStates], *, profiled: bool) -
 def _full_replays(judge: Any, shape: PodShape, classes: list[NodeClass]) -> tuple[float, object]:  # noqa: ANN401
     """CPU seconds and judgements of full replays."""
     shape.is_ordinary = False
-    with patch("extender.scheduling.judge._coarse_verdicts", side_effect=IdsDecideError):
+    with patch("extender.scheduling.judge._Judge._coarse_verdicts", side_effect=IdsDecideError):
         began = time.process_time()
         judgements = judge_all(judge, shape, classes).judgements
         return time.process_time() - began, judgements

@@ -90,7 +90,7 @@ def both(judge: BoundedJudge, shape: PodShape, node_class: NodeClass) -> tuple[J
         needed = full.called
     other = PodShape(shape.pod)
     other.is_ordinary = False
-    with patch("extender.scheduling.judge._coarse_verdicts", side_effect=IdsDecideError):
+    with patch("extender.scheduling.judge._Judge._coarse_verdicts", side_effect=IdsDecideError):
         return ours, judge(other, node_class), needed
 
 

@@ -15,9 +15,8 @@ from extender.questions.node_context import NOTHING_KNOWN
 from extender.questions.subjects import live
 from extender.questions.what_if import what_if
 from extender.replay.budget import MAX_STEPS, Budget
-from extender.replay.coarse.admission import CoarseReplay
+from extender.replay.coarse.admission import CoarseReplay, Key
 from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.coarse.verdict import CoarseVerdict
 from extender.replay.possible_states import PossibleStates
 from extender.replay.verdict import Admitted, Certainty, Provider
 from extender.samples.nodes import SampleNode, Workload
@@ -342,13 +341,13 @@ def test_nodes_that_have_not_reported_are_awaited_while_the_service_warms_up() -
 def test_a_defect_in_one_class_is_that_class_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     broken, good = _class(EMPTY), _class(SPREADING)
 
-    def admit(replay: CoarseReplay, amounts: FreeAmounts, budget: Budget) -> CoarseVerdict | None:
+    def key(replay: CoarseReplay, amounts: FreeAmounts) -> Key | None:
         if amounts.kubelet is broken.kubelet:
             raise ZeroDivisionError("a defect")
-        return coarse_admit(replay, amounts, budget)
+        return coarse_key(replay, amounts)
 
-    coarse_admit = CoarseReplay.admit
-    monkeypatch.setattr(CoarseReplay, "admit", admit)
+    coarse_key = CoarseReplay.key
+    monkeypatch.setattr(CoarseReplay, "key", key)
     judged = judge_all(make_judge(least_numa, UncertaintyPolicy(unknown=REFUSE)), _shape(), [broken, good])
 
     assert judged.judgements[broken.id][:4] == (RefusalReason.UNKNOWN, Certainty.UNKNOWN, None, Trouble.DEFECT)

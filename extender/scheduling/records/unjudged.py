@@ -6,12 +6,19 @@ Rules of this file
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from extender.replay.pod import Pod
-from extender.scheduling.judge import TROUBLE_TEXTS, Trouble
+from extender.scheduling.judge import Trouble
 
 MAX_CLASSES: Final = 5_000
+
+TROUBLE_TEXTS: Final[Mapping[Trouble, str]] = {
+    Trouble.STEPS: "the replay of the kubelet was given up because it takes too many steps",
+    Trouble.TIME: "the replay of the kubelet was given up because the time was over",
+    Trouble.DEFECT: "the replay of the kubelet failed; the log of the service has the details",
+}
 
 
 class Note(NamedTuple):
