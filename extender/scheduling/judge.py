@@ -284,7 +284,7 @@ class _Judge:
         return _Verdicts(certainty, None, merits, unmet=found[0].refusal, misses=found[0].misses)
 
     def _in_state(self, shape: PodShape, amounts: FreeAmounts, verdict: CoarseVerdict | None) -> Judgement:
-        """The judgement of a coarse verdict; its merit is None if the kubelet refuses the pod. Raises IdsDecideError."""
+        """The judgement of a coarse verdict, without a merit if the kubelet refuses the pod. Raises IdsDecideError."""
         if verdict is None:
             raise IdsDecideError
         if not isinstance(verdict, CoarseAdmitted):
