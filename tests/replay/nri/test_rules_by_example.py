@@ -307,3 +307,23 @@ def test_an_expression_about_a_pod_that_is_gone_selects_nothing(key: str) -> Non
 
     assert not Expression(key, "Exists").matches(container, None)
     assert Expression(key, "Exists").matches(container, node.books.pods[container.pod_id]) is (key == "pod/name")
+
+
+@pytest.mark.parametrize(
+    ("text", "scope", "cpu", "refusal"),
+    [
+        ("", "pod", 1000, None),
+        ("{mode: mask-first, claim: [eth0]}", "pod", 500, None),
+        ("mode: never", "pod", 1000, Refusal.REQUEST),
+        ("mode: [", "pod", 1000, Refusal.REQUEST),
+        ("claim: eth0", "pod", 1000, Refusal.REQUEST),
+        ("{mode: mask-first, claim: [eth0]}", "container.c1", 1000, None),
+        ("{mode: mask-first, claim: [eth0]}", "container.c1", 500, Refusal.REQUEST),
+    ],
+)
+def test_affinity_of_interrupts(text: str, scope: str, cpu: int, refusal: Refusal | None) -> None:
+    annotations = {f"irq-affinity.resource-policy.nri.io/{scope}": text}
+
+    _, outcome = put(start(setup_of("s-n4c16")), "G", [cpu, cpu], an=annotations)
+
+    assert outcome.refusal is refusal
