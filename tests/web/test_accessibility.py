@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.reports import pod_of
 
-VIEWS = ("#/", "#/nodes/gpu-a", "#/nodes/gpu-b", "#/nodes/plain-a", "#/pod")
+VIEWS = ("#/", "#/nodes/gpu-a", "#/nodes/gpu-b", "#/nodes/plain-a", "#/pod", "#/advice")
 WIDTHS = (360, 768, 1100, 1440, 2560)
 _SHIFTS = """
 new PerformanceObserver((list) => {

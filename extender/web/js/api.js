@@ -13,7 +13,7 @@ export class ApiError extends Error {
 
 const MAX_TRIES = 4; // of a question that the service takes for one too many
 
-/** @typedef {{method?: string, body?: string, type?: string, signal?: AbortSignal}} Options */
+/** @typedef {{method?: string, body?: string, type?: string, accept?: string, signal?: AbortSignal}} Options */
 
 /** The JSON of an answer. @param {string} path @param {Options} [options] @returns {Promise<any>} */
 export async function call(path, options = {}) {
@@ -45,9 +45,9 @@ async function answer(path, options, read) {
 }
 
 /** @param {string} path @param {Options} options */
-async function send(path, { method = "GET", body, type, signal }) {
+async function send(path, { method = "GET", body, type, accept = "application/json", signal }) {
   try {
-    const headers = { Accept: "application/json", ...credentials(), ...(type ? { "Content-Type": type } : {}) };
+    const headers = { Accept: accept, ...credentials(), ...(type ? { "Content-Type": type } : {}) };
     return await fetch(path, { method, body, headers, signal: signal ?? null });
   } catch (error) {
     if (signal?.aborted) throw error;
@@ -72,6 +72,40 @@ const INDENT = 4;
  * @param {AbortSignal} [signal]
  */
 export async function ask(path, key, manifest, rest, signal) {
+  return asking(key, manifest, rest, (question) => call(path, { ...question, signal }));
+}
+
+/**
+ * The last document of an answer whose lines before it have its progress.
+ * @param {string} path
+ * @param {string | null} manifest of the question's `pod`; null: the question has none
+ * @param {Record<string, unknown>} rest of the question
+ * @param {AbortSignal} signal
+ * @param {(done: number, of: number) => void} onProgress
+ */
+export async function advise(path, manifest, rest, signal, onProgress) {
+  const read = async (/** @type {Response} */ response) => {
+    const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).pipeThrough(new TextDecoderStream()).getReader();
+    let last = null;
+    for (let text = "", piece = await reader.read(); ; piece = await reader.read()) {
+      const lines = (text + (piece.value ?? "")).split("\n");
+      text = lines.pop() ?? "";
+      for (const line of lines) {
+        last = JSON.parse(line);
+        if (last.progress) onProgress(last.progress.done, last.progress.of);
+      }
+      if (piece.done) break;
+    }
+    if (last?.problem) throw new ApiError(last.problem.detail, last.problem.status, null);
+    return last;
+  };
+  const send = (/** @type {Options} */ question) => answer(path, { ...question, signal, accept: "application/x-ndjson" }, read);
+  if (manifest === null) return send({ method: "POST", body: JSON.stringify(rest), type: "application/json" });
+  return asking("pod", manifest, rest, send);
+}
+
+/** @param {"pod" | "pods"} key @param {string} manifest @param {Record<string, unknown>} rest @param {(question: Options) => Promise<any>} send */
+async function asking(key, manifest, rest, send) {
   const json = parseJson(manifest);
   const isList = key === "pods";
   const head = isList ? "pods:\n  -\n" : "pod:\n";
@@ -79,7 +113,7 @@ export async function ask(path, key, manifest, rest, signal) {
     ? JSON.stringify({ ...rest, [key]: isList ? [json] : json })
     : head + indented(manifest) + Object.entries(rest).map(([name, value]) => `\n${name}: ${JSON.stringify(value)}`).join("");
   try {
-    return await call(path, { method: "POST", body, type: `application/${json === undefined ? "yaml" : "json"}`, signal });
+    return await send({ method: "POST", body, type: `application/${json === undefined ? "yaml" : "json"}` });
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     const lines = json === undefined ? head.split("\n").length - 1 : 0;

@@ -1,4 +1,5 @@
 // Connects all parts. The address decides what is shown.
+import { showAdvice } from "./advice.js";
 import { ApiError } from "./api.js";
 import { setUpAsking } from "./ask.js";
 import { loadNodes, select } from "./cluster.js";
@@ -122,8 +123,8 @@ function showRoute() {
       detail = new Detail(name, side);
       side.scrollTop = 0;
     } else {
-      side.setAttribute("aria-label", "Overview");
-      showOverview(side);
+      side.setAttribute("aria-label", view === "advice" ? "Advice" : "Overview");
+      (view === "advice" ? showAdvice : showOverview)(side);
     }
   }
   showList();

@@ -16,7 +16,7 @@ export const state = {
   answers: new Map(),
   /** @type {import("./cluster.js").Filters} */
   filters: { ...NO_CHOICES },
-  /** @type {{view: "nodes" | "node" | "pod" | "decisions", name: string}} */
+  /** @type {{view: "nodes" | "node" | "pod" | "decisions" | "advice", name: string}} */
   route: { view: "nodes", name: "" },
 };
 
@@ -42,7 +42,7 @@ export function readAddress() {
   }
   const name = rest.map(decoded).join("/");
   if (head === "nodes" && name) state.route = { view: "node", name };
-  else if (head === "pod" || head === "decisions") state.route = { view: head, name: "" };
+  else if (head === "pod" || head === "decisions" || head === "advice") state.route = { view: head, name: "" };
   else state.route = { view: "nodes", name: "" };
 }
 
