@@ -12,8 +12,9 @@ from extender.replay.nri.cpu_allocator import take_cpus
 from extender.replay.nri.cpu_taking import discover
 from extender.replay.nri.events import Node, Outcome, create, resize, run_pod, set_up, start, stop
 from extender.replay.nri.expressions import Expression
-from extender.replay.nri.machine import DRAM, PMEM, Machine, MemoryNode
+from extender.replay.nri.machine import DRAM, HIGH, PMEM, Machine, MemoryNode
 from extender.replay.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, MemoryBooks
+from extender.replay.nri.priorities import compare
 from extender.replay.nri.text import PatternError, glob_match, parse_bool, parse_duration, parse_id_list, parse_int
 from extender.replay.nri.verdict import Refusal
 from extender.replay.sets import format_list, parse_list
@@ -327,3 +328,15 @@ def test_affinity_of_interrupts(text: str, scope: str, cpu: int, refusal: Refusa
     _, outcome = put(start(setup_of("s-n4c16")), "G", [cpu, cpu], an=annotations)
 
     assert outcome.refusal is refusal
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "sign"),
+    [(0b11, 0b1111, 1), (0b1111, 0b11, -1), (0b111, 0b1111, 1), (0b1, 0b11, -1), (0b11, 0b1, 1), (0b11, 0b1100, 0)],
+)
+def test_of_two_sets_with_enough_cpus_of_a_class_the_smaller_one_is_better(a: int, b: int, sign: int) -> None:
+    classes = (0b111111, 0, 0)
+
+    found = compare(classes, a, b, HIGH, 2)
+
+    assert (found > 0) - (found < 0) == sign
