@@ -101,6 +101,7 @@ class NodeClass:
             or not self.possible.complete
             or self.kubelet.nri is not None
             or self.kubelet.rules.newer_than_known
+            or self.kubelet.borrowed
         )
 
     @property

@@ -27,6 +27,12 @@ class ClusterSettings(BaseSettings):
         description="`on`: labels of namespaces demand alignment for their pods, as annotations of pods do; needs "
         "`kubernetes` and components/namespace-demands. See docs/alignment.md.",
     )
+    sibling_labels: str = Field(
+        default="",
+        description="Labels that nodes of one kind have in common, such as `node.kubernetes.io/instance-type`, with "
+        "commas between them. A node that has not reported yet is then judged as the newest node of its kind, empty; "
+        "needs `kubernetes`. Empty: such a node is unknown, see `unknown_nodes`.",
+    )
     filter_seconds: float = Field(
         default=1.5,
         gt=0,

@@ -35,6 +35,7 @@ class NodeObject:
     boot_id: str
     kubelet_version: str
     deleted_at: int | None
+    created_at: int | None = None
 
 
 def decode_node(value: Mapping[str, Any]) -> tuple[str, NodeObject] | None:
@@ -57,6 +58,7 @@ def decode_node(value: Mapping[str, Any]) -> tuple[str, NodeObject] | None:
         boot_id=text(info, "bootID"),
         kubelet_version=sys.intern(text(info, "kubeletVersion")),
         deleted_at=unix_seconds(metadata.get("deletionTimestamp")),
+        created_at=unix_seconds(metadata.get("creationTimestamp")),
     )
 
 

@@ -21,7 +21,8 @@ class Kubelet:
 
     `distances` is set only if the closer NUMA nodes win a tie. `reserved_cpus` and `reserved_physical_cpus` (all
     threads of cores with a reserved CPU) are 0 under CPU policy none. `nri`: the NRI topology-aware policy, which
-    places containers when they are created. None if it does not run.
+    places containers when they are created. None if it does not run. `borrowed`: it is that of another node, and this
+    node is assumed to have an equal one.
     """
 
     machine: Machine
@@ -40,11 +41,12 @@ class Kubelet:
     memory_static: bool
     caveats: tuple[str, ...] = ()
     nri: NriPolicy | None = None
+    borrowed: bool = False
 
     @property
     def certainty(self) -> Certainty:
-        """The certainty of a verdict that depends on no random choice: EXACT, or ASSUMED for an unknown version."""
-        return Certainty.ASSUMED if self.rules.newer_than_known else Certainty.EXACT
+        """The certainty of a verdict that depends on no random choice: EXACT; ASSUMED if version or node is assumed."""
+        return Certainty.ASSUMED if self.rules.newer_than_known or self.borrowed else Certainty.EXACT
 
     """Caveats of every verdict of this kubelet, such as that the rules of another version are used."""
 
@@ -61,6 +63,8 @@ class Kubelet:
     def identity(self) -> tuple[object, object]:
         """Equal for kubelets that give the same verdicts in equal states. Hashable."""
         own = self.machine.identity, self.config.identity
+        if self.borrowed:
+            return own, self.borrowed
         return own if self.nri is None else (own, self.nri.digest)
 
     @property

@@ -30,6 +30,7 @@ from extender.kube.nominated import NominatedFeed, watch_nominated
 from extender.kube.pdbs import watch_budgets
 from extender.kube.pods import PodRecord, watch_pods
 from extender.kube.running import WatchedPods
+from extender.kube.siblings import Siblings
 from extender.kube.topologies import TopologyFeed, watch_topologies
 from extender.kube.watch import Watch, WatchSettings
 from extender.observability.logs import FaultLog
@@ -86,6 +87,8 @@ class ClusterWatches:
         self._feed = ClusterFeed(service.known.nodes, service.known.pods, service.clock, service.records.barrier.seen)
         self._feed.demands, self._feed.on_refused = demands, service.records.refusals.note
         self._namespaces = NamespaceFeed(demands)
+        labels = [label.strip() for label in service.settings.sibling_labels.split(",")]
+        self._siblings = Siblings(service.known.nodes, list(filter(None, labels)), service.clock)
         nominated = NominatedFeed(service.known.pods, service.clock)
         self.on_pods: Callable[[Batch[PodRecord]], None] = lambda _batch: None
         self._handoffs: list[LoopHandoff[Any]] = []
@@ -142,6 +145,7 @@ class ClusterWatches:
             service.metrics.topology_faults.set(len(self._topologies.trouble))
         service.known.nodes.expire(service.clock())
         service.known.pods.expire(service.clock())
+        self._siblings.settle()
 
     async def keep_checking(self) -> None:
         """Check until cancelled."""
@@ -168,6 +172,7 @@ class ClusterWatches:
         was_complete = self._feed.nodes_complete
         self._surroundings.apply_nodes(batch)
         self._feed.apply_nodes(batch)
+        self._siblings.apply(batch)
         if self._feed.nodes_complete is not was_complete:
             self.check()
 
