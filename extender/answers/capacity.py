@@ -195,6 +195,6 @@ def _placed(number: int, placed: Placed) -> Json:
         **alignment_to_json(placed.alignment),
         "containers": {}
         if placed.admitted is None
-        else aligned_placements_to_json(placed.admitted.placements, placed.alignment),
+        else aligned_placements_to_json(placed.admitted.whole_placements, placed.alignment),
         "reasons": placed.reasons,
     }

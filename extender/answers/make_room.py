@@ -93,7 +93,7 @@ def _plan(plan: OpenedPlace) -> Json:
     return {
         "node": plan.subject.name,
         "numa": list(iter_bits(plan.alignment.numa)),
-        "containers": aligned_placements_to_json(plan.admitted.placements, plan.alignment),
+        "containers": aligned_placements_to_json(plan.admitted.whole_placements, plan.alignment),
         "evictions": [move_to_json(move) for move in moves],
         "objects": eviction_objects(moves),
         "script": _script(plan.subject.name, moves),

@@ -15,7 +15,7 @@ def placement_to_json(answer: NodeWhatIf) -> Json:
         "node": answer.subject.name,
         "outcome": answer.outcome,
         **alignment_to_json(answer.alignment),
-        "containers": aligned_placements_to_json(verdict.placements, answer.admitted_as)
+        "containers": aligned_placements_to_json(verdict.whole_placements, answer.admitted_as)
         if is_placed and isinstance(verdict, Admitted)
         else {},
         "reason": answer.reason,

@@ -147,7 +147,15 @@ def _step(step: Json) -> str:
         where = "any NUMA node" if step["affinity"] is None else f"NUMA {_ids(step['affinity'])}"
         preferred = "preferred" if step["preferred"] else "not preferred"
         return f"{who}: merge under {step['policy']}: {where}, {preferred} ({step['why']})"
+    if step["step"] == "pools":
+        return "\n  ".join([f"{who}: pools of the NRI policy, the used one first", *map(_pool, step["pools"])])
     return f"{who}: takes {_BYTES.sub(lambda found: amount(int(found[1])), step['taken'])}"
+
+
+def _pool(pool: Json) -> str:
+    memory = "no memory" if pool["memory_numa"] is None else f"memory on NUMA {_ids(pool['memory_numa'])}"
+    left = f"{pool['shared_left_millicpu']}m left, {memory}"
+    return f"  {pool['pool']}: {left}" + (f"; comes later by {pool['lost_by']}" if pool["lost_by"] else "")
 
 
 def capacity_table(reply: Json) -> RenderableType:

@@ -5,7 +5,8 @@ Rules of this file
 - Limited to `MAX_STEPS` steps and `MAX_HINTS` hints per provider, with a count of what is left out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,9 +14,11 @@ from extender.questions.demands import demand_fault
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import Nearest, nearest
 from extender.replay.admission import admit
+from extender.replay.budget import BudgetError
 from extender.replay.config import TopologyPolicy
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, resolve
+from extender.replay.nri.admission import PoolRow, compare_pools
+from extender.replay.pod import Pod, PodRequest, resolve
 from extender.replay.sets import format_list, iter_bits
 from extender.replay.startup import format_page_size
 from extender.replay.state import ManagerState
@@ -26,6 +29,9 @@ from extender.scheduling.totals import format_bytes
 
 MAX_STEPS: Final = 256
 MAX_HINTS: Final = 32
+MAX_CONTAINERS: Final = 16
+"""Containers of a pod of which the pools are compared."""
+MAX_POOLS: Final = 64
 _NOTHING_NEAR: Final = Nearest((), 0)
 
 
@@ -33,7 +39,8 @@ _NOTHING_NEAR: Final = Nearest((), 0)
 class AdmissionStory:
     """One admission, step by step; `events` are in the kubelet's order.
 
-    `first_fault` None: the pod is admitted as it demands.
+    `first_fault` None: the pod is admitted as it demands. `pools`: per container all pools of the NRI topology-aware
+    policy, as it compares them; the one it uses first.
     """
 
     verdict: Verdict
@@ -41,6 +48,7 @@ class AdmissionStory:
     events_left_out: int
     first_fault: str | None
     nearest: Nearest
+    pools: tuple[tuple[str, tuple[PoolRow, ...]], ...] = ()
 
 
 def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = True) -> AdmissionStory:
@@ -60,7 +68,18 @@ def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = T
         events_left_out=max(0, len(events) - MAX_STEPS),
         first_fault=fault or None,
         nearest=nearest(kubelet, state, pod) if fault and search and not pod.demand.fault else _NOTHING_NEAR,
+        pools=_pools(state, request) if not isinstance(verdict, Rejected) or verdict.provider is Provider.NRI else (),
     )
+
+
+def _pools(state: ManagerState, request: PodRequest) -> tuple[tuple[str, tuple[PoolRow, ...]], ...]:
+    """Empty where the replay of a decision takes too many steps."""
+    if state.nri is None or request.nri is None or request.nri.is_too_long:
+        return ()
+    node = replace(state.nri.node, running={})
+    with suppress(BudgetError):
+        return tuple(compare_pools(node, request.nri.pod, request.nri.containers[:MAX_CONTAINERS]))
+    return ()
 
 
 def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events: Iterable[TraceEvent]) -> str:
@@ -69,6 +88,8 @@ def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events
         return _crash(kubelet, verdict)
     if is_given_up(verdict):
         return f"The verdict is unknown: {verdict.message}."
+    if verdict.provider is Provider.NRI:
+        return f"{_who(verdict)} would fail to start, because the NRI policy refuses it: {verdict.message}."
     if verdict.reason is not Reason.TOPOLOGY_AFFINITY:
         return _in_allocation(kubelet, state, verdict)
     merge = [event for event in events if isinstance(event, HintsOffered) and event.container == verdict.container]
@@ -173,7 +194,7 @@ def story_to_json(story: AdmissionStory) -> dict[str, object]:
     """The steps of an explanation, in the form of `Explanation` of the API, without the suggestions."""
     return {
         "first_fault": story.first_fault,
-        "steps": [_step(event) for event in story.events],
+        "steps": [_step(event) for event in story.events] + [_pools_step(*each) for each in story.pools],
         "steps_left_out": story.events_left_out,
         "replays": story.nearest.replays,
     }
@@ -193,6 +214,26 @@ def _step(event: TraceEvent) -> dict[str, object]:
             "why": event.why,
         }
     return {"step": "allocation", "container": event.container, "provider": event.provider, "taken": event.taken}
+
+
+def _pools_step(container: str, pools: Sequence[PoolRow]) -> dict[str, object]:
+    """The first pool is the one that the policy uses; `lost_by` of the others: the rule that puts it before them."""
+    return {
+        "step": "pools",
+        "container": container,
+        "pools": [
+            {
+                "pool": row.pool,
+                "depth": row.depth,
+                "shared_left_millicpu": row.shared_left,
+                "isolated_left": row.isolated_left,
+                "memory_numa": None if row.memory_nodes is None else list(iter_bits(row.memory_nodes)),
+                "lost_by": row.lost_by,
+            }
+            for row in pools[:MAX_POOLS]
+        ],
+        "pools_left_out": max(0, len(pools) - MAX_POOLS),
+    }
 
 
 def _offer(event: HintsOffered) -> dict[str, object]:

@@ -21,6 +21,7 @@ from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.config import KubeletConfig, KubeletConfigError
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
+from extender.replay.nri.state import NriPolicy
 from extender.replay.observed import ObservedStateError, check_observed
 from extender.replay.pod import resolve
 from extender.replay.possible_states import PossibleStates
@@ -64,6 +65,7 @@ class _Base:
     hidden: frozenset[Provider] = NOTHING_HIDDEN
     around: NodeContext = NOTHING_KNOWN
     facts: Mapping[str, object]
+    nri: NriPolicy | None = None
 
 
 def build(node: HypotheticalNode, path: str, number: int, find_live: FindLive) -> Subject:
@@ -74,7 +76,7 @@ def build(node: HypotheticalNode, path: str, number: int, find_live: FindLive) -
     """
     base = _base(node, path, find_live)
     config = changed_config(base.config, node, path)
-    kubelet = _start(base.machine, config, path)
+    kubelet = replace(_start(base.machine, config, path), nri=base.nri)
     devices = base.devices if node.devices is None else devices_from_json(node.devices, f"{path}.devices")
     empty = initial_state(kubelet, devices)
     is_empty = node.empty or base.state is None
@@ -148,6 +150,7 @@ def _of_live(name: str, path: str, find_live: FindLive) -> _Base:
         hidden=subject.node_class.hidden,
         around=subject.around,
         facts=subject.facts,
+        nri=subject.kubelet.nri,
     )
 
 
@@ -171,6 +174,7 @@ def _of_report(node: HypotheticalNode, path: str) -> _Base:
         state=release_pods(report.state, sorted(report.not_counted)),
         hidden=report.hidden,
         facts={"pods": [{"uid": p.uid, "namespace": p.namespace, "name": p.name} for p in report.pods or ()]},
+        nri=report.kubelet.nri,
     )
 
 

@@ -80,7 +80,7 @@ def restart_check(subject: Subject, config: KubeletConfig | None, *, reboot: boo
         return RestartedNode(subject=subject, is_known=False)
     config = config or kubelet.config
     try:
-        new = start(kubelet.machine, config)
+        new = replace(start(kubelet.machine, config), nri=kubelet.nri)
     except KubeletConfigError as error:
         return RestartedNode(subject=subject, config=config, config_error=f"{error.field}: {error.reason}")
     state = subject.states[0]

@@ -220,7 +220,7 @@ def _settings(search: _ReplayCounter, pod: Pod) -> Iterator[Suggestion]:
     ]
     for kind, now, instead, change in changes:
         try:
-            other = start(kubelet.machine, replace(kubelet.config, **change))  # type: ignore[arg-type]
+            other = replace(start(kubelet.machine, replace(kubelet.config, **change)), nri=kubelet.nri)  # type: ignore[arg-type]
         except KubeletConfigError:
             continue
         fit = search.fits(pod, other)

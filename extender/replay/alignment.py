@@ -3,6 +3,7 @@
 The hint that the Topology Manager stored is not used: CPUs, memory and devices can be elsewhere.
 
 The definition:
+- What the NRI topology-aware policy grants to a container counts as if a manager gave it.
 - Only what a manager gives to a container counts: exclusive CPUs, pinned memory, and devices whose plugin reported NUMA
   nodes. CPUs of the shared pool, memory that is not pinned, and devices without NUMA nodes do not count.
 - CPUs are on their own NUMA nodes. A block of memory is on every node of its set, since the kernel may
@@ -128,7 +129,8 @@ def alignment_of_outcome(kubelet: Kubelet, outcome: Outcome) -> PodAlignment | N
     if not isinstance(outcome.verdict, Admitted):
         return None
     together = kubelet.scope is Scope.POD and kubelet.policy is not TopologyPolicy.NONE
-    return alignment_of(outcome.verdict.placements, kubelet.machine, outcome.state.devices.devices, together=together)
+    placements = outcome.verdict.whole_placements if kubelet.nri is not None else outcome.verdict.placements
+    return alignment_of(placements, kubelet.machine, outcome.state.devices.devices, together=together)
 
 
 def alignment_of_outcomes(kubelet: Kubelet, outcomes: Sequence[Outcome]) -> PodAlignment | None:

@@ -5,11 +5,12 @@ Mirrors: kubelet `cm/admission/errors.go` (GetPodAdmitResult) and the error type
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from extender.replay.nri.admission import PlacedContainer
+from extender.replay.nri.books import Grant
 from extender.replay.state import Block
 
 
@@ -94,6 +95,11 @@ class Placement:
     devices_random: frozenset[str] = frozenset()
 
 
+def _with_grant(placement: Placement, grant: Grant) -> Placement:
+    memory = (Block(grant.memory_nodes, "memory", grant.memory_bytes),) if grant.memory_bytes else ()
+    return replace(placement, cpus=placement.cpus or grant.exclusive, memory=placement.memory or memory)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
     """The managers admit the pod. `placements` by container name, in the kubelet's order; `pod_cpus` its bubble.
@@ -107,6 +113,15 @@ class Admitted:
     pod_cpus: int = 0
     caveats: tuple[str, ...] = ()
     nri: tuple[PlacedContainer, ...] = ()
+
+    @property
+    def whole_placements(self) -> Mapping[str, Placement]:
+        """`placements`, with what the NRI policy grants where the kubelet's managers give nothing."""
+        granted = {placed.name: placed.grant for placed in self.nri}
+        return {
+            name: placement if (grant := granted.get(name)) is None else _with_grant(placement, grant)
+            for name, placement in self.placements.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

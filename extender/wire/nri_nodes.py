@@ -37,6 +37,16 @@ class UnknownPolicyError(Exception):
         self.reason: Final = reason
 
 
+def policy_and_grants(facts: NriFacts, known: NriPolicy | None) -> tuple[NriPolicy, NriState]:
+    """The policy and what it has granted; *known*: the policy, from an earlier report with equal facts.
+
+    Raises:
+        UnknownPolicyError: a part is missing, or cannot be.
+    """
+    policy = known or nri_policy(facts)
+    return policy, nri_state(policy, facts.grants)
+
+
 def nri_policy(facts: NriFacts) -> NriPolicy:
     """The policy with the machine and the configuration of *facts*; raises UnknownPolicyError."""
     for name, part in (("machine", facts.machine), ("config", facts.config)):

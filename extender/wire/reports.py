@@ -42,7 +42,7 @@ from extender.wire.checkpoints import (
 )
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.large_reports import MAX_PROBLEMS, cut_down
-from extender.wire.nri_nodes import UnknownPolicyError, nri_policy, nri_state
+from extender.wire.nri_nodes import UnknownPolicyError, policy_and_grants
 from extender.wire.nri_reports import FIELD as NRI_FIELD
 from extender.wire.nri_reports import NriFacts, read_nri, without_unknown_version
 from extender.wire.problems import problem
@@ -228,13 +228,11 @@ def _with_policy(node: _ReplayFacts, problems: list[Problem]) -> _ReplayFacts:
     if node.nri is None:
         return node._replace(hidden=node.hidden | {Provider.NRI})
     try:
-        policy = node.kubelet.nri or nri_policy(node.nri)
-        state = replace(node.state, nri=nri_state(policy, node.nri.grants))
+        policy, granted = policy_and_grants(node.nri, node.kubelet.nri)
     except UnknownPolicyError as unknown:
-        reason = f"{unknown.reason}: no verdict of the NRI policy"
-        problems.append(problem(unknown.path, reason))
+        problems.append(problem(unknown.path, f"{unknown.reason}: no verdict of the NRI policy"))
         return node._replace(hidden=node.hidden | {Provider.NRI})
-    return node._replace(kubelet=replace(node.kubelet, nri=policy), state=state)
+    return node._replace(kubelet=replace(node.kubelet, nri=policy), state=replace(node.state, nri=granted))
 
 
 def _problems(facts: NodeReport, version_from_node: str | None, left_out: list[tuple[str, str]]) -> list[Problem]:

@@ -10,6 +10,7 @@ Rules of this file
 from collections.abc import Mapping
 
 from extender.replay.alignment import NOTHING, PodAlignment
+from extender.replay.nri.admission import PlacedContainer
 from extender.replay.sets import format_list, iter_bits
 from extender.replay.verdict import Admitted, Placement, Rejected, Verdict
 
@@ -21,6 +22,20 @@ def verdict_to_json(verdict: Verdict) -> JsonObject:
     if isinstance(verdict, Rejected):
         return {"admit": False, "reason": verdict.reason.value, "message": verdict.message, "containers": {}}
     return {"admit": True, "reason": "", "message": "", "containers": placements_to_json(verdict.placements)}
+
+
+def _granted(placed: PlacedContainer) -> JsonObject:
+    """A container as the NRI topology-aware policy places it; `shared_millicpu` also of reserved CPUs."""
+    grant = placed.grant
+    return {
+        "container": placed.name,
+        "pool": placed.pool,
+        "cpus": format_list(grant.exclusive),
+        "shared_millicpu": grant.portion,
+        "memory_numa": list(iter_bits(grant.memory_nodes)),
+        "memory_bytes": grant.memory_bytes,
+        "widens": len(placed.widened),
+    }
 
 
 def placements_to_json(placements: Mapping[str, Placement]) -> JsonObject:
@@ -84,7 +99,8 @@ def explained_to_json(verdict: Verdict, alignment: PodAlignment | None) -> JsonO
     }
     if isinstance(verdict, Admitted):
         document["pod_cpus"] = format_list(verdict.pod_cpus)
-        document["containers"] = aligned_placements_to_json(verdict.placements, alignment)
+        document["containers"] = aligned_placements_to_json(verdict.whole_placements, alignment)
+        document["nri"] = [_granted(placed) for placed in verdict.nri]
         return document
     refused_by: JsonObject = {
         "provider": verdict.provider.value,

@@ -345,3 +345,58 @@ def test_annotations_that_have_no_effect_are_refused_by_setting(clock: Clock) ->
             answers.append(refusal(client, pod))
 
     assert answers == ["", RefusalReason.NRI_ANNOTATION_FAULT.text]
+
+
+def asked(client: TestClient, **question: object) -> list[dict[str, Any]]:
+    reply = client.post("/v1/what-if", json={"pod": pod_of(3), **question})
+    assert reply.status_code == 200, reply.text
+    nodes: list[dict[str, Any]] = reply.json()["nodes"]
+    return nodes
+
+
+def test_what_if_shows_the_grant_and_explains_every_pool(client: TestClient) -> None:
+    full = [grant("a", "1-7"), grant("b", "8-14", "socket #1", memory_nodes=4)]
+    put(client, section(), "empty")
+    put(client, section(grants=full), "full")
+
+    empty, refused = asked(client, explain=True)
+
+    (placed,) = empty["verdict"]["nri"]
+    assert (placed["pool"], placed["cpus"], placed["memory_numa"]) == ("NUMA node #1", "4-6", [1])
+    assert empty["verdict"]["containers"]["app"]["cpus"] == "4-6"
+    (step,) = empty["explanation"]["steps"]
+    assert [pool["pool"] for pool in step["pools"] if not pool["lost_by"]] == ["NUMA node #1"]
+    assert len(step["pools"]) == 7
+    assert refused["outcome"] == "topology"
+    assert refused["reason"].startswith("Container app would fail to start, because the NRI policy refuses it: ")
+    assert refused["verdict"]["refused_by"]["provider"] == "nri"
+    assert all(pool["shared_left_millicpu"] < 0 for pool in refused["explanation"]["steps"][0]["pools"])
+    assert not any(near["kind"].startswith("topology") for near in refused["explanation"]["nearest"])
+
+
+def test_a_copy_of_a_node_has_its_policy_and_an_empty_one_no_grants(client: TestClient) -> None:
+    put(client, section(grants=[grant("a", "1-7"), grant("b", "8-15", "socket #1", memory_nodes=4)]))
+
+    copies = [
+        {"copy_of": NODE},
+        {"copy_of": NODE, "empty": True},
+        {"copy_of": NODE, "kubelet": {"topologyManagerScope": "pod"}},
+    ]
+    nodes = asked(client, hypothetical=copies)
+
+    assert [node["outcome"] for node in nodes if node["hypothetical"]] == ["topology", "fits", "topology"]
+
+
+def test_victims_release_their_grants(client: TestClient) -> None:
+    put(client, section(grants=[grant("a", "1-7"), grant("b", "8-15", "socket #1", memory_nodes=4)]))
+    pod = pod_of(3, name="urgent")
+    pod["spec"]["priority"] = 10
+    victims = {NODE: {"Pods": [{"UID": "uid-a"}], "NumPDBViolations": 0}}
+
+    reply = client.post("/scheduler/preempt", json={"Pod": pod, "NodeNameToMetaVictims": victims}).json()
+    too_large = client.post(
+        "/scheduler/preempt", json={"Pod": {**pod, "spec": pod_of(9)["spec"]}, "NodeNameToMetaVictims": victims}
+    ).json()
+
+    assert list(reply["NodeNameToMetaVictims"]) == [NODE]
+    assert not too_large["NodeNameToMetaVictims"]

@@ -92,6 +92,18 @@ class RefusedBy(Answer):
     ]
 
 
+class PolicyPlacement(Answer):
+    """A container as the NRI topology-aware policy of the node would place it."""
+
+    container: Annotated[str, Field(description="Its name.")]
+    pool: Annotated[str, Field(description="The pool of CPUs.", examples=["NUMA node #1"])]
+    cpus: Annotated[str, Field(description="Exclusive CPUs as a Linux list.")]
+    shared_millicpu: Annotated[int, Field(description="What it takes of the pool's shared or reserved CPUs.")]
+    memory_numa: Annotated[list[int], Field(description="The NUMA nodes of its memory.")]
+    memory_bytes: Annotated[int, Field(description="Memory booked for it.")]
+    widens: Annotated[int, Field(description="Other containers whose memory is spread over more NUMA nodes for it.")]
+
+
 class Verdict(Answer):
     """The answer of the node's kubelet."""
 
@@ -116,5 +128,9 @@ class Verdict(Answer):
             "list. Empty: it has none."
         ),
     ]
+    nri: Annotated[
+        list[PolicyPlacement],
+        Field(description="Where the NRI topology-aware policy puts the containers, in the order of their creation."),
+    ] = []
     caveats: Annotated[list[str], Field(description="Assumptions of the verdict.")]
     refused_by: Annotated[RefusedBy | None, Field(description="Null if the pod is admitted.")] = None

@@ -122,6 +122,26 @@ class AllocationStep(Answer):
     taken: Annotated[str, Field(description="The allocated resources.", examples=["CPUs 8-9,24-25"])]
 
 
+class Pool(Answer):
+    """A pool of the NRI topology-aware policy, as the policy sees it for a container."""
+
+    pool: Annotated[str, Field(description="Its name.", examples=["NUMA node #1"])]
+    depth: Annotated[int, Field(description="Levels below the root.")]
+    shared_left_millicpu: Annotated[int, Field(description="Left with the container in it; negative: it does not fit.")]
+    isolated_left: Annotated[int, Field(description="Isolated CPUs left with the container in it.")]
+    memory_numa: Annotated[list[int] | None, Field(description="Where its memory would be; null: nowhere.")]
+    lost_by: Annotated[str, Field(description="The rule that puts the used pool first; empty: it is the used one.")]
+
+
+class PoolsStep(Answer):
+    """How the NRI topology-aware policy compares its pools for one container."""
+
+    step: Annotated[Literal["pools"], Field(description="What kind of step it is.")]
+    container: Annotated[str, Field(description="The container.")]
+    pools: Annotated[list[Pool], Field(description="The used one first; empty: the policy looks at no pool.")]
+    pools_left_out: Annotated[int, Field(description="Number of pools that are not listed.")]
+
+
 class NearestRequest(Answer):
     """A request similar to the refused one that this node would admit now."""
 
@@ -148,7 +168,7 @@ class Explanation(Answer):
         str | None, Field(description="The first reason for the refusal, in one sentence; null: admitted.")
     ]
     steps: Annotated[
-        list[Annotated[HintsStep | MergeStep | AllocationStep, Field(discriminator="step")]],
+        list[Annotated[HintsStep | MergeStep | AllocationStep | PoolsStep, Field(discriminator="step")]],
         Field(description="In the kubelet's order; at most 256."),
     ]
     steps_left_out: Annotated[int, Field(description="Number of steps that are not listed.")]

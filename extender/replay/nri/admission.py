@@ -21,7 +21,7 @@ from extender.replay.nri.objects import Pod
 from extender.replay.nri.pinning import Pins
 from extender.replay.nri.placing import scored_pools
 from extender.replay.nri.requests import CPUType, new_request
-from extender.replay.nri.verdict import Refusal
+from extender.replay.nri.verdict import Refusal, RefusalError
 
 
 class NriContainerKind(Enum):
@@ -220,3 +220,18 @@ def explain_pools(node: Node, pod: Pod, container: UnplacedContainer) -> tuple[P
         for score in sorted(scored, key=lambda s: (s is not best, s.pool.depth, s.pool.id))
     ]
     return tuple(rows)
+
+
+def compare_pools(node: Node, pod: Pod, placed: Sequence[UnplacedContainer]) -> list[tuple[str, tuple[PoolRow, ...]]]:
+    """For each container in the order of creation, up to the first that is refused: its name and all pools."""
+    result, done = [], list[UnplacedContainer]()
+    for container in in_order(placed):
+        now = place_pod(node, pod, done, Budget(MAX_STEPS))
+        try:
+            result.append((container.name, explain_pools(now.node, pod, container)))
+        except RefusalError:
+            break
+        done.append(container)
+        if place_pod(node, pod, done, Budget(MAX_STEPS)).reason is not None:
+            break
+    return result

@@ -15,12 +15,25 @@ export function story(explanation) {
   const { steps } = explanation;
   if (!steps.length) return null;
   const hints = steps.filter((/** @type {any} */ step) => step.step === "hints");
-  const others = steps.filter((/** @type {any} */ step) => step.step !== "hints");
+  const pools = steps.filter((/** @type {any} */ step) => step.step === "pools");
+  const others = steps.filter((/** @type {any} */ step) => step.step !== "hints" && step.step !== "pools");
   return h("details", {},
     h("summary", {}, "How the kubelet decides"),
     hints.length ? table("Hints of each manager", ["For", "Resource", "Wanted", "NUMA nodes that could serve it"], hints.map(hintRow)) : null,
     h("ol", { class: "problems" }, others.map(otherStep)),
+    pools.map(poolsTable),
     explanation.steps_left_out ? h("p", { class: "hint" }, `${explanation.steps_left_out} more steps are left out.`) : null);
+}
+
+/** The pools of the NRI topology-aware policy for one container, the used one first. @param {any} step */
+function poolsTable(step) {
+  return table(`Pools of the NRI policy for ${step.container}`, ["Pool", "CPU left", "Memory", "Comes later by"],
+    step.pools.map((/** @type {any} */ pool) => [
+      h("span", { style: `padding-inline-start: ${pool.depth}em` }, pool.pool),
+      pool.shared_left_millicpu < 0 ? tag(`${pool.shared_left_millicpu}m`, "never") : `${pool.shared_left_millicpu}m`,
+      pool.memory_numa ? numaNames(pool.memory_numa) : tag("none", "never"),
+      pool.lost_by || tag("used", "yes"),
+    ]));
 }
 
 /** @param {any} step */
