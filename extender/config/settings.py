@@ -119,7 +119,10 @@ class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSe
     )
     max_nodes: int = Field(default=20_000, ge=1, description="Reports of more nodes are refused, to limit memory.")
     max_remembered_judgements: int = Field(
-        default=200_000, ge=1000, description="Cached verdicts by pod shape and node class; about 100 bytes each."
+        default=1_000_000,
+        ge=1000,
+        description="Cached verdicts by pod shape and node class; about 100 bytes each. If each of 5,000 nodes has a "
+        "state of its own, the default is enough for 200 pod shapes.",
     )
     keep_alive_seconds: int = Field(
         default=120, ge=91, description="Idle connections stay open longer than kube-scheduler keeps them (90 s)."

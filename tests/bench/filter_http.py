@@ -38,7 +38,7 @@ from tests.reports import args_of, pod_of, report_of
 
 CLUSTERS = (1000, 5000)
 KINDS = ("shared", "own")
-FIRST_CALLS = 30
+FIRST_CALLS = 20
 REPEATED_CALLS = 200
 WARM_UP_CALLS = 100
 """Of each kind: so many fill what is remembered of the last calls, and until then each one needs new pages."""
@@ -157,7 +157,7 @@ def _measure(
 
     def timed(path: str, pods: Pods, calls: int, before: Callable[[], None] = lambda: None) -> list[float]:
         millis: list[float] = []
-        warm_up = WARM_UP_CALLS // share
+        warm_up = min(WARM_UP_CALLS, calls) // share
         for i, pod in enumerate(itertools.islice(pods, warm_up + calls // share)):
             if i == warm_up:
                 millis.clear()
