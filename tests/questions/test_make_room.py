@@ -22,7 +22,7 @@ from tests.reports import pod_of, sample
 from tests.subjects import judge, subject_of
 
 SMALL = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=4, threads=2, memory_gib=16, distances=(10, 21))
-CLUSTERS = 10
+CLUSTERS = 6
 States = dict[str, ManagerState]
 
 
