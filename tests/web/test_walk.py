@@ -278,3 +278,16 @@ def _shoot(page: Page, path: Path) -> None:
     expect(page.locator("canvas:not([data-drawn])")).to_have_count(0)
     page.mouse.move(0, 0)
     page.screenshot(path=path, animations="disabled")
+
+
+def test_a_node_that_would_split_a_demanding_pod_does_not_fit_and_says_why(page: Page, demo: str) -> None:
+    """Its kubelet has policy best-effort, and would admit the pod on two NUMA nodes."""
+    demanding = "metadata: {name: a, annotations: {numa-extender.io/alignment: single-numa-node}}"
+    page.goto(demo)
+    _ask(page, SMALL.replace("metadata: {name: a}", demanding).replace('"8"', '"24"'))
+
+    expect(page.get_by_text("the pod demands alignment single-numa-node for each container").first).to_be_visible()
+    page.locator(".tile", has_text="quad-a").click()
+    card = page.get_by_role("region", name="What this node answers to the pod")
+    expect(card).to_contain_text("The pod does not fit now")
+    expect(card).to_contain_text("The pod demands one NUMA node, and container app would be split on NUMA")

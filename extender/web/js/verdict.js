@@ -37,12 +37,16 @@ export function isAdmitted(kind) {
   return kind === "yes" || kind === "split" || kind === "unmanaged";
 }
 
+/** The reasons for a node whose kubelet would admit the pod against the alignment that the pod demands. */
+const DEMAND = /^the pod(?: demands|'s demand)/;
+
 /** @param {any} node @returns {Answer["kind"]} */
 function kindOf(node) {
   if (node.outcome === "fits") return ADMITTED[/** @type {keyof typeof ADMITTED} */ (node.alignment)];
   if (node.verdict === null && node.certainty === "degraded" && !node.passes) return "now"; // counts prove it
   if (node.outcome === "unknown" || node.verdict === null) return "unsure";
   if (node.outcome === "scheduler") return "now";
+  if (DEMAND.test(node.why)) return "now";
   if (node.verdict.admit || node.verdict.certainty === "possible") return "unsure";
   return node.never ? "never" : "now";
 }
