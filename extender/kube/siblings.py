@@ -32,7 +32,7 @@ Kind = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _NodeKind:
     kind: Kind
     created_at: int
 
@@ -42,7 +42,7 @@ class Siblings:
 
     def __init__(self, cluster: NodeStore, labels: Sequence[str], clock: Callable[[], float]) -> None:
         self._cluster, self._labels, self._clock = cluster, tuple(labels), clock
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _NodeKind] = {}
         self._kinds: dict[Kind, set[str]] = {}
         self._waiting: set[str] = set()
 
@@ -74,7 +74,7 @@ class Siblings:
         if not self._labels or not all((*values, node.kubelet_version, cpus)):
             return
         kind = (*values, node.kubelet_version, cpus)
-        self._known[node.name] = _Known(kind, node.created_at or 0)
+        self._known[node.name] = _NodeKind(kind, node.created_at or 0)
         self._kinds.setdefault(kind, set()).add(node.name)
         if self._cluster.observation(node.name) is None:
             self._waiting.add(node.name)
