@@ -122,7 +122,7 @@ class AllocationStep(Answer):
     taken: Annotated[str, Field(description="The allocated resources.", examples=["CPUs 8-9,24-25"])]
 
 
-class Pool(Answer):
+class ComparedPool(Answer):
     """A pool of the NRI topology-aware policy, as the policy sees it for a container."""
 
     pool: Annotated[str, Field(description="Its name.", examples=["NUMA node #1"])]
@@ -138,7 +138,7 @@ class PoolsStep(Answer):
 
     step: Annotated[Literal["pools"], Field(description="What kind of step it is.")]
     container: Annotated[str, Field(description="The container.")]
-    pools: Annotated[list[Pool], Field(description="The used one first; empty: the policy looks at no pool.")]
+    pools: Annotated[list[ComparedPool], Field(description="The used one first; empty: the policy looks at no pool.")]
     pools_left_out: Annotated[int, Field(description="Number of pools that are not listed.")]
 
 
