@@ -20,7 +20,9 @@ from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
+from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import scenario_from_json
+from tests.replay.by_hand import M1, M2, Node, container, machine, pod
 from tests.replay.coarse_law import amounts_of, compared, differences, is_new
 from tests.replay.strategies import scenarios as drawn_scenarios
 from tests.replay.vectors import VERSIONS, Json, scenarios
@@ -259,3 +261,48 @@ def test_each_container_takes_from_what_the_one_before_left(numa: list[int] | No
     assert [compared(kubelet, state, request, replay)[2] for state in (four_free, three_free, none_free)] == [{}] * 3
     assert isinstance(replay.admit(amounts_of(kubelet, four_free)), CoarseAdmitted)
     assert isinstance(replay.admit(amounts_of(kubelet, three_free)), CoarseRejected)
+
+
+def _request(node: Node, document: Json) -> PodRequest:
+    return resolve(pod_from_json(document), node.kubelet.rules)
+
+
+def test_a_device_of_two_numa_nodes_is_taken_from_both() -> None:
+    """What one NUMA node has alone says nothing of the other: the second container finds one device or none."""
+    one_gpu = {GPU: "1"}
+    gpus = {GPU: [{"id": f"gpu-{i}", "numa": [0, 1], "healthy": True} for i in range(2)]}
+    node = Node(M1, devices=gpus, topologyManagerPolicy="single-numa-node")
+    request = _request(node, pod("new", container(4, more=one_gpu), container(4, more=one_gpu)))
+    replay, empty = CoarseReplay(request), node.state
+    node.admit(pod("holder", container(0.5, more=one_gpu)))
+
+    coarse, _, found = compared(node.kubelet, empty, request, replay)
+    assert (type(coarse), found) == (CoarseAdmitted, {})
+    coarse, _, found = compared(node.kubelet, node.state, request, replay)
+    assert (type(coarse), found) == (CoarseRejected, {})
+
+
+def test_a_machine_with_unlike_cores_has_no_coarse_verdict_on_cpus() -> None:
+    """Two cores of two threads and four of one: the kubelet counts one CPU a core, and gives out CPUs in use."""
+    hybrid = machine([[0, 1], [2, 3], [4], [5], [6], [7]], [0, 0, 0, 1, 1, 1], [0] * 6)
+    for policy in ("none", "best-effort", "restricted"):
+        node = Node(hybrid, reserve="1", topologyManagerPolicy=policy)
+        replay = CoarseReplay(_request(node, pod("new", container(2))))
+
+        assert replay.admit(amounts_of(node.kubelet, node.state)) is None
+        shared = _request(node, pod("shared", container(0.5)))
+        coarse, _, found = compared(node.kubelet, node.state, shared)
+        assert (type(coarse), found) == (CoarseAdmitted, {})
+
+
+def test_align_by_socket_takes_cpus_of_the_whole_socket() -> None:
+    """Which NUMA nodes of the socket the CPUs are on depends on what is free on each of them."""
+    node = Node(M2, topologyManagerPolicy="restricted", cpuManagerPolicyOptions={"align-by-socket": "true"})
+    request = _request(node, pod("new", container(2)))
+    replay, places = CoarseReplay(request), set()
+    for number in range(8):
+        coarse, _, found = compared(node.kubelet, node.state, request, replay)
+        assert found == {}
+        places.add(coarse.placements["c0"].cpus if isinstance(coarse, CoarseAdmitted) else coarse)
+        node.admit(pod(f"p{number}", container(1 + number % 2)))
+    assert len(places) > 2
