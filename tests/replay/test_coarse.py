@@ -1,5 +1,6 @@
 """The coarse replay answers what the full replay answers, or nothing."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -284,14 +285,14 @@ def test_a_device_of_two_numa_nodes_is_taken_from_both() -> None:
 
 def test_a_machine_with_unlike_cores_has_no_coarse_verdict_on_cpus() -> None:
     """Two cores of two threads and four of one: the kubelet counts one CPU a core, and gives out CPUs in use."""
-    hybrid = machine([[0, 1], [2, 3], [4], [5], [6], [7]], [0, 0, 0, 1, 1, 1], [0] * 6)
-    for policy in ("none", "best-effort", "restricted"):
-        node = Node(hybrid, reserve="1", topologyManagerPolicy=policy)
-        replay = CoarseReplay(_request(node, pod("new", container(2))))
+    cores = [[0, 1], [2, 3], [4], [5], [6], [7]]
+    for numa, policy in itertools.product(([0] * 6, [0, 0, 0, 1, 1, 1]), ("none", "restricted")):
+        node = Node(machine(cores, numa, [0] * 6), reserve="1", topologyManagerPolicy=policy)
+        amounts = amounts_of(node.kubelet, node.state)
 
-        assert replay.admit(amounts_of(node.kubelet, node.state)) is None
-        shared = _request(node, pod("shared", container(0.5)))
-        coarse, _, found = compared(node.kubelet, node.state, shared)
+        for cpus in (2, 6):
+            assert CoarseReplay(_request(node, pod("new", container(cpus)))).admit(amounts) is None
+        coarse, _, found = compared(node.kubelet, node.state, _request(node, pod("shared", container(0.5))))
         assert (type(coarse), found) == (CoarseAdmitted, {})
 
 
