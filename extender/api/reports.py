@@ -66,7 +66,7 @@ def reports_router(service: Service) -> APIRouter:
             observation = await service.offload(_observe, body, name, version, cluster.kubelet_with, switches)
             now = service.clock()
             cluster.observe(observation, now)
-            record = cluster.set_distrusted(name, now, distrusted=service.audit.is_distrusted(name))
+            record = cluster.set_score_only(name, now, score_only=service.audit.is_score_only(name))
         return _accepted(record)
 
     @router.post(

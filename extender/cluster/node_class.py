@@ -33,7 +33,7 @@ class NodeClass:
 
     `possible`: the possible states of the nodes. If no replay is possible it is empty, and `kubelet` is None; `counts`
     may then still prove refusals. `hidden`: the managers whose state is unknown. A pod that needs none of them still
-    gets a correct verdict. `stale`: the last report or heartbeat is old. `distrusted`: too many predictions for the
+    gets a correct verdict. `stale`: the last report or heartbeat is old. `score_only`: too many predictions for the
     kubelet were wrong, so these nodes are score-only. `awaited`: nothing is known yet, because this service has just
     started. `pools`: what the NRI plugin publishes, where nothing else is
     known of its policy.
@@ -44,7 +44,7 @@ class NodeClass:
     possible: PossibleStates = NO_STATES
     hidden: frozenset[Provider] = NOTHING_HIDDEN
     stale: bool = False
-    distrusted: bool = False
+    score_only: bool = False
     counts: Counts | None = None
     awaited: bool = False
     pools: NriCounts | None = None
@@ -97,7 +97,7 @@ class NodeClass:
             self.kubelet is None
             or self.hidden
             or self.stale
-            or self.distrusted
+            or self.score_only
             or not self.possible.complete
             or self.kubelet.nri is not None
             or self.kubelet.rules.newer_than_known
@@ -161,7 +161,7 @@ class ClassTable:
         hidden: frozenset[Provider],
         *,
         stale: bool,
-        distrusted: bool = False,
+        score_only: bool = False,
         counts: Counts | None = None,
         pools: NriCounts | None = None,
     ) -> NodeClass:
@@ -172,7 +172,7 @@ class ClassTable:
         shared = self._kubelets.get(identity)
         if shared is None:
             shared = self._kubelets[identity] = _SharedKubelet(kubelet, layout_of(kubelet))
-        key = (id(shared), possible.key, hidden, stale, distrusted, pools)
+        key = (id(shared), possible.key, hidden, stale, score_only, pools)
         found = self._classes.get(key)
         if found is None:
             self._last_id += 1
@@ -182,7 +182,7 @@ class ClassTable:
                 possible=possible,
                 hidden=hidden,
                 stale=stale,
-                distrusted=distrusted,
+                score_only=score_only,
                 pools=pools,
                 layout=shared.layout,
             )

@@ -70,7 +70,7 @@ class NodeStore:
         self._due: list[tuple[float, str]] = []
         """Heap of the times at which a timeout changes a node."""
         self._watching = Watching.NOT
-        self._distrusted: set[str] = set()
+        self._score_only: set[str] = set()
         self._existing: frozenset[str] | None = None
         self._versions: dict[str, str] = {}
         self._kubelets: BoundedMap[str, Kubelet] = BoundedMap(2 * max_nodes)
@@ -215,9 +215,9 @@ class NodeStore:
         return sum(len(tracker.ledger.admits) for tracker in self._trackers.values())
 
     @property
-    def distrusted_count(self) -> int:
+    def score_only_count(self) -> int:
         """Number of score-only nodes."""
-        return len(self._distrusted)
+        return len(self._score_only)
 
     def ledger(self, name: str) -> Ledger:
         """The events on a node since its report; empty for an unknown node."""
@@ -227,7 +227,7 @@ class NodeStore:
     def is_admitted(self, name: str, uid: str) -> bool:
         """True if every predicted outcome for the pod in flight is admission, or there is no prediction."""
         tracker = self._trackers.get(name)
-        return name in self._distrusted or tracker is None or tracker.is_admitted(uid)
+        return name in self._score_only or tracker is None or tracker.is_admitted(uid)
 
     def survives_sudden_exit(
         self, name: str, uid: str, now: float, max_admissions: int = MAX_EXIT_ADMISSIONS
@@ -238,7 +238,7 @@ class NodeStore:
         call it. It takes long on nodes with many pods.
         """
         record = self._nodes.get(name)
-        if record is None or name in self._distrusted or not record.observation.is_replayable:
+        if record is None or name in self._score_only or not record.observation.is_replayable:
             return None
         return self._trackers[name].survives_sudden_exit(uid, now, max_admissions)
 
@@ -269,7 +269,7 @@ class NodeStore:
         tracker = self._tracker(name)
         before = tracker.projection
         self.apply(PodAssumed(name, pod), now=now)
-        return name in self._distrusted or tracker.is_safe(frozenset() if before is None else before.at_risk)
+        return name in self._score_only or tracker.is_safe(frozenset() if before is None else before.at_risk)
 
     def starting(self, now: float) -> Collection[str]:
         """Nodes whose kubelets are stopped or have just started; see `restarts`."""
@@ -299,7 +299,7 @@ class NodeStore:
         """The node was deleted. A later node of the same name is another node."""
         self._versions.pop(name, None)
         self._trackers.pop(name, None)
-        self._distrusted.discard(name)
+        self._score_only.discard(name)
         self._fresh.pop(name, None)
         self._restarts.forget(name)
         self._unfiled.pop(name, None)
@@ -314,7 +314,7 @@ class NodeStore:
         for name in list(self._nodes):
             self._reconcile(name, now)
 
-    def set_distrusted(self, name: str, now: float, *, distrusted: bool) -> NodeRecord:
+    def set_score_only(self, name: str, now: float, *, score_only: bool) -> NodeRecord:
         """Set whether the node is score-only, because too many predictions for it were wrong.
 
         Raises:
@@ -322,8 +322,8 @@ class NodeStore:
         """
         if name not in self._nodes:
             raise UnknownNodeError(name)
-        if (name in self._distrusted) is not distrusted:
-            (self._distrusted.add if distrusted else self._distrusted.discard)(name)
+        if (name in self._score_only) is not score_only:
+            (self._score_only.add if score_only else self._score_only.discard)(name)
             self._reconcile(name, now)
         return self._filed(name)
 
@@ -423,7 +423,7 @@ class NodeStore:
             possible,
             observation.hidden,
             stale=name not in self._fresh or self._watching is Watching.SILENT,
-            distrusted=name in self._distrusted,
+            score_only=name in self._score_only,
             counts=observation.counts,
             pools=observation.pools and replace(observation.pools, config=observation.nri_config),
         )

@@ -155,7 +155,7 @@ class Metrics:
             "Nodes whose failed predictions would have come true with a rule of the replay on (`value` true) or off.",
             ("rule", "value"),
         )
-        self.distrusted = self._gauge(
+        self.score_only = self._gauge(
             "distrusted_nodes", "Nodes that are only scored, after too many wrong predictions."
         )
         self.left_out = self._gauge(

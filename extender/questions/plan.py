@@ -175,7 +175,7 @@ class PlacementPlan:
             PossibleStates(states, before.complete),
             before.hidden,
             stale=before.stale,
-            distrusted=before.distrusted,
+            score_only=before.score_only,
         )
 
     def _reasons(self, judgements: Mapping[int, Judgement]) -> dict[str, int]:

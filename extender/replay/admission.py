@@ -12,7 +12,7 @@ Rules of this file
 Mirrors: kubelet `cm/topologymanager/topology_manager.go` (Admit) and `cm/admission/errors.go`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -74,7 +74,7 @@ def admit(
 ) -> Outcome:
     """Replay one admission.
 
-    *state* must contain active pods only (`retain_pods`). The trace is of the first outcome. *max_replays* limits the
+    *state* must contain active pods only (`release_pods`). The trace is of the first outcome. *max_replays* limits the
     work for random device choices. With *verdict_only*, choices that cannot change this verdict are not tried: the
     state is then one of several possible ones and must not be used. Without *collects* a refused pod keeps its
     resources, as in the first admissions of a kubelet that starts.
@@ -295,11 +295,6 @@ def release_pods(state: ManagerState, uids: Iterable[str]) -> ManagerState:
             nri=state.nri,
         )
     return state if state.nri is None else replace(state, nri=state.nri.release(uids))
-
-
-def retain_pods(state: ManagerState, active: Collection[str]) -> ManagerState:
-    """The state after everything that belongs to no active pod is released, as before every admission."""
-    return release_pods(state, sorted(state.pod_uids - set(active)))
 
 
 def is_indifferent(kubelet: Kubelet, pod: PodRequest) -> bool:

@@ -329,7 +329,7 @@ class _Judge:
         certainty = Certainty.STALE if node_class.stale else certainty
         is_refused = found.refusal is not None or found.is_open
         is_score_only = kubelet.rules.newer_than_known and policy.newer is Action.PASS
-        if is_refused and (node_class.distrusted or is_score_only):
+        if is_refused and (node_class.score_only or is_score_only):
             return Judgement(None, certainty, trouble=found.trouble)
         if not found.merits and not found.is_open:
             return Judgement(found.refusal, certainty)
@@ -371,7 +371,7 @@ def _unless_hidden(
     judgement: Judgement, shape: PodShape, node_class: NodeClass, policy: UncertaintyPolicy
 ) -> Judgement:
     """The judgement; where the kubelet admits the pod and the grants of the NRI policy are not known: what is known."""
-    if Provider.NRI not in node_class.hidden or judgement.refusal is not None or node_class.distrusted:
+    if Provider.NRI not in node_class.hidden or judgement.refusal is not None or node_class.score_only:
         return judgement
     if node_class.pools is not None and node_class.kubelet is not None and policy.degraded is Action.REPLAY:
         refusal = refusal_by_policy(node_class.pools, shape.request(node_class.kubelet.rules))

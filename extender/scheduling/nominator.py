@@ -107,4 +107,4 @@ class Nominator:
         for each in nominations:
             leaving |= self._pods.get(each.pod.uid).victims.on(node_name, now)
         held = {uid for state in record.states for uid in state.pod_uids}
-        return NominatedNode(node_class=record.node_class, states=record.states, leaving=leaving & held)
+        return NominatedNode(node_class=record.node_class, possible=record.possible, leaving=leaving & held)

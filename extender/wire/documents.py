@@ -46,17 +46,6 @@ class NotYAMLError(WireError):
         super().__init__("", f"not YAML: {reason}")
 
 
-def read_document(body: bytes, media_type: str) -> object:
-    """The only document in *body*; see `read_documents`."""
-    return _one(read_documents(body, media_type))
-
-
-def _one(documents: list[object]) -> object:
-    if len(documents) != 1:
-        raise WireError("", f"one document is expected, not {len(documents)}")
-    return documents[0]
-
-
 def read_documents(body: bytes, media_type: str) -> list[object]:
     """The documents in *body*; YAML may contain several. *media_type* as declared by the sender, empty if not declared.
 
@@ -80,7 +69,10 @@ def read_documents(body: bytes, media_type: str) -> list[object]:
 
 def read_yaml(body: bytes) -> object:
     """The only YAML document in *body*; see `read_yaml_documents`."""
-    return _one(read_yaml_documents(body))
+    documents = read_yaml_documents(body)
+    if len(documents) != 1:
+        raise WireError("", f"one document is expected, not {len(documents)}")
+    return documents[0]
 
 
 def read_yaml_documents(body: bytes) -> list[object]:

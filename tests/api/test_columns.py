@@ -86,7 +86,7 @@ class World:
                 cluster.drop_node(name)
             case "distrust":
                 try:
-                    cluster.set_distrusted(name, now, distrusted=which % 2 == 0)
+                    cluster.set_score_only(name, now, score_only=which % 2 == 0)
                 except UnknownNodeError:
                     assert cluster.get(name) is None
             case "watch":

@@ -340,7 +340,7 @@ def test_nothing_is_held_back_from_a_node_whose_verdicts_only_rank(live: Live) -
     server, service, client = live
     node = sample("node-a", workloads=[Workload(name="w", resources=FULL)])
     _run(node, server, service, client)
-    service.known.nodes.set_distrusted("node-a", service.clock(), distrusted=True)
+    service.known.nodes.set_score_only("node-a", service.clock(), score_only=True)
     fragile = server.pods.create(_fragile())
     client.filter(fragile, "node-a")
 

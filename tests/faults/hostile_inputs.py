@@ -27,7 +27,8 @@ from extender.kube.reviews import Reviews
 from extender.lint.documents import read_documents, read_environment
 from extender.samples.nodes import Workload
 from extender.wire.binding import parse_binding
-from extender.wire.documents import read_document, read_yaml
+from extender.wire.documents import read_documents as read_question
+from extender.wire.documents import read_yaml
 from extender.wire.errors import WireError
 from extender.wire.nrt import REPORT, counted, published_from_json, unpack_report
 from extender.wire.preemption import parse_preemption
@@ -148,7 +149,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         _seed(POD, {"kind": "Deployment", "spec": {"template": {"spec": POD["spec"]}}}),
     ),
     "question in YAML": Target(read_yaml, (yaml.safe_dump(POD).encode(), b"a: &x [1]\nb: *x\n")),
-    "question in JSON": Target(lambda body: read_document(body, "application/json"), _seed(POD)),
+    "question in JSON": Target(lambda body: read_question(body, "application/json"), _seed(POD)),
     "lint documents": Target(
         lambda body: read_documents(body, "f"), (yaml.safe_dump(SCHEDULER).encode(), b"a: 1\n---\nb: 2\n")
     ),

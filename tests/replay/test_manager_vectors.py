@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.replay import device_manager
-from extender.replay.admission import release_pods, retain_pods
+from extender.replay.admission import release_pods
 from extender.replay.budget import Budget
 from extender.replay.choices import Choices
 from extender.replay.config import KubeletConfig
@@ -165,7 +165,7 @@ def test_admission_sequences(name: str, part: int, monkeypatch: pytest.MonkeyPat
             walk = Walk(
                 kubelet=kubelet,
                 pod=request,
-                state=retain_pods(state, known),
+                state=release_pods(state, state.pod_uids - known),
                 affinities={},
                 choices=Choices(),
                 budget=Budget(),

@@ -7,7 +7,7 @@ import pytest
 
 from extender.conformance.agreement import Agreement, Checker, Difference
 from extender.conformance.scenario import Admission, run
-from extender.replay.admission import Outcome, retain_pods
+from extender.replay.admission import Outcome, release_pods
 from extender.replay.branches import admit_in_all
 from extender.replay.observed import ObservedStateError, check_observed
 from extender.replay.pod import resolve
@@ -69,7 +69,7 @@ def test_state_files_lead_to_the_recorded_verdict(version: str) -> None:
         check_observed(kubelet, observed)
         active = _active_before(scenario, last)
         states = tuple(
-            retain_pods(replace(observed, devices=s.devices), active)
+            release_pods(replace(observed, devices=s.devices), (observed.pod_uids | s.pod_uids) - active)
             for s in _states_before(scenario, last, Agreement())
         )
         outcomes = admit_in_all(kubelet, states, resolve(last.pod, kubelet.rules))

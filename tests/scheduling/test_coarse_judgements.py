@@ -136,7 +136,7 @@ def test_on_random_nodes_whatever_is_known_of_them(
                 PossibleStates(tuple({s.key: s for s in states}.values()), complete=random.random() < 0.8),
                 frozenset(random.sample(list(Provider), random.choice((0, 0, 0, 1, 2)))),
                 stale=random.random() < 0.2,
-                distrusted=random.random() < 0.2,
+                score_only=random.random() < 0.2,
             )
         )
     judges = [make_judge(make_strategy(name, Weights(weights)), policy) for name in random.sample(STRATEGIES, 3)]

@@ -108,7 +108,7 @@ def test_what_is_not_known_meets_no_demand_whatever_the_settings_pass() -> None:
         _class(FREE, hidden=frozenset({Provider.CPU})),
         _class(FREE, stale=True),
         NodeClass(id=-7, counts=counts),
-        _class(FULL, distrusted=True),
+        _class(FULL, score_only=True),
     ]
     for node_class in classes:
         assert _judged(_pod(), node_class, PASSING).refusal is None

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.wire.documents import MAX_DEPTH, NotYAMLError, read_document, read_yaml
+from extender.wire.documents import MAX_DEPTH, NotYAMLError, read_documents, read_yaml
 from extender.wire.errors import NotJSONError, WireError
 
 READ = {
@@ -30,7 +30,7 @@ def test_yaml_is_read_as_kubernetes_reads_it(text: str) -> None:
 
 
 def test_an_integer_beyond_64_bits_is_read_as_in_json() -> None:
-    values = [read_yaml(b"20000000000000000000"), read_document(b"20000000000000000000", "application/json")]
+    values = [read_yaml(b"20000000000000000000"), *read_documents(b"20000000000000000000", "application/json")]
     assert [repr(value) for value in values] == ["2e+19", "2e+19"]
 
 
@@ -92,25 +92,25 @@ def test_aliases_cannot_blow_a_document_up() -> None:
     ],
 )
 def test_the_declared_form_counts_and_else_the_one_that_fits(media_type: str, body: bytes, value: object) -> None:
-    assert read_document(body, media_type) == value
+    assert read_documents(body, media_type) == [value]
 
 
 def test_json_that_is_none_is_not_taken_for_yaml() -> None:
     for media_type, body in (("application/json", b"a: 1"), ("application/geo+json", b"a: 1"), ("", b'{"a": 1,}')):
         with pytest.raises(NotJSONError):
-            read_document(body, media_type)
+            read_documents(body, media_type)
     with pytest.raises(NotYAMLError):
-        read_document(b"a: [", "application/yaml")
+        read_documents(b"a: [", "application/yaml")
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
 def test_any_bytes_are_a_value_or_a_fault(body: bytes) -> None:
     try:
-        value = read_document(body, "application/yaml")
+        values = read_documents(body, "application/yaml")
     except WireError:
         return
-    assert orjson.loads(orjson.dumps(value)) == value
+    assert orjson.loads(orjson.dumps(values)) == values
 
 
 JSON_VALUES = st.recursive(

@@ -27,7 +27,7 @@ NAMES = [f"node-{i}" for i in range(80)]
 def _told(subject: Subject) -> tuple[object, ...]:
     """All that a question can see of a node."""
     c = subject.node_class
-    parts = (c.id, c.states, c.hidden, c.stale, c.complete, c.distrusted, c.counts, c.awaited)
+    parts = (c.id, c.states, c.hidden, c.stale, c.complete, c.score_only, c.counts, c.awaited)
     return subject.name, parts, subject.kubelet and subject.kubelet.identity, subject.states, subject.around
 
 

@@ -63,7 +63,7 @@ def ops_router(service: Service) -> APIRouter:
         _behaviours(service)
         service.metrics.assumed.set(service.known.nodes.pods_in_flight)
         service.metrics.left_out.set(len(service.records.refusals.all(service.clock())))
-        service.metrics.distrusted.set(service.known.nodes.distrusted_count)
+        service.metrics.score_only.set(service.known.nodes.score_only_count)
         service.metrics.classes.set(service.known.nodes.class_count)
         service.metrics.remembered.set(len(service.judging.cache))
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)

@@ -175,7 +175,7 @@ def audit_router(service: Service) -> APIRouter:
         return AuditView(
             counts=[CountView(**kind._asdict(), count=count) for kind, count in sorted(audit.counts.items())],
             nodes=[
-                NodeView(name=name, disagreements=wrong, results=results, distrusted=service.audit.is_distrusted(name))
+                NodeView(name=name, disagreements=wrong, results=results, distrusted=service.audit.is_score_only(name))
                 for name, wrong, results in audit.disagreeing_nodes()
             ],
             recent=[

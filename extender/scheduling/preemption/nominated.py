@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
-from extender.replay.admission import is_indifferent, release_pods
+from extender.replay.admission import is_indifferent
 from extender.replay.branches import admit_in_all
 from extender.replay.possible_states import PossibleStates
 from extender.replay.state import ManagerState
@@ -27,17 +27,16 @@ HYPOTHETICAL: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NominatedNode:
-    """A node with nominated pods: the `states` that it can be in now, and the pods that are `leaving` it."""
+    """A node with nominated pods: the states that are `possible` now, and the pods that are `leaving` it."""
 
     node_class: NodeClass
-    states: States
+    possible: PossibleStates
     leaving: Collection[str]
 
     @property
     def states_without_leaving(self) -> States:
         """The states once the leaving pods are gone, each once."""
-        gone = sorted(self.leaving)
-        return tuple({s.key: s for s in (release_pods(state, gone) for state in self.states)}.values())
+        return self.possible.release(self.leaving).states
 
 
 def only_waits_for_leaving(judge: Judge, shape: PodShape, node: NominatedNode) -> bool:

@@ -118,7 +118,7 @@ class ReplayBudget:
             node_class.hidden,
             node_class.stale,
             node_class.complete,
-            node_class.distrusted,
+            node_class.score_only,
         )
         if key not in self._known:
             if self.left <= self._floor or self._out_of_time():

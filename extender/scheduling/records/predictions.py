@@ -80,7 +80,7 @@ class Disagreement:
 class Audit:
     """The results so far.
 
-    A node is distrusted while *distrust_after* or more of its last *window* results disagree. 0: never.
+    A node is score-only while *distrust_after* or more of its last *window* results disagree. 0: never.
     """
 
     def __init__(self, *, clock: Callable[[], float], window: int, distrust_after: int) -> None:
@@ -117,7 +117,7 @@ class Audit:
         """How many of the node's last results disagree."""
         return sum(result in DISAGREEING for result in self._nodes.get(node_name, ()))
 
-    def is_distrusted(self, node_name: str) -> bool:
+    def is_score_only(self, node_name: str) -> bool:
         """Whether too many predictions for the node failed."""
         return 0 < self._distrust_after <= self.disagreements(node_name)
 
