@@ -30,7 +30,7 @@ EVICTION_ANNOTATIONS: Final = (
     "cluster-autoscaler.kubernetes.io/safe-to-evict",
     "descheduler.alpha.kubernetes.io/prefer-no-eviction",
 )
-"""Annotations with which a pod forbids its eviction, or asks that others are evicted first."""
+"""Annotations that forbid the eviction of a pod, or prefer the eviction of other pods."""
 _DEFAULT_TOLERATIONS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 """Added to every pod by the API server; the taints appear only on nodes that are down."""
 CREATE_ERROR: Final = "CreateContainerError"
@@ -182,7 +182,7 @@ def _policy_error(status: Mapping[str, Any]) -> str:
 
 
 def _annotations(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Those about eviction, those that the NRI topology-aware policy reads, and demands that are understood."""
+    """The annotations about eviction, those for the NRI topology-aware policy, and demands that are understood."""
     policy = {key: text for key, text in texts.items() if DOMAIN in key or key == RESOURCES_ANNOTATION}
     return {**_pick(texts, EVICTION_ANNOTATIONS), **policy, **{key: texts[key] for key in understood(texts)}}
 

@@ -76,8 +76,9 @@ def generate_hints(
 ) -> Hints:
     """Every set of NUMA nodes that holds *count* CPUs, available or reusable.
 
-    Preferred are masks as narrow as the narrowest that the *machine* could use (including reserved and busy CPUs). With
-    align-by-socket these are masks over no more sockets than that width needs. Reusable CPUs must be inside the mask.
+    A mask is preferred if it is as narrow as the narrowest one that the *machine* could use (including reserved and
+    busy CPUs); with align-by-socket, if it spans no more sockets than that width needs. Reusable CPUs must be inside
+    the mask.
 
     Source: policy_static.go, generateCPUTopologyHints.
     """

@@ -29,7 +29,7 @@ def create_containers(
     """The verdict on a pod that the kubelet has *admitted*, and the grants after it.
 
     Raises:
-        BudgetError: that takes more steps than *budget* has.
+        BudgetError: the replay takes more steps than *budget* has.
     """
     assert pod.nri is not None
     created, after = state.admit(pod.nri, budget)

@@ -42,7 +42,7 @@ class ShapeJudgements:
             self.judgements[class_id] = one_of(judgement, judgement)
 
     def missing(self, classes: Iterable[NodeClass]) -> list[NodeClass]:
-        """Those of *classes* that have no judgement."""
+        """The classes of *classes* that have no judgement."""
         known = self.judgements
         return [each for each in classes if each.id not in known]
 

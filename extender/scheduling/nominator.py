@@ -85,9 +85,9 @@ class Nominator:
         return await self._offload(held) if checks else frozenset()
 
     def before(self, uid: str, priority: int, names: Iterable[str]) -> Mapping[str, Sequence[Nomination]]:
-        """The nominations that the pod must leave room for, by those of the nodes *names* that have some.
+        """The nominations that the pod must leave room for, by node, the most important first.
 
-        The most important first.
+        Nodes of *names* without such nominations are left out.
         """
         now = self._clock()
         nominations, own = self._pods.nominations(now), self._pods.get(uid).nominated(now)

@@ -13,7 +13,7 @@ _PROBLEMS: Final = TypeAdapter(tuple[Problem, ...])
 
 
 def report_facts(report: ReadReport) -> dict[str, object]:
-    """Those parts of *report*, as JSON."""
+    """The facts in *report*, as JSON."""
     return {
         "kubelet_version": report.kubelet_version,
         "pods": None if report.pods is None else _PODS.dump_python(report.pods, mode="json"),

@@ -24,7 +24,7 @@ class KindView(_View):
 
     policy: Annotated[str, Field(description="Topology manager policy of the node.")]
     scope: Annotated[str, Field(description="Topology manager scope of the node.")]
-    version: Annotated[str, Field(description="Minor version of the kubelet, as its rules are replayed.")]
+    version: Annotated[str, Field(description="Minor version of the kubelet whose rules were replayed.")]
     certainty: Annotated[str, Field(description="Certainty of the prediction.")]
     result: Annotated[
         Result,

@@ -132,7 +132,7 @@ def place_pod(node: Node, pod: Pod, containers: Sequence[UnplacedContainer], bud
     """Create the containers of *pod* on *node*.
 
     Raises:
-        BudgetError: that takes more steps than *budget* has.
+        BudgetError: the replay takes more steps than *budget* has.
     """
     machine = node.books.setup.topology.machine
     after, placed = run_pod(node, pod), list[PlacedContainer]()

@@ -248,7 +248,7 @@ def node_mask(text: str) -> int | None:
 
 
 def misaligned(hint: Hint, cpus: int, machine: Machine) -> int:
-    """Those of *cpus* that a strict *hint* forbids (`hints.go` MisalignedCPUSet).
+    """The CPUs of *cpus* that a strict *hint* forbids (`hints.go` MisalignedCPUSet).
 
     Raises:
         RefusalError: PANIC, for a NUMA node that does not exist.

@@ -153,8 +153,8 @@ def _apply(old: Books, updates: Updates, setup: Setup, budget: Budget | None) ->
 def _is_same_in_any_order(course: _Course) -> bool:
     """Whether all were carried over and none affected another.
 
-    A grant only reduces what is free. So nothing can fail in another order if every pool with a grant has at least
-    nothing left at the end; and no memory moves in another order if none moved in this one.
+    A grant only reduces what is free. So nothing can fail in another order if no pool with a grant is overbooked at the
+    end; and no memory moves in another order if none moved in this one.
     """
     if course.is_over or course.has_moved:
         return False

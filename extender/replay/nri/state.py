@@ -120,7 +120,7 @@ class NriState:
         creates again.
 
         Raises:
-            BudgetError: that takes more steps than *budget* has.
+            BudgetError: the replay takes more steps than *budget* has.
         """
         if pod.is_too_long:
             raise OutOfStepsError(budget.steps)
@@ -133,7 +133,7 @@ class NriState:
         """The states in which an init container of *pod* runs, in order, as far as they are created.
 
         Raises:
-            BudgetError: that takes more steps than *budget* has.
+            BudgetError: the replay takes more steps than *budget* has.
         """
         phases, before, start = [], list[UnplacedContainer](), self._without_inits(pod)
         for container in in_order(_missing(pod, self._placed(pod))):

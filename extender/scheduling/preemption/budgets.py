@@ -56,7 +56,8 @@ class DisruptionBudget:
     def counts(self, namespace: str, name: str, labels: Mapping[str, str]) -> bool:
         """Whether the eviction of a pod uses this budget up, as kube-scheduler counts it.
 
-        No budget without a selector or with an empty one, no pod without labels, and no pod that is disrupted already.
+        A budget without a selector, or with an empty one, is never used up. A pod without labels, or one that is
+        already disrupted, uses no budget up.
         """
         is_counted = bool(self.requirements and labels) and name not in self.already_disrupted
         return is_counted and self.covers(namespace, labels)
