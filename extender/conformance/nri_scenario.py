@@ -38,7 +38,7 @@ COMPARED: Final = ("ec", "g", "cpus", "mems", "sh", "upd", "un", "z", "gs")
 """The fields of an answer that are compared."""
 
 MAX_STEPS_OF_SEARCHES: Final = 4 * MAX_SEARCH_STEPS
-"""For the random orders of one scenario. The searches of a recorded one take an eighth of it at most."""
+"""Steps for the random orders of one scenario. A recorded scenario needs at most an eighth of them."""
 
 MAX_CPUS_WITH_ZONES: Final = 64
 """Answers for larger machines have no zones (`z`), as in the recordings, unless the scenario starts with `z0`."""

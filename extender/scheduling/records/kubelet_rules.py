@@ -149,7 +149,7 @@ def rules_to_try(kubelet: Kubelet) -> tuple[RuleSetting, ...]:
 
 
 def agreeing_rules(settled: SettledPod, agrees: Callable[[SettledPod], bool]) -> list[RuleSetting]:
-    """Of `rules_to_try`: those with which the kubelet did as predicted. Pure; any thread may call it.
+    """The rules of `rules_to_try` with which the kubelet did as predicted. Pure; any thread may call it.
 
     *agrees* compares a prediction with what the kubelet did.
     """
