@@ -91,7 +91,7 @@ def _routes(extender: Located, context: Context, ours: Sequence[Located]) -> Ite
             )
         else:
             there = f"it would be {route}" if route else f"this version of numa-extender has no {name}"
-            fix = "set urlPrefix to end in /scheduler, and the verb to its name" if route else f"remove {verb}"
+            fix = f"end urlPrefix with /scheduler, and set {verb}: {name}" if route else f"remove {verb}"
             yield found("verb-no-route", extender.near(verb), f"nothing answers at {path}: {there}", fix)
 
 
