@@ -15,6 +15,8 @@ from typing import Any, Final, TypeVar
 from extender.cluster.search_bounds import MAX_STEPS, MAX_STEPS_OF_ONE, STEPS_A_REPLAY
 from extender.replay.admission import Outcome, admit, create_only, release_pods, start_pod
 from extender.replay.budget import Budget
+from extender.replay.coarse.amounts import FreeAmounts
+from extender.replay.coarse.layout import layout_of
 from extender.replay.creation import init_phases
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, resolve
@@ -104,6 +106,10 @@ class Steps:
     def number(self, state: ManagerState) -> int:
         """A number for the state's key: equal for states that give the same verdict for every new pod."""
         return self._once(state, "number", lambda: self._numbers.setdefault(state.key, len(self._numbers)))
+
+    def amounts(self, kubelet: Kubelet, state: ManagerState) -> FreeAmounts:
+        """As `FreeAmounts.of`."""
+        return self._once(state, "amounts", lambda: FreeAmounts.of(kubelet, layout_of(kubelet), state))
 
     def shape(self, pod: Pod, rules: Rules) -> object:
         """Equal for pods that the node treats in the same way."""

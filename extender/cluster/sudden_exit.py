@@ -11,12 +11,16 @@ Rules of this file
 - `can_only_gain` finds most pods that survive any exit without a replay: one container, on a node without groups. Each
   manager then offers at least the hints that it offered before, of the same widths. If their merge was preferred and on
   one NUMA node, it still is, and what the managers take under it is a question of counts, which have grown.
-- Only its True is an answer. Otherwise `survives_sudden_exit` replays the exit of each other pod.
+- `have_room_together` finds most others: one NUMA node has room for all pods in flight, wherever each of them goes. It
+  counts, so its cost does not grow with the pods of the node.
+- Only their True is an answer. Otherwise `survives_sudden_exit` replays the exit of each other pod. Pods whose exits
+  free the same amounts on the same NUMA node count once, where ids do not matter.
 
 Mirrors: kubelet `cm/cpumanager/policy_static.go`, `cm/memorymanager/policy_static.go`, `cm/topologymanager/policy.go`.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -24,7 +28,9 @@ from typing import Final
 from extender.cluster.projection import Projection, ProjectionInput, project_from
 from extender.cluster.search_bounds import MAX_MAYBE_GONE
 from extender.cluster.steps import Steps
-from extender.replay.config import CPUOptions
+from extender.replay.coarse.amounts import FreeAmounts
+from extender.replay.coarse.layout import layout_of
+from extender.replay.config import CPUOptions, TopologyPolicy
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
 from extender.replay.state import ManagerState
@@ -50,7 +56,7 @@ def survives_sudden_exit(given: ProjectionInput, uid: str, max_admissions: int =
     at_risk = frozenset() if is_alone else project_from(start, given, leaving, steps).at_risk
     # 2. Each other pod that is assumed to run exits: at an unknown time, unless the pod is alone in flight.
     others = (start.pod_uids | in_flight) - leaving - given.ledger.left.keys() - {uid}
-    for other in islice(sorted(others), MAX_EXITS):
+    for other in islice(_one_of_each_kind(given, start, others, steps), MAX_EXITS):
         if is_alone:
             projection = project_from(steps.release(start, (other,)), given, leaving, steps)
         else:
@@ -69,6 +75,8 @@ def is_known_to_survive(given: ProjectionInput, uid: str, projection: Projection
 
     *projection*: of the same input.
     """
+    if have_room_together(given, projection, steps):
+        return True
     admits = given.ledger.admits
     if given.maybe_gone or len(admits) != 1 or admits[0].uid != uid or not projection.complete:
         return False
@@ -80,6 +88,74 @@ def is_known_to_survive(given: ProjectionInput, uid: str, projection: Projection
     return maybe_gone <= MAX_MAYBE_GONE and can_only_gain(
         given.kubelet, given.reported, request, verdicts, is_demanding=is_demanding
     )
+
+
+def have_room_together(given: ProjectionInput, projection: Projection, steps: Steps) -> bool:
+    """Whether all pods in flight are admitted, as they demand, in any order and whichever other pods exit.
+
+    One NUMA node then has room for all of them together. Each container finds room on it at its turn, so its hints
+    contain a preferred one of a single NUMA node. Exits only add room, and no group of NUMA nodes can come into being.
+    A container that takes over what an init container had must follow it: then each NUMA node must have that room.
+    False: not known.
+    """
+    kubelet = given.kubelet
+    if kubelet.nri is not None or not projection.complete or projection.at_risk or not _takes_by_count(kubelet):
+        return False
+    if kubelet.memory_static and kubelet.policy is not TopologyPolicy.SINGLE_NUMA_NODE:
+        return False
+    wanted: Counter[str] = Counter()
+    reuses = False
+    for admit in given.ledger.admits:
+        request = steps.request(admit.pod, kubelet.rules)
+        is_aligned = kubelet.policy is not TopologyPolicy.NONE and len(request.containers) == 1
+        if request.pod_level is not None or request.total_devices or (admit.pod.demand.is_required and not is_aligned):
+            return False
+        for container in request.containers:
+            wanted.update({"cpu": container.cpus} if kubelet.cpu_static else {})
+            wanted.update((container.memory_bytes or {}) if kubelet.memory_static else {})
+            reuses |= container.reusable
+    return _has_room(steps.amounts(kubelet, given.initial_state(steps)), wanted, everywhere=reuses)
+
+
+def _has_room(amounts: FreeAmounts, wanted: Mapping[str, int], *, everywhere: bool) -> bool:
+    """Whether one NUMA node, or with *everywhere* each one, has all that is wanted, and none is in a group."""
+    if amounts.bytes.grouped:
+        return False
+    able, every = -1, 0
+    rows = {resource: amounts.single.get(resource) for resource, size in wanted.items() if size}
+    if "cpu" in rows and amounts.layout.options.full_pcpus_only:
+        bits = (1 << numa for numa in amounts.layout.cpu_numa_ids)
+        rows["cpu"] = tuple(zip(bits, map(min, amounts.cpus.free, amounts.cpus.physical), strict=True))
+    for resource, row in rows.items():
+        if row is None:
+            return False
+        able &= sum(bit for bit, free in row if free >= wanted[resource])
+        every |= sum(bit for bit, _ in row)
+    return able & every == every if everywhere else able != 0
+
+
+def _one_of_each_kind(given: ProjectionInput, start: ManagerState, uids: Collection[str], steps: Steps) -> list[str]:
+    """Of *uids*, one of those whose exits cannot be told apart by the admissions that follow."""
+    kubelet, in_flight = given.kubelet, given.ledger.admits
+    counts_decide = (
+        kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE
+        and kubelet.nri is None
+        and _takes_by_count(kubelet)
+        and not kubelet.cpu_options.full_pcpus_only
+        and layout_of(kubelet).counts_suffice
+        and not any(steps.request(admit.pod, kubelet.rules).total_devices for admit in in_flight)
+    )
+    if not counts_decide:
+        return sorted(uids)
+    apart = {admit.uid for admit in in_flight} | given.ledger.starting.keys()
+    numa_cpus = kubelet.machine.numa_cpus.values()
+    kinds: dict[object, str] = {}
+    for uid in sorted(uids):
+        cpus = [each & cpu for each in start.cpu.entries.get(uid, {}).values() for cpu in numa_cpus]
+        blocks = sorted(block for held in start.memory.entries.get(uid, {}).values() for block in held)
+        is_apart = uid in apart or uid in start.cpu.pod_entries or uid in start.memory.pod_entries
+        kinds.setdefault(uid if is_apart else (tuple(each.bit_count() for each in cpus), tuple(blocks)), uid)
+    return list(kinds.values())
 
 
 def can_only_gain(
@@ -100,7 +176,7 @@ def can_only_gain(
         return request.nri is not None and request.nri.takes_no_whole_cpus and all(map(_is_certain, verdicts))
     if len(request.containers) != 1 or request.pod_level is not None or request.total_devices:
         return False
-    if not _takes_by_count(kubelet.cpu_options):
+    if not _takes_by_count(kubelet):
         return False
     (container,) = request.containers
     pins_memory = kubelet.memory_static and container.memory_bytes is not None
@@ -110,9 +186,9 @@ def can_only_gain(
     return bool(verdicts) and all(_is_firm(each, container.name, needs_one_node=needs_one_node) for each in verdicts)
 
 
-def _takes_by_count(options: CPUOptions) -> bool:
+def _takes_by_count(kubelet: Kubelet) -> bool:
     """Whether the CPU manager can give CPUs whenever there are enough of them."""
-    return replace(options, full_pcpus_only=False, strict_reservation=False) == CPUOptions()
+    return replace(kubelet.cpu_options, full_pcpus_only=False, strict_reservation=False) == CPUOptions()
 
 
 def _is_certain(verdict: Verdict) -> bool:

@@ -267,9 +267,8 @@ class CachedJudge:
             return INDIFFERENT
         for _ in range(_MAX_ATTEMPTS):
             node_class = self._class_of(node_name)
-            judgement = entry.judgements.get(node_class.id)
-            if judgement is not None:
-                return judgement
+            if self.answer_at_once(entry, (node_class,)):
+                return entry.judgements[node_class.id]
             await self.answer(entry, (node_class,), self._clock() + seconds)
         node_class = self._class_of(node_name)
         self.answer_at_once(entry, (node_class,))

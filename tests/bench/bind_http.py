@@ -1,7 +1,8 @@
-"""The bind verb over HTTP, with 5,000 nodes, next to an echo: three processes, the API server a fake one on loopback.
+"""The bind verb over HTTP, next to an echo: three processes, the API server a fake one on loopback.
 
-`bind` is our call, the API server's binding in it; `binding alone` is the same write without us. `filter after a bind`:
-the next pod of the same shape, when one node of 5,000 is of a new class.
+There are 5,000 nodes with some pods, then 40 nodes of 50 pods. `bind` is our call, the API server's binding in it;
+`binding alone` is the same write without us. `filter after a bind`: the next pod of the same shape, when one node is of
+a new class. No node reports meanwhile, so bound pods stay in flight: up to ten on each of the 40 nodes.
 """
 
 import http.client
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from extender.samples.nodes import Workload
 from tests.bench.filter_http import SERVER_START_SECONDS, call, load, node_names, server
 from tests.bench.states import HARDWARE, SHARED_STATES, shared_states
 from tests.contract.live import kubeconfig
 from tests.reports import args_of, pod_of, report_of, sample
 
 NODES = 5000
+FULL_NODES, FULL_PODS = 40, 50
 CALLS = 200
 WARM_UP_CALLS = 20
 CPUS = 2
@@ -37,11 +40,26 @@ CPUS = 2
 def run(console: Console) -> None:
     """Measure and print."""
     states = shared_states()
+    shared = (states[i % SHARED_STATES].description.workloads for i in range(NODES))
+    _run(console, NODES, shared)
+    dice = random.Random(1)
+    _run(console, FULL_NODES, (_many_pods(dice) for _ in range(FULL_NODES)))
+
+
+def _many_pods(dice: random.Random) -> list[Workload]:
+    return [
+        Workload(name=f"w{i}", resources={"cpu": dice.randint(1, 2), "memory": f"{dice.randint(1, 4)}Gi"})
+        for i in range(FULL_PODS)
+    ]
+
+
+def _run(console: Console, count: int, workloads: Iterable[Sequence[Workload]]) -> None:
+    """Measure a cluster of *count* nodes; *workloads*: of each node."""
     with tempfile.TemporaryDirectory() as directory, _api_server() as api:
         kubernetes = http.client.HTTPConnection(urlsplit(api).netloc)
         nodes = [
-            sample(name, hardware=HARDWARE, workloads=states[i % SHARED_STATES].description.workloads)
-            for i, name in enumerate(track(node_names(NODES), "nodes start", console=console, transient=True))
+            sample(name, hardware=HARDWARE, workloads=list(each))
+            for name, each in zip(node_names(count), workloads, strict=True)
         ]
         for node in track(nodes, "nodes and pods into the API server", console=console, transient=True):
             _send(kubernetes, "POST", "/api/v1/nodes", {"metadata": {"name": node.name}})
@@ -145,3 +163,7 @@ def _table(rows: dict[str, list[float]], nodes: int) -> Table:
         millis.sort()
         table.add_row(what, f"{statistics.median(millis):.2f}", f"{millis[int(len(millis) * 0.99)]:.2f}")
     return table
+
+
+if __name__ == "__main__":
+    run(Console(width=110))
