@@ -18,7 +18,7 @@ from extender.config.cluster import ClusterSettings
 from extender.config.leadership import LeadershipSettings
 from extender.config.questions import QuestionSettings
 from extender.config.security import SecuritySettings, is_loopback
-from extender.scheduling.judge import Action, UncertaintyPolicy
+from extender.scheduling.judgement import Action, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES
 from extender.scheduling.ranking.weights import Weights
 from extender.wire.switches import switches_from_text

@@ -6,7 +6,7 @@ from typing import Final
 from extender.observability.metrics import Metrics
 from extender.replay.verdict import Certainty
 from extender.scheduling.background import Ending
-from extender.scheduling.judge import Trouble
+from extender.scheduling.judgement import Trouble
 
 
 class SchedulerMetrics:

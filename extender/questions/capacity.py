@@ -25,7 +25,8 @@ from extender.replay.pod import PodRequest
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Certainty, Rejected
 from extender.scheduling.demands import refusal_by_demand
-from extender.scheduling.judge import Judge, PodShape
+from extender.scheduling.judge import Judge
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.scheduling.totals import add, format_milli, pod_requests, shortages
 from extender.wire.workloads import PodWorkload

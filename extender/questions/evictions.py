@@ -21,7 +21,8 @@ from extender.questions.node_pods import NodePod, pods_of, without
 from extender.questions.plan import Placed, PlacementPlan
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
-from extender.scheduling.judge import Judge, PodShape
+from extender.scheduling.judge import Judge
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption.budgets import DisruptionBudget
 from extender.scheduling.preemption.plan import numa_nodes_of
 from extender.scheduling.preemption.running_pods import RunningPod

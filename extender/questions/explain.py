@@ -24,7 +24,7 @@ from extender.replay.startup import format_page_size
 from extender.replay.state import ManagerState
 from extender.replay.trace import HintsOffered, Merged, RecordingTrace, TraceEvent
 from extender.replay.verdict import Provider, Reason, Rejected, Verdict, is_given_up
-from extender.scheduling.judge import SHAPE_UID
+from extender.scheduling.pod_shape import SHAPE_UID
 from extender.scheduling.totals import format_bytes
 
 MAX_STEPS: Final = 256

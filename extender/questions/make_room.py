@@ -20,7 +20,7 @@ from extender.replay.alignment import Alignment, PodAlignment, alignment_of_outc
 from extender.replay.branches import admit_in_all
 from extender.replay.verdict import Admitted
 from extender.scheduling.demands import refusal_by_demand
-from extender.scheduling.judge import SHAPE_UID, PodShape
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.preemption.running_pods import RunningPod
 from extender.scheduling.totals import pod_requests
 from extender.wire.workloads import PodWorkload

@@ -22,7 +22,9 @@ from extender.replay.possible_states import PossibleStates
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.judge import Judge, Judgement, PodShape
+from extender.scheduling.judge import Judge
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.scoring import score_nodes
 from extender.scheduling.totals import add, pod_requests
 from extender.wire.workloads import PodWorkload

@@ -19,7 +19,9 @@ from extender.replay.admission import MAX_OUTCOMES
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
 from extender.replay.verdict import Certainty, Rejected, Verdict, When
-from extender.scheduling.judge import SHAPE_UID, Judge, Judgement, PodShape
+from extender.scheduling.judge import Judge
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.scoring import score_nodes
 from extender.scheduling.totals import pod_requests
 from extender.wire.workloads import PodWorkload

@@ -15,7 +15,8 @@ from typing import Final
 from extender.cluster.node_class import NodeClass
 from extender.replay.pod import Pod
 from extender.scheduling.columns import Column
-from extender.scheduling.judge import SHAPE_UID, Judgement, PodShape
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 
 Judgements = Mapping[int, Judgement]
 """Judgements of one pod shape, by class id."""

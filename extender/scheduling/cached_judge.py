@@ -26,7 +26,9 @@ from extender.replay.verdict import Certainty
 from extender.scheduling.background import BackgroundJudging, BackgroundMetrics
 from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
 from extender.scheduling.columns import UNJUDGED, Int64s, Kinds
-from extender.scheduling.judge import INDIFFERENT, BoundedJudge, Judgement, PodShape, Trouble
+from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.judgement import INDIFFERENT, Judgement, Trouble
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.replays import Judged, judge_all, judge_quickly, likely_first, time_limit

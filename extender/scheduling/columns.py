@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.replay.verdict import Certainty
-from extender.scheduling.judge import Judgement
+from extender.scheduling.judgement import Judgement
 
 UNJUDGED: Final = -1
 """The code of a slot without a judgement."""

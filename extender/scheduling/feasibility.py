@@ -12,7 +12,7 @@ import numpy as np
 
 from extender.replay.verdict import Certainty
 from extender.scheduling.columns import Answer, Int64s
-from extender.scheduling.judge import Judgement
+from extender.scheduling.judgement import Judgement
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.wire.node_names import GroupedReasons, NodeNames
 

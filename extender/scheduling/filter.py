@@ -27,7 +27,7 @@ from extender.scheduling.feasibility import (
     leave_out,
     with_resolvable,
 )
-from extender.scheduling.judge import Judgement
+from extender.scheduling.judgement import Judgement
 from extender.scheduling.nominator import Nominator
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import Call, DecisionLog

@@ -13,168 +13,32 @@ Rules of this file
 """
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from extender.cluster.node_class import NodeClass
 from extender.replay.admission import MAX_OUTCOMES, is_indifferent
 from extender.replay.budget import Budget, OutOfStepsError, for_replays
-from extender.replay.coarse.admission import MAX_KNOWN, CoarseReplay, Key
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.verdict import CoarseAdmitted, CoarseVerdict, IdsDecideError
 from extender.replay.counts import Counts
-from extender.replay.demand import NO_DEMAND
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, PodRequest, has_pod_level_resources, resolve
-from extender.replay.rules import Rules
+from extender.replay.pod import PodRequest, has_pod_level_resources
 from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, is_given_up
 from extender.scheduling.counts_only import refusal_by_counts, refusal_by_policy
-from extender.scheduling.demands import CoarseDemand, misses_preference, refusal_by_demand, refusal_without_placement
+from extender.scheduling.demands import misses_preference, refusal_by_demand, refusal_without_placement
+from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, Trouble, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.outcome import AdmissionOutcome, CoarseOutcome, Strategy
 from extender.scheduling.ranking.strategies import BY_PLACEMENT
 from extender.scheduling.reasons import RefusalReason, refusal_of
-from extender.wire.nri_annotations import annotation_faults
-
-
-class Action(StrEnum):
-    """What to do with a node whose verdict is not certain."""
-
-    PASS = "pass"  # noqa: S105 - not a password
-    """Offered to the scheduler, whatever the replay says."""
-    REFUSE = "refuse"
-    """Not offered, unless the pod requests nothing that a manager aligns."""
-    REPLAY = "replay"
-    """Judged by its last known state."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UncertaintyPolicy:
-    """The action for each kind of uncertain node.
-
-    `unknown`: no report, or not enough in it (PASS or REFUSE). `stale`: no message for too long. `possible`: the
-    kubelet's random choice of devices decides, or the order of events on the node; REPLAY and REFUSE both refuse the
-    node if any possible outcome is a refusal. `degraded`: only counts per NUMA node are known; REPLAY refuses the node
-    where they prove that its kubelet must refuse the pod. `newer`: the kubelet is newer than the newest known one;
-    REPLAY judges the node by the rules of the newest known one, PASS scores it by them and never refuses it.
-    `annotations`: the pod has an annotation of the NRI topology-aware policy with a fault that costs its effect, and
-    the policy runs on the node (PASS or REFUSE).
-    """
-
-    unknown: Action = Action.PASS
-    stale: Action = Action.REPLAY
-    possible: Action = Action.REFUSE
-    degraded: Action = Action.REPLAY
-    newer: Action = Action.REPLAY
-    annotations: Action = Action.PASS
-
-    @property
-    def requires_certainty(self) -> bool:
-        """Whether a node is refused unless it is certain to admit the pod."""
-        return self.possible is not Action.PASS
-
-
-class Trouble(StrEnum):
-    """Why a class of nodes could not be judged."""
-
-    STEPS = "steps"
-    """The replay needs more steps than that of any real node. It would end at the same step each time."""
-    TIME = "time"
-    """The time of the call was over. This says nothing about the nodes, and is not cached."""
-    DEFECT = "defect"
-    """The replay raised an exception."""
-
 
 _MAX_DETAIL: Final = 4_000
 """Characters kept of a traceback, from its end."""
 
-
-class Judgement(NamedTuple):
-    """`refusal` None: the nodes are feasible. `merit`: more is better; None if there is nothing to compare nodes by.
-
-    `certainty` UNKNOWN: no verdict could be computed. POSSIBLE: not everything that matters was tried. `trouble`: why a
-    replay gave no verdict; `detail` is the traceback of a defect. `misses`: the pod prefers one NUMA node and would be
-    split.
-    """
-
-    refusal: RefusalReason | None
-    certainty: Certainty
-    merit: int | None = None
-    trouble: Trouble | None = None
-    detail: str = ""
-    misses: bool = False
-
-
 COARSE_STEPS: Final = 5_000
 """Steps of the coarse replay for one judgement: some milliseconds, so that the event loop can run it. It takes a few
 dozen nearly always; where it takes more, the full replay judges, with a budget of its own."""
-
-INDIFFERENT = Judgement(None, Certainty.EXACT)
-"""The pod requests nothing that a manager of the node aligns."""
-
-SHAPE_UID: Final = "\0shape"
-"""A UID that no API server assigns: no node holds anything for it."""
-
-
-class _Resolved:
-    """A pod under one rule set: its request, its coarse replay, and the judgements that follow from a key of it alone.
-
-    `judgements`: those of the judge that asked last. A tuple that is replaced as a whole, so that any thread may.
-    """
-
-    __slots__ = ("judgements", "replay", "request")
-
-    def __init__(self, request: PodRequest) -> None:
-        self.request: Final = request
-        self.replay: Final = CoarseReplay(request)
-        self.judgements: tuple[object, dict[Key, Judgement]] = (None, {})
-
-    def judgements_of(self, judge: object) -> dict[Key, Judgement]:
-        """The judgements of this judge, by key."""
-        owner, found = self.judgements
-        if owner is not judge or len(found) >= MAX_KNOWN:
-            found = {}
-            self.judgements = judge, found
-        return found
-
-
-class PodShape:
-    """A pod, with its request resolved once for each rule set of kubelets. Any thread may call it."""
-
-    __slots__ = ("_has_faults", "_resolved", "coarse_demand", "has_demand", "is_ordinary", "pod")
-
-    def __init__(self, pod: Pod) -> None:
-        self.pod = pod
-        self.has_demand: Final = pod.demand != NO_DEMAND
-        self.coarse_demand: Final = CoarseDemand(pod.demand)
-        self.is_ordinary = pod.uid == SHAPE_UID
-        """Whether it stands for any pod of the shape."""
-        self._resolved: dict[Rules, _Resolved] = {}
-        self._has_faults: bool | None = None
-
-    @property
-    def has_annotation_faults(self) -> bool:
-        """Whether something is wrong with the pod's annotations of the NRI topology-aware policy."""
-        if self._has_faults is None:
-            names = [container.name for container in self.pod.containers]
-            self._has_faults = bool(annotation_faults(self.pod.metadata.annotations, names))
-        return self._has_faults
-
-    def resolved(self, rules: Rules) -> _Resolved:
-        """The pod under the rules of a kubelet."""
-        found = self._resolved.get(rules)
-        if found is None:
-            found = self._resolved[rules] = _Resolved(resolve(self.pod, rules))
-        return found
-
-    def request(self, rules: Rules) -> PodRequest:
-        """The pod's request to the managers of a kubelet with these rules."""
-        return self.resolved(rules).request
-
-    def is_aligned_anywhere(self, rules: Iterable[Rules]) -> bool:
-        """Whether a manager of a kubelet with any of *rules* can have something to align for the pod."""
-        return any(self.request(each).aligned for each in rules)
 
 
 Judge = Callable[[PodShape, NodeClass], Judgement]

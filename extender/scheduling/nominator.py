@@ -15,7 +15,8 @@ from extender.cluster.store import NodeStore
 from extender.replay.pod import Pod
 from extender.scheduling.cached_judge import Offload
 from extender.scheduling.feasibility import Filtered, with_feasible, without
-from extender.scheduling.judge import BoundedJudge, PodShape
+from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption.nominated import NominatedNode, only_waits_for_leaving, takes_nominated_room
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 

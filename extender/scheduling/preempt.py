@@ -16,8 +16,10 @@ from extender.cluster.node_class import NodeClass
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.scheduling.cached_judge import CachedJudge, Offload
-from extender.scheduling.judge import INDIFFERENT, Judge, Judgement, PodShape
+from extender.scheduling.judge import Judge
+from extender.scheduling.judgement import INDIFFERENT, Judgement
 from extender.scheduling.nominator import Nominator
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
 from extender.scheduling.preemption.running_pods import RunningPods
 from extender.wire.preemption import PreemptionArgs

@@ -12,7 +12,9 @@ from typing import Final
 from extender.cluster.node_class import NodeClass
 from extender.replay.budget import MAX_STEPS, Budget
 from extender.replay.pod import ContainerKind, Pod
-from extender.scheduling.judge import BoundedJudge, Judgement, PodShape, Trouble
+from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.judgement import Judgement, Trouble
+from extender.scheduling.pod_shape import PodShape
 
 FIRST_STEPS: Final = 100_000
 """Steps of a replay before all other classes had their turn: tens of milliseconds."""

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from extender.replay.verdict import Certainty
 from extender.scheduling.cache import Judgements
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.judge import Judgement
+from extender.scheduling.judgement import Judgement
 
 MAX_SCORE: Final = 10
 

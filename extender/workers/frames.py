@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Literal
 
-from extender.scheduling.judge import UncertaintyPolicy
+from extender.scheduling.judgement import UncertaintyPolicy
 
 HEADER: Final = struct.Struct("!IB")
 

@@ -17,7 +17,7 @@ from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.binder import BindOutcome, GatedBinder, NotBound, PodBound, Unelected
-from extender.scheduling.judge import Action
+from extender.scheduling.judgement import Action
 from extender.scheduling.locks import NodeLocks, SharedBudget
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock

@@ -22,7 +22,8 @@ from extender.scheduling import cached_judge
 from extender.scheduling.cache import MAX_COLUMNS
 from extender.scheduling.cached_judge import MAX_AT_ONCE
 from extender.scheduling.feasibility import PASSED
-from extender.scheduling.judge import SHAPE_UID, Judgement, PodShape
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.asking import ask, asked

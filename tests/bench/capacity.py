@@ -19,7 +19,8 @@ from extender.questions.subjects import Subject
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode
-from extender.scheduling.judge import UncertaintyPolicy, make_judge
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.totals import node_allocatable

@@ -16,7 +16,9 @@ from extender.cluster.node_class import ClassTable
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import PodShape, UncertaintyPolicy, make_judge
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption.plan import (
     MAX_REPLAYS,
     CandidateNode,

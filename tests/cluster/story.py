@@ -23,7 +23,7 @@ from extender.replay.pod import Pod, resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode
-from extender.scheduling.judge import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.pods import pod_from_json
 from tests.cluster.reading import classes_at
 from tests.reports import pod_of, sample

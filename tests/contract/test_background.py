@@ -19,7 +19,9 @@ from extender.replay.budget import Budget
 from extender.replay.verdict import Certainty
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
-from extender.scheduling.judge import Judgement, PodShape, Trouble, UncertaintyPolicy, make_judge
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import Judgement, Trouble, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.reasons import RefusalReason

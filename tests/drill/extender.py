@@ -17,7 +17,7 @@ from extender.kube.nominated import NominatedFeed, NominatedPod, decode_nominate
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
 from extender.scheduling.binder import GatedBinder, Unelected
-from extender.scheduling.judge import Action
+from extender.scheduling.judgement import Action
 from tests.drill.api import Api, Binds, Event, Watcher
 
 Json = dict[str, Any]

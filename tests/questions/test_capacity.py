@@ -18,7 +18,7 @@ from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.replay.verdict import Admitted, Certainty
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.workloads import PodWorkload as Manifest
 from extender.wire.workloads import workload_from_json
 from tests.reports import pod_of, sample

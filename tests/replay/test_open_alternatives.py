@@ -13,7 +13,9 @@ from extender.replay.budget import Budget
 from extender.replay.pod import PodRequest, resolve
 from extender.replay.possible_states import PossibleStates
 from extender.replay.verdict import Admitted, Certainty, is_given_up
-from extender.scheduling.judge import Action, PodShape, Trouble, UncertaintyPolicy, make_judge
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import Action, Trouble, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import judge_all

@@ -15,7 +15,7 @@ from extender.scheduling.background import (
     Ending,
 )
 from extender.scheduling.cache import ShapeJudgements
-from extender.scheduling.judge import Judgement
+from extender.scheduling.judgement import Judgement
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of
 

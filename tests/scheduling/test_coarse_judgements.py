@@ -23,15 +23,9 @@ from extender.replay.possible_states import PossibleStates
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider
-from extender.scheduling.judge import (
-    SHAPE_UID,
-    Action,
-    BoundedJudge,
-    Judgement,
-    PodShape,
-    UncertaintyPolicy,
-    make_judge,
-)
+from extender.scheduling.judge import BoundedJudge, make_judge
+from extender.scheduling.judgement import Action, Judgement, UncertaintyPolicy
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.wire.scenarios import scenario_from_json

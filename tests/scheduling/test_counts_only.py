@@ -15,7 +15,9 @@ from extender.replay.sets import iter_bits, parse_list
 from extender.replay.startup import start
 from extender.replay.verdict import Certainty
 from extender.scheduling.counts_only import refusal_by_counts
-from extender.scheduling.judge import INDIFFERENT, Action, Judgement, PodShape, UncertaintyPolicy, make_judge
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.nrt import OURS, counted, published_from_json

@@ -18,7 +18,9 @@ from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.judge import INDIFFERENT, Action, Judgement, PodShape, UncertaintyPolicy, make_judge
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.reasons import RefusalReason

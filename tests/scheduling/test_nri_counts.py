@@ -16,7 +16,7 @@ from extender.kube.changes import Batch, Seen
 from extender.kube.topologies import CONFIRM_SECONDS, MISSED, TopologyFeed, decode_topology
 from extender.replay.nri.books import Books
 from extender.replay.verdict import Certainty
-from extender.scheduling.judge import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.nrt import DEFAULT_REFRESH_SECONDS, REPORT
 from extender.wire.pods import pod_from_json

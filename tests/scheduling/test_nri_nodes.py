@@ -24,7 +24,7 @@ from extender.replay.nri.objects import QoS
 from extender.replay.nri.observed import ObservedGrant, observe
 from extender.replay.nri.requests import CPUType
 from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
-from extender.scheduling.judge import Action
+from extender.scheduling.judgement import Action
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.predictions import Result
 from extender.wire.nri_scenarios import config_from_json

@@ -11,7 +11,9 @@ from extender.replay.admission import admit, release_pods
 from extender.replay.pod import resolve
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import Action, PodShape, UncertaintyPolicy, make_judge
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import Action, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption.plan import (
     MAX_REPLAYS,
     CandidateNode,

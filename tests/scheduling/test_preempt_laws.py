@@ -18,7 +18,9 @@ from extender.replay.possible_states import PossibleStates
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
-from extender.scheduling.judge import PodShape, UncertaintyPolicy, make_judge
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption import victims
 from extender.scheduling.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod

@@ -24,7 +24,9 @@ from extender.scheduling.cache import JudgementCache
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.columns import Kinds
 from extender.scheduling.feasibility import PASSED, filtered_by_answers
-from extender.scheduling.judge import INDIFFERENT, Action, Judgement, PodShape, Trouble, UncertaintyPolicy, make_judge
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, Trouble, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses

@@ -19,7 +19,9 @@ from extender.replay.state import Device, DeviceState
 from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.judge import PodShape, UncertaintyPolicy, make_judge
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.outcome import AdmissionOutcome, Headroom, headrooms_of
 from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
 from extender.scheduling.ranking.weights import Weights

@@ -17,7 +17,9 @@ from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.judge import PodShape, UncertaintyPolicy, make_judge
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.allocation import FULL
 from extender.scheduling.ranking.outcome import AdmissionOutcome, headrooms_of
 from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy

@@ -12,7 +12,9 @@ from extender.replay.admission import admit, is_indifferent
 from extender.replay.pod import resolve
 from extender.replay.possible_states import PossibleStates
 from extender.replay.verdict import Reason, Rejected, Verdict
-from extender.scheduling.judge import PodShape, UncertaintyPolicy, make_judge
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import least_numa
 from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.wire.errors import WireError

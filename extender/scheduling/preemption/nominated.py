@@ -17,7 +17,8 @@ from extender.replay.branches import admit_in_all
 from extender.replay.possible_states import PossibleStates
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
-from extender.scheduling.judge import Judge, PodShape
+from extender.scheduling.judge import Judge
+from extender.scheduling.pod_shape import PodShape
 
 States = tuple[ManagerState, ...]
 

@@ -21,7 +21,8 @@ from extender.replay.admission import release_pods
 from extender.replay.kubelet import Kubelet
 from extender.replay.possible_states import PossibleStates
 from extender.replay.state import ManagerState
-from extender.scheduling.judge import Judge, PodShape
+from extender.scheduling.judge import Judge
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption.cpu_lower_bound import CPUBound
 from extender.scheduling.preemption.nominated import HYPOTHETICAL, admitted_states
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod, importance

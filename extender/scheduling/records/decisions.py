@@ -21,7 +21,7 @@ from extender.replay.pod import Pod
 from extender.scheduling.cache import Judgements
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.columns import Int64s
-from extender.scheduling.judge import Judgement
+from extender.scheduling.judgement import Judgement
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.scheduler import unpack_names
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from extender.replay.pod import Pod
-from extender.scheduling.judge import Trouble
+from extender.scheduling.judgement import Trouble
 
 MAX_CLASSES: Final = 5_000
 
