@@ -38,7 +38,7 @@ TOKENS = {
     "token with every right, bound to no node": "admin",
     "token of a reader": "reader",
     "token of a person without rights": "nothing",
-    "token that is nobody's, or has ended": "made-up",
+    "unknown or expired token": "made-up",
 }
 
 
@@ -127,7 +127,7 @@ def test_a_path_that_no_row_knows_is_no_way_around(extender: Running, files: Fil
 def test_the_page_lists_the_routes_as_the_code_has_them() -> None:
     page = PAGE.read_text()
     for row in ROUTES:
-        scope = "everybody" if row.scope is None else f"`{row.scope}`"
+        scope = "everyone" if row.scope is None else f"`{row.scope}`"
 
         assert f"| `{row.method} {row.path}` | {scope} |" in page
 

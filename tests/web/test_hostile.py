@@ -71,7 +71,7 @@ def test_who_is_not_known_is_asked_for_a_token(page: Page, hostile: str) -> None
     dialog = page.get_by_role("dialog", name="Sign in")
     expect(dialog).to_contain_text("show a token")
 
-    dialog.get_by_label("Token of an account").fill("s3cret")
+    dialog.get_by_label("Token for this extender").fill("s3cret")
     page.keyboard.press("Enter")
 
     expect(page.locator("#count")).to_have_text("2 nodes")
