@@ -1,9 +1,15 @@
 """A workload after defaulting: what it requests from the managers, and oddities."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from extender.answers.notes import NEWEST_RULES, pod_notes
 from extender.replay.pod import resolve
 from extender.scheduling.totals import format_milli, pod_requests
 from extender.wire.workloads import PodWorkload
+
+MAX_INTEGER: Final = 2**63 - 1
+"""The greatest integer that the JSON library writes. Kubernetes has no greater amounts."""
 
 
 def pod_summary(workload: PodWorkload) -> dict[str, object]:
@@ -22,11 +28,15 @@ def pod_summary(workload: PodWorkload) -> dict[str, object]:
             {
                 "name": c.name,
                 "kind": kinds[c.name].value,
-                "exclusive_cpus": c.cpus,
-                "memory_bytes": c.memory_bytes or {},
-                "devices": c.devices,
+                "exclusive_cpus": min(c.cpus, MAX_INTEGER),
+                "memory_bytes": _bounded(c.memory_bytes or {}),
+                "devices": _bounded(c.devices),
             }
             for c in request.containers
         ],
         "notes": pod_notes(workload),
     }
+
+
+def _bounded(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: min(amount, MAX_INTEGER) for name, amount in amounts.items()}

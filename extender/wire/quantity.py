@@ -16,13 +16,11 @@ from extender.wire.errors import WireError, shown
 _GRAMMAR: Final = re.compile(
     r"\+?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2})?\Z", re.ASCII
 )
-MAX_WHOLE: Final = 2**63 - 1
-"""The greatest amount. Kubernetes takes greater ones for this one."""
 _EXPONENT: Final = re.compile(r"[eE][+-]?\d+\Z")
 
 
 def parse_milli(value: object, field: str) -> int:
-    """A quantity (a string, or a JSON integer) as thousandths, rounded up, at most `MAX_WHOLE` units.
+    """A quantity (a string, or a JSON integer) as thousandths, rounded up.
 
     Raises:
         WireError: it does not parse, is negative, or is not a string or integer; names *field*.
@@ -46,4 +44,4 @@ def _parse_text(text: str) -> int | None:
     if not _GRAMMAR.match(text):
         return None
     amount = Decimal(text) if _EXPONENT.search(text) else parse_quantity(text)  # type: ignore[no-untyped-call]
-    return int((min(amount, Decimal(MAX_WHOLE)) * 1000).to_integral_value(ROUND_CEILING))
+    return int((amount * 1000).to_integral_value(ROUND_CEILING))
