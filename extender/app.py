@@ -20,10 +20,12 @@ from extender.api.questions.advice import advice_router
 from extender.api.questions.capacity import capacity_router
 from extender.api.questions.what_if import what_if_router
 from extender.api.records.decisions import decisions_router
+from extender.api.records.groups import groups_router
 from extender.api.records.predictions import audit_router
-from extender.api.reports import reports_router
+from extender.api.reports import ReportEndpoints, reports_router
 from extender.api.scheduler import SchedulerEndpoints, scheduler_router
 from extender.api.service import LateNodeContext, Service
+from extender.cluster.dynamic_devices import DynamicDevices
 from extender.cluster.namespace_demands import NamespaceDemands
 from extender.cluster.node import NodeRecord
 from extender.cluster.pod_tracker import Timeouts
@@ -32,6 +34,7 @@ from extender.cluster.restarts import Restarts
 from extender.cluster.settled_pod import SettledPod
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
+from extender.intake.profiles import read_profiles
 from extender.observability.metrics import Metrics
 from extender.observability.scheduler_metrics import SchedulerMetrics
 from extender.runtime.api_server import connected
@@ -43,6 +46,7 @@ from extender.scheduling.bind import BindSettings
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.cached_judge import CachedJudge, LateNodes, Offload
 from extender.scheduling.filter import FilterSettings
+from extender.scheduling.gangs.groups import GangSettings
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.preemption.running_pods import LateRunningPods
@@ -58,8 +62,8 @@ from extender.workers.pool import AskedQuestions, QuestionLimits
 
 DISTRIBUTION: Final = "numa-extender"
 _YOUNG: Final = (2_000, 10, 1_000_000)
-"""New objects between two collections of the youngest, such collections before one of the next generation, and of that
-before one of all objects, which never comes."""
+"""Thresholds of the collector's three generations: new objects before a collection of the youngest ones, such
+collections before one of the second generation, and of those before a full one. A full one never happens."""
 __all__ = ["make_app", "make_server", "make_service", "set_up_collector"]
 
 
@@ -75,6 +79,9 @@ def make_service(
 
     *clock*: seconds of a monotonic clock. *judge*: replaces the one of the settings. *offload* runs work
     off the event loop. *sleep* waits.
+
+    Raises:
+        ProfileError: a file of the setting `node_profiles` cannot be used.
     """
     metrics, surroundings = Metrics(), LateNodeContext()
     audit = Audit(clock=clock, window=settings.audit_window, distrust_after=settings.distrust_after)
@@ -105,11 +112,12 @@ def make_service(
         scheduling=make_scheduling(_scheduling_settings(settings), known, judging, records, effects),
         records=records,
         audit=audit,
+        profiles=read_profiles(settings.node_profiles) if settings.node_profiles else (),
     )
 
 
 def _make_known(settings: Settings, nodes: NodeStore, surroundings: LateNodeContext) -> KnownCluster:
-    """Nothing is known of pods and of the API server yet."""
+    """The known cluster at the start: without pods and without an API server."""
     pods = PodRegistry(settings.max_remembered_pods, settings.refused_seconds)
     return KnownCluster(
         nodes=nodes,
@@ -118,6 +126,7 @@ def _make_known(settings: Settings, nodes: NodeStore, surroundings: LateNodeCont
         totals=NodeTotals(nodes, pods, surroundings, surroundings.finished),
         link=ApiServerLink(),
         demands=NamespaceDemands(),
+        devices=DynamicDevices(),
     )
 
 
@@ -136,8 +145,19 @@ def _scheduling_settings(settings: Settings) -> SchedulingSettings:
             wait_seconds=settings.bind_wait_seconds,
             defer_seconds=settings.hold_back_seconds,
             certain_only=settings.uncertainty.requires_certainty,
+            annotates=settings.placement_annotations == "on",
         ),
         preempt_seconds=settings.preempt_seconds,
+        gangs=_gang_settings(settings) if settings.gangs == "on" else None,
+    )
+
+
+def _gang_settings(settings: Settings) -> GangSettings:
+    return GangSettings(
+        hold_seconds=settings.gang_hold_seconds,
+        rest_seconds=settings.gang_rest_seconds,
+        max_pods=settings.gang_max_pods,
+        plan_seconds=settings.filter_seconds / 2,
     )
 
 
@@ -191,12 +211,14 @@ def make_app(service: Service) -> FastAPI:
         max_binding_bytes=service.settings.max_body_bytes,
         clock=service.clock,
     )
+    reports = ReportEndpoints(service)
     app.include_router(scheduler_router(endpoints))
+    app.include_router(reports_router(reports))
     for make_router in (
-        reports_router,
         nodes_router,
         map_router,
         audit_router,
+        groups_router,
         ops_router,
     ):
         app.include_router(make_router(service))
@@ -206,7 +228,7 @@ def make_app(service: Service) -> FastAPI:
     docs_page.install(app)
     problems.install(app)
     openapi.install(app)
-    guard(app, service, endpoints.frequent)
+    guard(app, service, (*endpoints.frequent, *reports.frequent))
     return app
 
 
@@ -243,10 +265,10 @@ def make_questions(service: Service) -> AskedQuestions:
 
 
 def set_up_collector() -> None:
-    """Let Python's cycle collector look at young objects only: what lives longer is immutable values without cycles.
+    """Let Python's cycle collector examine young objects only: older ones are immutable values without cycles.
 
-    With the defaults, a full collection of 5,000 nodes' state stops every request for 0.2 s now and then, and one of
-    65,536 nodes' for seconds. Here a value is looked at twice, among some thousand others, and then never again.
+    With the defaults, a full collection sometimes stops all requests: for 0.2 s with 5,000 nodes, and for seconds with
+    65,536 nodes. With these thresholds each object is examined twice, together with a few thousand others.
     """
     gc.freeze()
     gc.set_threshold(*_YOUNG)

@@ -206,7 +206,7 @@ class Agent:
 
 
 class _Failures:
-    """Logs when publishing begins to fail, when it works again, and in between now and then."""
+    """Logs when publishing begins to fail, when it works again, and from time to time in between."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -80,7 +80,7 @@ def parse_files(files: RawFiles) -> tuple[KubeletState, tuple[Problem, ...]]:
 
 
 def torn_cpu(document: JsonObject, expected: frozenset[int], *alternatives: frozenset[int]) -> str | None:
-    """Say how shared pool and assignments differ from exactly the CPUs `expected`, or an alternative.
+    """Say how shared pool and assignments differ from the CPUs `expected`, or an alternative.
 
     None if they agree.
 

@@ -57,12 +57,12 @@ def read_beginning(path: Path, length: int) -> bytes:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Read a file as text. Bytes that are not UTF-8 are replaced. Raises as `read_file`."""
+    """Read a file as text. Bytes that are not UTF-8 are replaced. Raises what `read_file` raises."""
     return read_file(path, limit).decode(errors="replace")
 
 
 def read_token(path: Path) -> str:
-    """Read a token without surrounding white space. Raises as `read_file`, and ValueError if it is not ASCII."""
+    """Read a token without surrounding white space. Raises what `read_file` raises; ValueError if it is not ASCII."""
     return read_file(path, MAX_CREDENTIAL_BYTES).strip().decode("ascii")
 
 

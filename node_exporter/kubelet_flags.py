@@ -5,7 +5,8 @@ replaces the file's whole map, except feature gates, which are merged gate by ga
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from node_exporter.files import list_names, read_beginning, read_file
@@ -45,20 +46,32 @@ def find_command_line(root: Path) -> tuple[str, ...] | None:
     A process counts if its program, or the program's first argument, is called "kubelet" (hyperkube kubelet). Of
     several, the one with the lowest process id is taken.
     """
+    for path, words in _processes(root):
+        for position, word in enumerate(words):
+            if word.rpartition("/")[2] == "kubelet":
+                try:
+                    return tuple(_words(read_file(path, MAX_CMDLINE_BYTES))[position + 1 :])
+                except (OSError, ValueError):
+                    break
+    return None
+
+
+def running_programs(root: Path) -> Iterator[tuple[str, ...]]:
+    """Program and first argument of each process whose /proc is under `root`. Empty if they cannot be seen."""
+    for _, words in _processes(root):
+        yield words
+
+
+def _processes(root: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Of each process, the lowest id first: its `cmdline`, and its program and first argument."""
     try:
         pids = sorted(int(name) for name in list_names(root / "proc", MAX_PROCESSES) if name.isdecimal())
     except (OSError, ValueError):
-        return None
+        return
     for pid in pids:
         path = root / "proc" / str(pid) / "cmdline"
-        try:
-            words = _words(read_beginning(path, PROGRAM_BYTES))
-            for position, word in enumerate(words[:2]):
-                if word.rpartition("/")[2] == "kubelet":
-                    return tuple(_words(read_file(path, MAX_CMDLINE_BYTES))[position + 1 :])
-        except (OSError, ValueError):
-            continue
-    return None
+        with suppress(OSError, ValueError):
+            yield path, tuple(_words(read_beginning(path, PROGRAM_BYTES))[:2])
 
 
 def _words(cmdline: bytes) -> list[str]:

@@ -104,7 +104,7 @@ class NodeReader:
 
     @property
     def _is_held_back(self) -> bool:
-        """Whether the state contradicts itself, and has not done so for long."""
+        """Whether the state contradicts itself, but only for a short time so far."""
         return self._torn_at is not None and time.monotonic() - self._torn_at < TORN_SECONDS
 
     def _whole(self, report: NodeReport, *, is_torn: bool) -> NodeReport:

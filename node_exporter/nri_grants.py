@@ -20,10 +20,10 @@ STATE_FILE = "var/lib/nri-resource-policy/cache"
 POLICY = "topology-aware"
 KNOWN_VERSIONS = ("1",)
 MAX_STATE_BYTES = 8 << 20
-"""Of the file; a container takes 2 to 6 kB."""
+"""Size limit of the file. A container takes 2 to 6 kB."""
 MAX_GRANTS = 10_000
 MAX_LABELS = 256
-"""Of one pod or container; more of them are refused."""
+"""Labels of one pod or container. A file with more is refused."""
 CPU_TYPES = ("normal", "reserved", "preserve")
 QOS_CLASSES = ("Guaranteed", "Burstable", "BestEffort")
 MAX_NODE_MASK = 2**64

@@ -2,7 +2,8 @@
 
 Rules of this file
 - The policy runs if there is its state file, a configuration file, or an object of the API server that the plugin has
-  confirmed for this node. An object named `default` alone is there for nodes without the plugin as well.
+  confirmed for this node, unless something shows that the plugin is gone (`nri_plugin`). An object named `default`
+  alone is there for nodes without the plugin as well.
 - Each part is optional. An unreadable part costs its own field and a Problem.
 - Machine and configuration change rarely: the machine is read again every `MACHINE_SECONDS`, a configuration of the API
   server every `CONFIG_SECONDS` at a regular look. Grants are read at each look.
@@ -20,6 +21,7 @@ import orjson
 from node_exporter.files import check_depth, describe, parse_json, parse_yaml, read_file
 from node_exporter.nri_grants import STATE_FILE, read_grants
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine
+from node_exporter.nri_plugin import PluginWatch
 from node_exporter.report import JsonObject, Problem, ReportedNriGrant, ReportedNriMachine, ReportedNriPolicy
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ DEFAULT_ON: Final = ("pinCPU", "pinMemory", "preferIsolatedCPUs")
 """Settings that an API server turns on where an object leaves them out."""
 ATTEMPTS: Final = 3
 PAUSE_SECONDS: Final = 0.02
-"""Between two reads of a state file that is not whole. The plugin replaces it; a copy made by others may be torn."""
+"""Between two reads of a state file that is not complete. The plugin replaces it; a copy made by others may be torn."""
 POLICIES: Final = "/apis/config.nri/v1alpha1/namespaces/{namespace}/topologyawarepolicies/{name}"
 
 
@@ -156,6 +158,8 @@ class NriObserver:
         self._config: NriConfig | None = None
         self._config_problems: tuple[Problem, ...] = ()
         self._config_at = float("-inf")
+        self._plugin = PluginWatch(root)
+        self._absence = ""
 
     def look(self, *, is_tick: bool) -> tuple[ReportedNriPolicy | None, tuple[Problem, ...]]:
         """The section of the report; None if the policy does not run. A regular look renews the configuration."""
@@ -165,6 +169,11 @@ class NriObserver:
         is_used = self._config is not None and self._config.is_used
         if grants is None and not problems and not is_used:
             return None, self._config_problems
+        if is_tick:
+            self._absence = self._plugin.absence()
+        if self._absence:
+            reason = f"{self._absence}: the plugin is gone, and what it left behind does not count"
+            return None, (Problem(source=SOURCE, path=f"/{STATE_FILE}", reason=reason),)
         if time.monotonic() - self._machine_at > MACHINE_SECONDS:
             self._renew_machine()
         config = self._config

@@ -1,7 +1,7 @@
 """Takes one consistent snapshot of a node: reads every source, and reads again if something changed meanwhile.
 
 Rules of this file
-- Every source is optional. One that fails costs its own part of the report and a Problem, nothing else.
+- Every source is optional. If one fails, only its own part of the report is missing, and there is a Problem.
 - The state files are read before and after podresources is called. Only if both readings are equal does the reply
   belong to them. The number of attempts is limited; if the files still change, the snapshot is published with a
   Problem.

@@ -275,8 +275,8 @@ class ReportedNriPolicy:
     `version` is that of this section; a reader that does not know it leaves the section out. `machine` None: the
     plugin's discovery fails here, `problems` of the report say why, and no container is managed. `config` None: not
     known. Otherwise it is the spec of a TopologyAwarePolicy as it applies to this node, `config_source` names it
-    (`node.NAME`, `group.NAME`, `default`, or a path) and `config_status` is what the plugin said of it last (`Success`,
-    `Failure`, "" if it said nothing). `grants` None: not known; they are as the plugin last wrote them.
+    (`node.NAME`, `group.NAME`, `default`, or a path) and `config_status` is the plugin's last status of it (`Success`,
+    `Failure`, "" if it has none). `grants` None: not known; they are as the plugin last wrote them.
     """
 
     version: int = 1

@@ -1,14 +1,15 @@
 """A scheduler's endpoint asked without a server: what it answers, as JSON."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import orjson
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Message
 
-from extender.api.access.fast_path import Endpoint
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def ask(endpoint: Endpoint, document: Mapping[str, Any]) -> Any:  # noqa: ANN401

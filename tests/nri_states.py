@@ -16,14 +16,13 @@ from typing import Any
 
 import orjson
 
-from extender.conformance import nri_scenario
 from extender.replay.nri.books import Books
 from extender.replay.nri.events import Node
 from extender.wire.nri_scenarios import NriStep, scenario_from_json
 from node_exporter.nri_grants import read_grants
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine
 from tests.node_exporter.nri_trees import write_nri_machine, write_state_file
-from tests.replay.nri.vectors import THEMES, VECTORS, machine, snapshot
+from tests.replay.nri.vectors import THEMES, VECTORS, creations, machine, snapshot
 from tests.reports import report_of, sample
 
 _QOS = {"G": "Guaranteed", "B": "Burstable", "E": "BestEffort"}
@@ -78,7 +77,7 @@ def _of_scenario(document: Mapping[str, Any]) -> Iterator[RecordedCreation]:
         return
     scenario = scenario_from_json(document)
     pods: dict[str, NriStep] = {}
-    creations = iter(nri_scenario.creations(scenario, machine(scenario.machine)))
+    nodes_before = (each.args[0] for each in creations(scenario, machine(scenario.machine)))
     for step, answer in zip(scenario.steps, document["r"], strict=True):
         if step.o == "pod":
             pods[step.id] = step
@@ -89,7 +88,7 @@ def _of_scenario(document: Mapping[str, Any]) -> Iterator[RecordedCreation]:
         pod = pods.get(step.p)
         if step.o != "new" or pod is None:
             continue
-        before = next(creations).args[0]
+        before = next(nodes_before)
         if not _can_be_asked(step, pod, before):
             continue
         yield RecordedCreation(

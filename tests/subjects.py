@@ -1,9 +1,11 @@
 """Nodes of questions, for tests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from extender.cluster.node_class import ClassTable
-from extender.questions.node_context import NodeContext
+from extender.kube.pods import PodDecoder
+from extender.questions.node_context import NodeContext, WatchedPod
 from extender.questions.subjects import Subject
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode
@@ -14,6 +16,30 @@ from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.totals import node_allocatable
 
 CLASSES = ClassTable()
+
+
+def watched(pods: Iterable[Mapping[str, Any]]) -> list[WatchedPod]:
+    """Pods on a node as the API server has them, each a second younger than the one before."""
+    found = []
+    for second, pod in enumerate(pods, start=1):
+        metadata = {"namespace": "default", "name": f"p{second}", **pod["metadata"]}
+        decoded = PodDecoder()({**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": "n"}})
+        assert decoded is not None
+        uid, record = decoded
+        found.append(
+            WatchedPod(
+                uid=uid,
+                api_uid=uid,
+                namespace=record.namespace,
+                name=record.name,
+                priority=record.priority,
+                created_at=second,
+                started_at=second,
+                terminating=False,
+                manifest=record.reduced,
+            )
+        )
+    return found
 
 
 def judge() -> Judge:

@@ -24,5 +24,5 @@ ADVICE: Final[Mapping[QuestionKind, Callable[[Asked, Snapshot, Judge], Iterator[
 }
 """The last document is the answer. Those before it have only `progress`.
 
-Raises, at any document: WireError, UnknownNodeError.
+Reading a document may raise WireError or UnknownNodeError.
 """

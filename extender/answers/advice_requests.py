@@ -36,11 +36,11 @@ class RestartCheckRequest(Question):
     kubelet: Annotated[
         dict[str, Any],
         Field(
-            description="Fields of KubeletConfiguration that are different, as `HypotheticalNode.kubelet`.",
+            description="Fields of KubeletConfiguration that change; see `HypotheticalNode.kubelet`.",
             examples=[{"topologyManagerPolicy": "restricted"}],
         ),
     ] = {}
-    rules: Annotated[dict[str, bool], Field(description="As `HypotheticalNode.rules`.")] = {}
+    rules: Annotated[dict[str, bool], Field(description="Rules that change; see `HypotheticalNode.rules`.")] = {}
     reboot: Annotated[bool, Field(description="The machine restarts, so no container runs when the kubelet does.")] = (
         False
     )
@@ -57,7 +57,7 @@ class MakeRoomRequest(Question):
         int | None,
         Field(description="No pod of a higher priority is evicted. Null: `spec.priority` of the pod, or 0."),
     ] = None
-    max_evictions: Annotated[int, Field(ge=1, le=8, description="Pods to evict at most, in one plan.")] = 4
+    max_evictions: Annotated[int, Field(ge=1, le=8, description="Largest number of evictions in one plan.")] = 4
 
 
 class DefragmentRequest(Question):
@@ -66,14 +66,14 @@ class DefragmentRequest(Question):
     pod: Workload
     nodes: LiveNodes = None
     priority: Annotated[int, Field(description="No pod of a higher priority is moved.")] = 0
-    max_moves: Annotated[int, Field(ge=1, le=64, description="The length of the curve.")] = 10
+    max_moves: Annotated[int, Field(ge=1, le=64, description="Largest number of moves.")] = 10
 
 
 class RightsizeRequest(Question):
     """Nodes whose pods are examined."""
 
     nodes: LiveNodes = None
-    limit: Annotated[int, Field(ge=1, le=1000, description="Suggestions to list.")] = 20
+    limit: Annotated[int, Field(ge=1, le=1000, description="Number of suggestions to list.")] = 20
 
 
 class TuneRequest(Question):
@@ -84,5 +84,5 @@ class TuneRequest(Question):
         Field(description="Pods to replay. Empty: the pods of each node.", max_length=MAX_PLANNED_PODS),
     ] = []
     nodes: LiveNodes = None
-    seed: Annotated[int, Field(ge=0, lt=1 << 32, description="Of the search and of the orders of arrival.")] = 1
-    configurations: Annotated[int, Field(ge=2, le=200, description="Configurations to try.")] = 32
+    seed: Annotated[int, Field(ge=0, lt=1 << 32, description="Seed of the search and of the orders of arrival.")] = 1
+    configurations: Annotated[int, Field(ge=2, le=200, description="Number of configurations to try.")] = 32

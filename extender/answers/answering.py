@@ -52,7 +52,7 @@ def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
 
 
 def _past_verdict(past: PastCall) -> Json:
-    """The verdict of the past, as a `Verdict` of the API."""
+    """The verdict on the pod in the past state, as a `Verdict` of the API."""
     request = resolve(replace(past.pod, uid=SHAPE_UID), past.kubelet.rules)
     outcome = admit(past.kubelet, past.state, request)
     alignment = alignment_of_outcomes(past.kubelet, (outcome, *outcome.alternatives))

@@ -27,7 +27,7 @@ from extender.replay.alignment import Alignment
 from extender.replay.verdict import Certainty
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json
+from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json, granted_to_json
 from extender.wire.workloads import PodWorkload
 
 _CAPACITY: Final = TypeAdapter(CapacityRequest)
@@ -50,7 +50,7 @@ def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capac
     mix = [workload_of(asked, pod, path) for pod, path in zip(question.pods, paths, strict=True)]
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     subjects += made_subjects(snapshot, question.hypothetical)
-    return Capacity(mix, judge, question.max_copies), subjects
+    return Capacity(mix, judge, question.max_copies, question.group), subjects
 
 
 def read_plan(
@@ -107,10 +107,13 @@ def _room(capacity: Capacity, room: NodeRoom) -> Json:
 def _summary(capacity: Capacity, rooms: Sequence[NodeRoom]) -> Json:
     per_node = [capacity.per_pod(room.copies) for room in rooms]
     ends = Counter((room.limit.why, room.limit.resource) for room in rooms)
+    per_pod = [sum(each) for each in zip(*per_node, strict=True)] or capacity.per_pod(0)
     return {
         "copies": sum(room.copies for room in rooms),
+        "group": capacity.group,
+        "groups": capacity.groups(per_pod),
         **alignment_counts(sum((Counter(room.alignments) for room in rooms), Counter())),
-        "per_pod": [sum(each) for each in zip(*per_node, strict=True)] or capacity.per_pod(0),
+        "per_pod": per_pod,
         "nodes": len(rooms),
         "full_nodes": sum(not room.copies and room.certainty is not Certainty.UNKNOWN for room in rooms),
         "unknown_nodes": sum(room.certainty is Certainty.UNKNOWN for room in rooms),
@@ -196,5 +199,6 @@ def _placed(number: int, placed: Placed) -> Json:
         "containers": {}
         if placed.admitted is None
         else aligned_placements_to_json(placed.admitted.whole_placements, placed.alignment),
+        "nri": [] if placed.admitted is None else [granted_to_json(each) for each in placed.admitted.nri],
         "reasons": placed.reasons,
     }

@@ -1,4 +1,4 @@
-"""The reply to defragment: the curve of gain over moves."""
+"""The reply to defragment: how many copies each number of moves gains."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -6,13 +6,14 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from extender.answers.advice_requests import DefragmentRequest
-from extender.answers.finding import pod_notes_of, progress, subjects_of
+from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.make_room import eviction_objects, move_to_json
 from extender.answers.notes import all_notes
 from extender.answers.pod_summary import pod_summary
 from extender.answers.question import Asked
 from extender.answers.reading import parse_question, read_question, workload_of
 from extender.answers.snapshot import Snapshot
+from extender.answers.words import plural
 from extender.questions.defragment import MAX_TRIALS, CurvePoint, Defragment
 from extender.questions.evictions import Evictions
 from extender.scheduling.judge import Judge
@@ -27,7 +28,8 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
     workload = workload_of(asked, question.pod, "pod")
     subjects = subjects_of(snapshot, question.nodes)
     evictions = Evictions(subjects, asked.budgets, judge, max_priority=question.priority, max_trials=MAX_TRIALS)
-    search = Defragment(workload, evictions, judge, question.max_moves)
+    evictions.is_late = lambda: asked.spent() > MAX_SHARE
+    search = Defragment(workload, evictions, judge, question.max_moves, asked.spent)
     of = len(evictions.subjects) + question.max_moves
     points: list[CurvePoint] = []
     for done, point in enumerate(search.run(), start=1):
@@ -46,6 +48,16 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
             for point in points
         ],
         "objects": eviction_objects(moves),
-        "complete": search.evictions.trials_left > 0,
-        "notes": [*all_notes([workload], subjects), *pod_notes_of(subjects)],
+        "complete": not list(_left_out(search)),
+        "notes": [*all_notes([workload], subjects), *blind_spots(subjects), *_left_out(search)],
     }
+
+
+def _left_out(search: Defragment) -> Iterator[str]:
+    nodes = len(search.evictions.subjects)
+    if search.is_late:
+        yield f"the time was over: {search.nodes_searched} of {plural(nodes, 'node')} were searched; {OUT_OF_TIME}"
+    elif search.nodes_searched < nodes:
+        yield f"{search.nodes_searched} of {plural(nodes, 'node')} were searched, those with the most free CPUs first"
+    elif search.evictions.trials_left <= 0:
+        yield f"the search ended after {MAX_TRIALS:,} tries; ask about fewer nodes"

@@ -4,11 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from extender.answers.snapshot import Snapshot
+from extender.answers.words import plural
 from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.subjects import Subject
+from extender.replay.verdict import Provider
 from extender.wire.errors import WireError, shown
 
 MAX_PROGRESS: Final = 100
+MAX_SHARE: Final = 0.85
+"""The share of a question's time after which a search ends with what it has."""
+OUT_OF_TIME: Final = "ask about fewer nodes, or raise NUMA_EXTENDER_QUESTION_SECONDS"
 
 
 def find_pod(snapshot: Snapshot, said: str, path: str) -> tuple[Subject, NodePod]:
@@ -40,14 +45,39 @@ def progress(done: int, of: int) -> Iterator[dict[str, object]]:
         yield {"progress": {"done": done, "of": of}}
 
 
-def pod_notes_of(subjects: Sequence[Subject]) -> list[str]:
-    """What is not known of the pods on these nodes."""
-    unwatched = sum(subject.around.pods is None for subject in subjects)
-    if not unwatched:
-        return []
-    return [
+def placed_by_kubelet(subjects: Sequence[Subject]) -> tuple[list[Subject], list[str]]:
+    """The nodes whose kubelet alone places pods, and notes about the others."""
+    kept = [each for each in subjects if not each.node_class.has_nri]
+    left_out = len(subjects) - len(kept)
+    note = (
+        f"{left_out} of {plural(len(subjects), 'node')}: left out, because their NRI topology-aware policy places the "
+        "containers, and this question is about the kubelet's managers"
+    )
+    return kept, [note] if left_out else []
+
+
+def blind_spots(subjects: Sequence[Subject], *, reads_pods: bool = True) -> list[str]:
+    """What advice about these nodes cannot see. *reads_pods*: it depends on the pods that run there."""
+    nodes = f"of {plural(len(subjects), 'node')}"
+    pods = [pod for each in subjects for pod in pods_of(each)] if reads_pods else []
+    unknown = sum(each.kubelet is None or not each.states for each in subjects)
+    stale = sum(each.node_class.stale for each in subjects)
+    hidden = sum(Provider.NRI in each.node_class.hidden for each in subjects)
+    claims = sum("resource claims" in pod.workload.rules.unread for pod in pods)
+    groups = sum(pod.is_in_group for pod in pods)
+    unwatched = sum(each.around.pods is None for each in subjects) if reads_pods else 0
+    notes = (
+        (unknown, f"{unknown} {nodes}: left out, because no report says enough about them"),
+        (stale, f"{stale} {nodes}: no report for some time, so their last state is used"),
+        (hidden, f"{hidden} {nodes}: what their NRI topology-aware policy has granted and would refuse is not known"),
+        (claims, f"{plural(claims, 'pod')} with resource claims: what DRA drivers allocate is not known"),
+        (groups, f"{plural(groups, 'pod')} in groups that are scheduled together: each is treated as a pod of its own"),
         (
-            f"pods are not watched on {unwatched} of {len(subjects)} nodes: each pod there is taken to request what it "
-            "holds; its age, priority, owner and disruption budgets are unknown"
-        )
-    ]
+            unwatched,
+            (
+                f"{unwatched} {nodes}: pods are not watched there, so each is assumed to request what it holds; its "
+                "age, priority, owner and disruption budgets are unknown"
+            ),
+        ),
+    )
+    return [text for count, text in notes if count]

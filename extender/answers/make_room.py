@@ -9,7 +9,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from extender.answers.advice_requests import MakeRoomRequest
-from extender.answers.finding import pod_notes_of, progress, subjects_of
+from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.notes import all_notes
 from extender.answers.pod_summary import pod_summary
 from extender.answers.question import Asked
@@ -37,9 +37,10 @@ def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
     subjects = subjects_of(snapshot, None)
     priority = _priority(spec) if question.priority is None else question.priority
     evictions = Evictions(subjects, asked.budgets, judge, max_priority=priority, max_trials=MAX_TRIALS)
+    evictions.is_late = lambda: asked.spent() > MAX_SHARE
     snapshot.subjects(question.nodes)  # raises UnknownNodeError
     room = MakeRoom(workload, evictions, question.nodes)
-    notes = [*all_notes([workload], subjects), *pod_notes_of(subjects)]
+    notes = [*all_notes([workload], subjects), *blind_spots(subjects)]
     if asked.budgets is None and all(subject.around.pods is not None for subject in subjects):
         notes.append("disruption budgets are not watched: they are not counted")
     plans = [place] if (place := room.now()) is not None else []
@@ -49,6 +50,9 @@ def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
         for done, found in enumerate(room.run(question.max_evictions), start=1):
             plans += [found] if found is not None else []
             yield from progress(done, room.steps)
+            if asked.spent() > MAX_SHARE:
+                notes.append(f"the time was over after {done} of {room.steps} searches of nodes; {OUT_OF_TIME}")
+                break
         plans = _best(plans)
     is_now = bool(plans) and plans[0].eviction is None
     yield {
@@ -56,7 +60,7 @@ def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
         "result": "fits" if is_now else "room" if plans else "none",
         "plans": [_plan(plan) for plan in plans],
         "searched": MAX_TRIALS - evictions.trials_left,
-        "complete": evictions.trials_left > 0,
+        "complete": evictions.trials_left > 0 and asked.spent() <= MAX_SHARE,
         "notes": notes,
     }
 
@@ -130,9 +134,9 @@ def eviction_objects(moves: Sequence[Move]) -> str:
 
 
 def _script(node: str, moves: Sequence[Move]) -> str:
-    """The same for a shell. The node is cordoned, so that the replacements do not come back to it.
+    """The evictions as a shell script. It cordons the node, so that the replacements do not come back to it.
 
-    Empty as well if a name is none that Kubernetes allows: nodes report names, and a shell must not run them.
+    Empty if Kubernetes does not allow one of the names: nodes report them, and a shell must not run them as code.
     """
     names = [node, *(n for m in moves for n in (m.pod.workload.namespace, m.pod.workload.name, m.placed.node or ""))]
     if not moves or not all(_NAME.fullmatch(name) for name in names):

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from extender.answers.words import plural
 from extender.questions.scheduler_checks import SchedulerAnswer, check_node
 from extender.questions.subjects import Subject
 from extender.replay.demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
@@ -28,7 +29,7 @@ _CHECKS: Final = {
     "taints": "the node's taints",
     "unschedulable": "whether the node is cordoned",
 }
-"""What was not checked, by the name of the check. `other` names it itself."""
+"""What a check looks at, by its name. The check `other` has its own sentence."""
 
 
 def pod_notes(workload: PodWorkload) -> list[str]:
@@ -77,7 +78,7 @@ def all_notes(workloads: Iterable[PodWorkload], subjects: Sequence[Subject]) -> 
             checked = check_node(subject.name, {}, workload.rules, subject.around)
             found.update(node_notes(workload, subject.kubelet, checked))
         of_nodes.update(found)
-    counted = [f"{note} ({count} of {len(subjects)} nodes)" for note, count in of_nodes.most_common()]
+    counted = [f"{note} ({count} of {plural(len(subjects), 'node')})" for note, count in of_nodes.most_common()]
     all_of_them = of_pods + counted
     if len(all_of_them) > MAX_NOTES:
         return [*all_of_them[:MAX_NOTES], f"{len(all_of_them) - MAX_NOTES} more notes are not listed"]
@@ -101,7 +102,8 @@ def _not_looked_at(workload: PodWorkload) -> Iterator[str]:
     unread = workload.rules.unread
     if "resource claims" in unread:
         yield (
-            "the pod has resource claims: devices that a DRA driver allocates, and their NUMA nodes, are not checked"
+            "the pod has resource claims: no kubelet aligns devices of DRA drivers, and filter checks them only for "
+            "pods that demand it"
         )
     if others := [each for each in unread if each != "resource claims"]:
         yield f"not checked: {', '.join(others)}"

@@ -1,6 +1,6 @@
 """A question, and the errors of answering it."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
@@ -32,6 +32,11 @@ EVICTING: Final = frozenset({QuestionKind.MAKE_ROOM, QuestionKind.DEFRAGMENT})
 """Questions that read disruption budgets."""
 
 
+def no_time() -> float:
+    """The time spent on a question without a limit."""
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class PastCall:
     """A pod, and the node's state when the pod was judged."""
@@ -48,7 +53,8 @@ class Asked:
     `body` and `media_type` as received, not parsed. `node`, `explain`, `compact` and `max_copies` are query
     parameters: they apply if the body is a bare manifest, `explain` and `compact` always. `lines`: one JSON document a
     line, sent as soon as it is known. `past`: for `QuestionKind.PAST` only. `demands`: of namespaces, for the pods in
-    them. `budgets`: for `EVICTING` only; None: they are not watched.
+    them. `budgets`: for `EVICTING` only; None: they are not watched. `spent`: the share of its time that is over, from
+    0 to 1; long searches end before it is 1, with what they have.
     """
 
     kind: QuestionKind
@@ -62,6 +68,7 @@ class Asked:
     past: PastCall | None = None
     demands: Mapping[str, Demand] = field(default_factory=dict)
     budgets: Sequence[DisruptionBudget] | None = None
+    spent: Callable[[], float] = no_time
 
 
 class QuestionError(Exception):

@@ -49,6 +49,13 @@ class CapacityRequest(Question):
         1000
     )
 
+    group: Annotated[
+        int,
+        Field(
+            ge=1, le=MAX_COPIES, description="Pods that must run together: the answer counts whole groups of so many."
+        ),
+    ] = 1
+
 
 class PlannedWorkload(Question):
     """Pods of one template in a plan."""

@@ -7,21 +7,22 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from extender.answers.advice_requests import ResizeCheckRequest
-from extender.answers.finding import find_pod
+from extender.answers.finding import blind_spots, find_pod
 from extender.answers.notes import all_notes
 from extender.answers.placements import placement_to_json
 from extender.answers.question import Asked
 from extender.answers.reading import parse_question, read_question
 from extender.answers.snapshot import Snapshot
-from extender.questions.resize_check import ResizeError, resize_check, resized
+from extender.questions.resize_check import POLICY_REFUSES, ResizeError, resize_check, resized
 from extender.replay.sets import format_list
+from extender.replay.verdict import Provider
 from extender.scheduling.judge import Judge
 from extender.scheduling.totals import format_milli
 from extender.wire.errors import WireError
 from extender.wire.quantity import parse_milli
 
 MAX_ELSEWHERE: Final = 5
-"""Other nodes in one answer, the best first."""
+"""How many other nodes are in one answer, the best first."""
 Json = dict[str, object]
 
 
@@ -48,17 +49,25 @@ def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> It
     ((old, new),) = changed
     others = [other for other in snapshot.subjects(None) if other.name != subject.name]
     found = resize_check(subject, pod, after, new.name, others, judge)
-    notes = all_notes([after], [subject, *others])
+    notes = [*all_notes([after], [subject, *others]), *blind_spots([subject, *others], reads_pods=False)]
     if pod.is_rebuilt:
-        notes.append("the pod's object is not watched: it is taken to request what it holds")
-    if found.cpus_now and found.resize.result == "fits":
-        notes.append("the container keeps the exclusive CPUs that it has, whatever it requests then")
+        notes.append("the pod is not watched: it is assumed to request what it holds")
+    if found.resize.result == "fits" and Provider.NRI in subject.node_class.hidden:
+        notes.append("only the kubelet would accept it: what the NRI policy of its node has granted is not known")
+    if found.resize.reason.startswith(POLICY_REFUSES):
+        notes.append("the container would keep its CPUs, and the NRI policy would count them as free")
+    elif found.granted is not None and found.resize.result == "fits":
+        cpus = format_list(found.granted.exclusive) or "none"
+        notes.append(f"the NRI policy would give the container these CPUs for itself: {cpus}")
+    elif found.cpus_now and found.resize.result == "fits":
+        notes.append("the container keeps its exclusive CPUs, whatever it requests after the resize")
     yield {
         "pod": pod.name,
         "node": subject.name,
         "container": new.name,
         "before": {name: format_milli(name, old.requests_milli.get(name, 0)) for name in amounts},
         "after": {name: format_milli(name, amount) for name, amount in amounts.items()},
+        "limits": {name: format_milli(name, new.limits_milli[name]) for name in amounts if name in new.limits_milli},
         "result": found.resize.result.value,
         "reason": found.resize.reason,
         "exclusive_cpus": format_list(found.cpus_now),

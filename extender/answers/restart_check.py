@@ -7,10 +7,11 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from extender.answers.advice_requests import RestartCheckRequest
-from extender.answers.finding import pod_notes_of, progress, subjects_of
+from extender.answers.finding import OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.question import Asked
 from extender.answers.reading import parse_question, read_question
 from extender.answers.snapshot import Snapshot
+from extender.answers.words import plural
 from extender.questions.hypothetical import changed_config
 from extender.questions.node_pods import NodePod
 from extender.questions.plan import PlacementPlan
@@ -25,6 +26,8 @@ from extender.wire.questions import HypotheticalNode
 
 MAX_PLANNED_NODES: Final = 32
 """Nodes for whose pods other nodes are searched. Each search replays on all nodes."""
+CHECK_SHARE: Final = 0.6
+"""The share of the time after which no further node is checked. The rest is for the places of pods to drain."""
 _REQUEST: Final = TypeAdapter(RestartCheckRequest)
 _RESULTS: Final = ("kept", "moved", "may-fail", "fails")
 Json = dict[str, object]
@@ -45,13 +48,19 @@ def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> I
             config = _changed(subject.kubelet.config, change)
         restarts.append(restart_check(subject, config, reboot=question.reboot))
         yield from progress(len(restarts), len(subjects))
+        if asked.spent() > CHECK_SHARE:
+            break
     order = sorted(restarts, key=_safe_first)
     homes = _homes(order, snapshot.subjects(None), judge)
     is_detailed = len(restarts) == 1
     yield {
         "nodes": [_node(each, homes.get(each.subject.name, {}), is_detailed=is_detailed) for each in order],
         "summary": _summary(restarts),
-        "notes": [*pod_notes_of(subjects), *_notes(restarts, reboot=question.reboot)],
+        "notes": [
+            *blind_spots(subjects),
+            *_notes(restarts, reboot=question.reboot),
+            *_left_out(len(restarts), len(subjects)),
+        ],
     }
 
 
@@ -76,7 +85,7 @@ def _safe_first(node: RestartedNode) -> tuple[bool, bool, int, str]:
 def _homes(
     nodes: Iterable[RestartedNode], everywhere: Sequence[Subject], judge: Judge
 ) -> Mapping[str, Mapping[str, str | None]]:
-    """Where the pods to drain would go, by node and UID. None: nowhere. Each node is taken alone."""
+    """The new node of each pod to drain, by node and UID; None: no node. Each node is drained by itself."""
     homes = {}
     drained = [node for node in nodes if node.drain_first]
     for node in drained[:MAX_PLANNED_NODES]:
@@ -147,11 +156,23 @@ def _summary(nodes: Sequence[RestartedNode]) -> Json:
     }
 
 
+def _left_out(checked: int, of: int) -> Iterator[str]:
+    if checked < of:
+        yield f"the time was over after {checked} of {plural(of, 'node')}, by name; {OUT_OF_TIME}"
+
+
 def _notes(nodes: Sequence[RestartedNode], *, reboot: bool) -> Iterator[str]:
+    policies = sum(node.subject.node_class.has_nri for node in nodes)
+    if policies:
+        yield (
+            f"{policies} of {plural(len(nodes), 'node')}: only the kubelet is replayed. Its restart leaves the grants "
+            "of the NRI topology-aware policy as they are. After a reboot, or where pods are moved or recreated, the "
+            "policy places containers anew, and may refuse some"
+        )
     if any(node.refused_files for node in nodes):
         yield (
-            "a kubelet that refuses a state file starts only after the file is deleted; the results are those after "
-            "that while the pods run, so drain the node before"
+            "a kubelet that refuses a state file starts only after the file is deleted; the results assume that it is "
+            "deleted while the pods run, so drain the node first"
         )
     if reboot and any(each.result == "may-fail" for node in nodes for each in node.pods):
         yield "pods with devices are admitted after a reboot only if their device plugin has registered by then"

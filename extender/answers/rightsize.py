@@ -7,10 +7,11 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from extender.answers.advice_requests import RightsizeRequest
-from extender.answers.finding import pod_notes_of, progress, subjects_of
+from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
 from extender.answers.reading import parse_question, read_question
 from extender.answers.snapshot import Snapshot
+from extender.answers.words import plural
 from extender.questions.rightsize import MAX_SHAPES, Rightsize, Rightsizing
 from extender.scheduling.judge import Judge
 from extender.scheduling.totals import format_milli
@@ -23,13 +24,18 @@ Json = dict[str, object]
 def rightsize_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Json]:
     """Progress, then one `RightsizeReply`."""
     question = parse_question(_REQUEST, read_question(asked))
-    subjects = subjects_of(snapshot, question.nodes)
+    subjects, left_out = placed_by_kubelet(subjects_of(snapshot, question.nodes))
     search = Rightsize(subjects, judge)
     found: list[Rightsizing] = []
+    done = 0
     for done, suggestions in enumerate(search.run(), start=1):
         found += suggestions
         yield from progress(done, search.shapes)
-    notes = pod_notes_of(subjects)
+        if asked.spent() > MAX_SHARE:
+            break
+    notes = [*left_out, *blind_spots(subjects)]
+    if done < search.shapes:
+        notes.append(f"the time was over after {done} of {plural(search.shapes, 'shape')} of pods; {OUT_OF_TIME}")
     if search.shapes == MAX_SHAPES:
         notes.append(f"only the {MAX_SHAPES} shapes with the most pods were examined")
     found.sort(key=attrgetter("gain"), reverse=True)

@@ -24,7 +24,7 @@ from extender.replay.state import CPUState, DeviceState, ManagerState, MemorySta
 MAX_UPDATE_NODES: Final = 16
 """Nodes in one update: about a millisecond if all of them have changed."""
 MAX_MANIFESTS: Final = 20_000
-"""Distinct manifests of watched pods that are shared. Then sharing starts anew."""
+"""How many distinct manifests of watched pods are shared. If there are more, sharing starts again from none."""
 _CPU, _MEMORY, _DEVICES = (tuple(f.name for f in fields(part)) for part in (CPUState, MemoryState, DeviceState))
 StateParts = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], NriState | None]
 """The fields of a `ManagerState`. Plain tuples are pickled five times as fast as dataclasses."""
@@ -58,19 +58,20 @@ class _Sent:
     node_class: NodeClass
     state: ManagerState | None
     around: NodeContext
-    pods: object
+    facts: object
 
     def is_current(self, record: NodeRecord, around: NodeContext) -> bool:
         return (
             self.node_class is record.node_class
             and self.state is record.state
-            and self.pods is record.observation.facts.get("pods")
+            and self.facts is record.observation.facts
             and self.around.labels is around.labels
             and self.around.taints is around.taints
             and self.around.unschedulable is around.unschedulable
             and self.around.allocatable_milli is around.allocatable_milli
             and self.around.requested_milli is around.requested_milli
             and self.around.pods is around.pods
+            and self.around.devices is around.devices
         )
 
 
@@ -107,14 +108,14 @@ class SnapshotSender:
             around, sent = look_up(record.name), self._nodes.get(record.name)
             if sent is not None and sent.is_current(record, around):
                 continue
-            node_class, pods = record.node_class, record.observation.facts.get("pods")
-            self._nodes[record.name] = _Sent(node_class, record.state, around, pods)
+            node_class, facts = record.node_class, record.observation.facts
+            self._nodes[record.name] = _Sent(node_class, record.state, around, facts)
             if node_class.id not in self._classes:
                 self._classes[node_class.id] = node_class
                 classes.append(node_class)
             is_own = record.state is not None and record.state is not node_class.state
             parts = _parts(record.state) if is_own and record.state is not None else None
-            nodes.append(NodeUpdate(record.name, node_class.id, parts, _plain(around), orjson.dumps(pods)))
+            nodes.append(NodeUpdate(record.name, node_class.id, parts, _plain(around), orjson.dumps(facts.get("pods"))))
         return SnapshotUpdate(classes, nodes) if nodes else None
 
 

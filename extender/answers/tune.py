@@ -9,20 +9,24 @@ from pydantic import TypeAdapter
 
 from extender.answers.advice_requests import TuneRequest
 from extender.answers.alignments import alignment_counts
-from extender.answers.finding import pod_notes_of, progress, subjects_of
+from extender.answers.finding import OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
 from extender.answers.reading import parse_question, read_question, workload_of
 from extender.answers.requests import MAX_PLANNED_PODS
 from extender.answers.snapshot import Snapshot
+from extender.answers.words import plural
 from extender.questions.restart_check import restart_check
-from extender.questions.tune import Change, Tune, Tuned
+from extender.questions.tune import MAX_FRONT, Change, Tune, Tuned
 from extender.replay.alignment import Alignment
-from extender.replay.pod import Pod
+from extender.replay.config import KubeletConfig
+from extender.replay.sets import format_list
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
+from extender.wire.workloads import PodWorkload
 
 _REQUEST: Final = TypeAdapter(TuneRequest)
-MAX_FRONT: Final = 6
+RESTART_SHARE: Final = 0.85
+"""The share of the time after which no further configuration is checked for restarts."""
 Json = dict[str, object]
 
 
@@ -31,23 +35,32 @@ def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[J
     del judge  # no scheduler chooses here
     question = parse_question(_REQUEST, read_question(asked))
     pods = _pods(asked, question) if question.pods else None
-    subjects = subjects_of(snapshot, question.nodes)
-    search = Tune(subjects, pods, question.seed, question.configurations)
+    subjects, left_out = placed_by_kubelet(subjects_of(snapshot, question.nodes))
+    search = Tune(subjects, pods, question.seed, question.configurations, asked.spent)
+    of = search.steps + MAX_FRONT + 1
     found: Sequence[Tuned] = ()
     for done, so_far in enumerate(search.run(), start=1):
         found = so_far
-        yield from progress(min(done, search.steps), search.steps)
+        yield from progress(min(done, search.steps), of)
     front = sorted((each for each in found if each.is_best), key=lambda each: each.rank, reverse=True)
     now = next(each for each in found if not each.change)
-    notes = pod_notes_of(subjects) if pods is None else []
-    if any("memoryManagerPolicy" in dict(each.change) for each in front):
-        notes.append("with memoryManagerPolicy Static every node needs reservedMemory that equals its reservation")
-    if len(front) > MAX_FRONT:
-        notes.append(f"{len(front) - MAX_FRONT} more configurations of the front are not listed")
-    listed = [now, *(each for each in front if each.change)]
+    rows = []
+    for done, each in enumerate([now, *(each for each in front if each.change)], start=search.steps + 1):
+        rows.append(_row(search, each, is_late=asked.spent() > RESTART_SHARE))
+        yield from progress(done, of)
+    notes = [*left_out, *blind_spots(subjects, reads_pods=pods is None)]
+    if search.nodes_left_out:
+        drawn = len(search.subjects)
+        notes.append(
+            f"{plural(drawn, 'node')} of {drawn + search.nodes_left_out} {'was' if drawn == 1 else 'were'} replayed, "
+            "drawn by the seed: all numbers are for these nodes only"
+        )
+    if search.is_late:
+        notes.append(f"the time was over after {plural(len(found), 'configuration')}; {OUT_OF_TIME}")
+    notes.append("no scheduler is replayed: each node keeps its own pods, or gets its share of the list")
     yield {
-        "configurations": [_row(search, each) for each in listed[: MAX_FRONT + 1]],
-        "pods": now.trials[0].admitted + now.trials[0].refused,
+        "configurations": rows,
+        "pods": search.pods,
         "nodes": len(search.subjects),
         "tried": len(found),
         "seed": question.seed,
@@ -55,48 +68,80 @@ def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[J
     }
 
 
-def _pods(asked: Asked, question: TuneRequest) -> list[Pod]:
-    pods: list[Pod] = []
+def _pods(asked: Asked, question: TuneRequest) -> list[PodWorkload]:
+    pods: list[PodWorkload] = []
     for i, entry in enumerate(question.pods):
         workload = workload_of(asked, entry.pod, f"pods[{i}].pod")
         copies = workload.replicas if entry.copies is None else entry.copies
         if len(pods) + copies > MAX_PLANNED_PODS:
             raise WireError(f"pods[{i}]", f"more than {MAX_PLANNED_PODS} pods in one question")
-        pods += [workload.copy(number) for number in range(copies)]
+        pods += [workload] * copies
     return pods
 
 
-def _row(search: Tune, each: Tuned) -> Json:
+def _row(search: Tune, each: Tuned, *, is_late: bool) -> Json:
     count = len(each.trials)
     sums: Counter[Alignment] = Counter()
     for trial in each.trials:
         sums.update(trial.alignments)
-    admitted = [trial.admitted for trial in each.trials]
+    least, most = search.spread(each)
     return {
         "current": not each.change,
         "best": each.is_best,
         "change": dict(each.change),
-        "patch": _patch(each.change),
-        "admitted": round(sum(admitted) / count),
-        "admitted_least": min(admitted),
-        "admitted_most": max(admitted),
+        "patches": _patches(search, each.change),
+        "admitted": round(sum(trial.admitted for trial in each.trials) / count),
+        "admitted_least": least,
+        "admitted_most": most,
         **{name: round(value / count) for name, value in alignment_counts(sums).items()},
         "refused": round(sum(trial.refused for trial in each.trials) / count),
         "stranded_cpus": round(sum(trial.stranded_cpus for trial in each.trials) / count),
         "failing_nodes": max(trial.failing_nodes for trial in each.trials),
-        "restart": _restart(search, each.change) if each.change else None,
+        "restart": _restart(search, each.change) if each.change and not is_late else None,
     }
 
 
-def _patch(change: Change) -> str:
-    """The change as KubeletConfiguration."""
-    if not change:
-        return ""
-    document: Json = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+def _patches(search: Tune, change: Change) -> list[Json]:
+    """The change as KubeletConfiguration. Nodes with the same one are together; those that need none are left out."""
+    found: dict[str, list[str]] = {}
+    for subject in search.subjects:
+        assert subject.kubelet is not None
+        fields = _different(subject.kubelet.config, search.config(subject, change), change)
+        if fields:
+            document = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields}
+            found.setdefault(yaml.safe_dump(document, sort_keys=False), []).append(subject.name)
+    return [{"nodes": nodes, "patch": patch} for patch, nodes in found.items()]
+
+
+def _different(before: KubeletConfig, after: KubeletConfig, change: Change) -> Json:
+    """The fields of KubeletConfiguration that a node needs for a change; empty: it has them."""
+    fields: Json = {}
     for name, value in change:
-        is_option = name.endswith("Options")
-        document[name] = ({value: "true"} if value else {}) if is_option else value
-    return yaml.safe_dump(document, sort_keys=False)
+        if name == "reservedSystemCPUs":
+            if after.reserved_system_cpus != before.reserved_system_cpus:
+                fields[name] = format_list(after.reserved_system_cpus)
+        elif name.endswith("Options"):
+            is_cpu = name == "cpuManagerPolicyOptions"
+            old, new = (
+                dict(c.cpu_manager_policy_options if is_cpu else c.topology_manager_policy_options)
+                for c in (before, after)
+            )
+            if old != new:
+                fields[name] = new
+        else:
+            old_value = {
+                "topologyManagerPolicy": before.topology_manager_policy,
+                "topologyManagerScope": before.topology_manager_scope,
+                "memoryManagerPolicy": before.memory_manager_policy,
+            }[name]
+            if old_value != value:
+                fields[name] = value
+    if fields.get("memoryManagerPolicy") == "Static":
+        fields["reservedMemory"] = [
+            {"numaNode": each.numa, "limits": {name: str(amount) for name, amount in each.limits_bytes.items()}}
+            for each in after.reserved_memory
+        ]
+    return fields
 
 
 def _restart(search: Tune, change: Change) -> Json:

@@ -7,6 +7,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from extender.answers.alignments import alignment_counts
+from extender.answers.claims import claim_notes
 from extender.answers.notes import node_notes
 from extender.answers.pod_summary import pod_summary
 from extender.answers.question import Asked
@@ -58,7 +59,7 @@ def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> Json:
 
 
 def _groups(answers: Sequence[NodeWhatIf]) -> list[Json]:
-    """The nodes by what is the same for them; the largest group first."""
+    """The nodes in groups with equal answers; the largest group first."""
     groups: dict[str, tuple[Json, list[str]]] = {}
     for answer in answers:
         common = _common(answer)
@@ -113,7 +114,10 @@ def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | N
         "node": subject.name,
         "hypothetical": subject.hypothetical,
         **_common(answer),
-        "notes": node_notes(workload, subject.kubelet, answer.scheduler),
+        "notes": [
+            *node_notes(workload, subject.kubelet, answer.scheduler),
+            *claim_notes(workload.pod, subject.kubelet, subject.around.devices, answer.admitted_as),
+        ],
         "verdict": None if answer.verdict is None else explained_to_json(answer.verdict, answer.admitted_as),
         "scheduler": answer.scheduler,
         "explanation": None if story is None else _explanation(story),
@@ -121,7 +125,7 @@ def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | N
 
 
 def _common(answer: NodeWhatIf) -> Json:
-    """What can be the same for many nodes."""
+    """The parts of an answer that can be equal for many nodes."""
     refusal = answer.judgement.refusal
     return {
         "outcome": answer.outcome,

@@ -6,15 +6,16 @@ kube-scheduler logs. It then scores the pod without this extender, or fails the 
 Prioritize, ProcessPreemption).
 """
 
+import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Final
 
 from fastapi import APIRouter, Response
 
-from extender.api.access.fast_path import Endpoint
+from extender.api.access.fast_path import FrequentRoute
 from extender.api.http.bodies import json_body
 from extender.api.http.problems import documented, problem
 from extender.api.scheduler_call import CallFailure, Lap, VerbCall
@@ -37,8 +38,6 @@ FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
 BIND: Final = "/scheduler/bind"
 PREEMPT: Final = "/scheduler/preempt"
-
-
 _MAX_REPLIED: Final = 4
 """Replies of filter whose names prioritize recognises: kube-scheduler sends it the names that filter let pass."""
 
@@ -64,11 +63,11 @@ class SchedulerEndpoints:
         ).run
         self.bind: Final = call(verb="bind", answer=self._bind, failed=self._not_bound, max_bytes=max_binding_bytes).run
         self.preempt: Final = call(verb="preempt", answer=self._preempt, failed=None).run
-
-    @property
-    def frequent(self) -> Mapping[str, Endpoint]:
-        """The endpoints that kube-scheduler calls for every pod, by path."""
-        return {FILTER: self.filter_, PRIORITIZE: self.prioritize}
+        self.frequent: Final = (
+            FrequentRoute("POST", re.compile(FILTER), self.filter_),
+            FrequentRoute("POST", re.compile(PRIORITIZE), self.prioritize),
+        )
+        """Those that kube-scheduler calls for every pod."""
 
     async def _filter(self, body: bytes, lap: Lap) -> bytes:
         args = parse_args(body)

@@ -17,7 +17,7 @@ from extender.scheduling.cached_judge import NotReadyError
 from extender.wire.errors import WireError
 
 LOG: Final = logging.getLogger(__name__)
-DEFECT: Final = "a defect of the service; its log tells more"
+DEFECT: Final = "internal error; see the log of the service"
 Lap = Callable[[str], None]
 """Ends the phase of the call that it names."""
 

@@ -3,13 +3,14 @@
 The verbs of kube-scheduler use none of this: `scheduling` is complete in itself.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from extender.api.http.slices import Slices
 from extender.config.settings import Settings
 from extender.identity import LateAuthority
+from extender.intake.profiles import NodeProfile
 from extender.observability.lifecycle import Lifecycle
 from extender.observability.metrics import Metrics
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
@@ -53,7 +54,8 @@ class Service:
     """One extender. `clock`: seconds of a monotonic clock.
 
     `known`: nodes, pods and the API server; `surroundings`: labels, taints and totals of nodes. `judging`: judges pods
-    on nodes and keeps the judgements. `records`: what scheduler calls leave behind.
+    on nodes and keeps the judgements. `records`: of the last scheduler calls. `profiles`: of nodes that have not
+    reported.
     """
 
     settings: Settings
@@ -66,6 +68,7 @@ class Service:
     scheduling: Scheduling
     records: CallRecords
     audit: Audit
+    profiles: Sequence[NodeProfile] = ()
     authority: LateAuthority = field(default_factory=LateAuthority)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     slices: Slices = field(default_factory=Slices)

@@ -48,6 +48,11 @@ def placement_text(placement: Any) -> str:  # noqa: ANN401 - JSON
     return f"{_MARKS[placement['alignment']]}: {where}"
 
 
+def next_text(command: str) -> Text:
+    """What to type next."""
+    return Text(f"next: {command}", "cyan")
+
+
 def notes_text(answer: Any) -> Text:  # noqa: ANN401 - JSON
     """The notes of an answer, one a line."""
     return Text("\n".join(f"note: {note}" for note in answer["notes"]), "yellow")

@@ -25,7 +25,14 @@ from extender.cli.render import capacity_table
 @click.command()
 @manifest_option
 @node_options
-@click.option("--max-copies", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Per node.")
+@click.option(
+    "--max-copies",
+    type=click.IntRange(1, 10_000),
+    default=1000,
+    show_default=True,
+    help="Largest number of copies per node.",
+)
+@click.option("--group", type=click.IntRange(1, 10_000), default=1, help="Also count whole groups of so many pods.")
 @exit_code_option
 @output_option
 @client_options
@@ -33,6 +40,7 @@ def capacity(
     files: tuple[Path, ...],
     *,
     max_copies: int,
+    group: int,
     exit_code: bool,
     output: str,
     client: ExtenderClient,
@@ -43,7 +51,8 @@ def capacity(
     Several -f are a mix of pods, which are added in turn.
     """
     manifests = read_manifests(files)
-    question = {"pods": [pod.document for pod in manifests], "max_copies": max_copies, **nodes_of(**nodes)}
+    counted = {"max_copies": max_copies, "group": group}
+    question = {"pods": [pod.document for pod in manifests], **counted, **nodes_of(**nodes)}
     total = client.get("/v1/nodes", {"limit": 1})["total"] if sys.stderr.isatty() else None
     with naming_what_was_typed(manifests, **nodes):
         *answers, last = _counted(client.lines("/v1/capacity", question), total)

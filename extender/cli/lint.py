@@ -39,9 +39,13 @@ class Version(click.ParamType[str]):
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE|DIRECTORY|-]...")
 @click.option(
-    "--kube-version", type=Version(), default=f"v1.{NEWEST_MINOR}.0", show_default=True, help="Of kube-scheduler."
+    "--kube-version",
+    type=Version(),
+    default=f"v1.{NEWEST_MINOR}.0",
+    show_default=True,
+    help="Version of kube-scheduler.",
 )
-@click.option("--kubelet-version", type=Version(), help="Of the kubelets.  [default: as --kube-version]")
+@click.option("--kubelet-version", type=Version(), help="Version of the kubelets.  [default: as --kube-version]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def lint(*, files: tuple[str, ...], kube_version: str, kubelet_version: str | None, output: str) -> None:
     """Find pitfalls, each with file, line, consequence and fix.

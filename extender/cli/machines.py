@@ -5,7 +5,8 @@ from rich.console import RenderableType
 
 from extender.cli.client import ExtenderClient, client_options
 from extender.cli.output import output_option, show
-from extender.cli.render import amount, new_table, short
+from extender.cli.render import new_table
+from extender.cli.units import amount, short
 
 
 @click.command()

@@ -7,7 +7,7 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.cli.advice import advise, notes_text, one_pod
+from extender.cli.advice import advise, next_text, notes_text, one_pod
 from extender.cli.client import ExtenderClient, client_options, complete_node
 from extender.cli.output import output_option
 from extender.cli.questions import manifest_option, naming_what_was_typed
@@ -18,9 +18,19 @@ from extender.cli.render import new_table, placement_line, pod_line
 @manifest_option
 @click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only on this node; repeatable.")
 @click.option("--priority", type=int, help="Evict no pod of a higher priority.  [default: the pod's own]")
-@click.option("--max-evictions", type=click.IntRange(1, 8), default=4, show_default=True, help="In one plan.")
 @click.option(
-    "--as", "form", type=click.Choice(("table", "evictions", "script")), default="table", help="What to print of it."
+    "--max-evictions",
+    type=click.IntRange(1, 8),
+    default=4,
+    show_default=True,
+    help="Largest number of evictions in one plan.",
+)
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(("table", "evictions", "script")),
+    default="table",
+    help="Print all plans as a table, or the first one in this form.",
 )
 @output_option
 @client_options
@@ -70,4 +80,4 @@ def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
     if answer["result"] == "none":
         text = "no plan was found" if answer["complete"] else "no plan was found before the limit of tries"
         return Group(head, Text(f"{text} ({answer['searched']} tried)", "red"), notes_text(answer))
-    return Group(head, table, notes_text(answer))
+    return Group(head, table, notes_text(answer), next_text("add --as script to print the commands of plan 1"))

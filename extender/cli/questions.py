@@ -50,12 +50,12 @@ def node_options(command: F) -> F:
                 shell_complete=complete_machine,
                 help="An empty machine of the catalogue.",
             ),
-            click.option("--empty", is_flag=True, help="Copies: without pods."),
+            click.option("--empty", is_flag=True, help="For copies: remove all pods."),
             click.option(
-                "--remove-pod", "removed", multiple=True, help="Copies: without this pod (NAMESPACE/NAME or UID)."
+                "--remove-pod", "removed", multiple=True, help="For copies: remove this pod (NAMESPACE/NAME or UID)."
             ),
             click.option(
-                "--add-pod", "added", multiple=True, type=_MANIFEST, help="Copies, machines: with this additional pod."
+                "--add-pod", "added", multiple=True, type=_MANIFEST, help="For copies and machines: add this pod."
             ),
         )
     ):

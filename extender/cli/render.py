@@ -12,6 +12,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from extender.cli.render_pools import comparison_lines, free_of_pools, pool_placement_line
+from extender.cli.units import amount, ids, short
+
 Json = Mapping[str, Any]
 _MARKS: Final = {
     "aligned": ("✓ aligned", "green"),
@@ -31,7 +34,6 @@ _COUNTED: Final = {
     "unknown": "unknown",
 }
 _BYTES: Final = re.compile(r"\b(\d+) bytes\b")
-_UNITS: Final = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 
 
 def pod_line(reply: Json) -> Text:
@@ -68,8 +70,11 @@ def _answer_lines(answer: Json) -> Iterator[str]:
         yield from (f"{check['check']}: {check['detail']}" for check in fails)
     elif not answer["passes"]:
         yield answer["reason"] or answer["why"]
+    elif answer["reason"]:
+        yield answer["reason"]
     elif verdict is None:
-        yield "the node is unknown"
+        is_counted = answer["certainty"] == "degraded"
+        yield "the published amounts do not refuse it; more is not known" if is_counted else "the node is unknown"
     elif not verdict["containers"]:
         yield answer["why"]
     else:
@@ -80,24 +85,32 @@ def placement_lines(verdict: Json) -> Iterator[str]:
     """The placement of an admitted pod: whether it is split, the CPUs of the pod as a whole, then each container."""
     if verdict["alignment"] == "split":
         may = "is" if verdict["alignment_certain"] else "can be"
-        yield f"the pod {may} split over NUMA {_ids(verdict['numa'])}"
+        yield f"the pod {may} split over NUMA {ids(verdict['numa'])}"
     elif not verdict["alignment_certain"]:
         yield "the kubelet chooses at random: other placements are possible"
     if verdict["pod_cpus"]:
         yield f"pod: CPUs {verdict['pod_cpus']} as a whole, divided among its containers"
-    yield from (f"{name}: {placement_line(placement)}" for name, placement in verdict["containers"].items())
+    yield from container_lines(verdict)
+
+
+def container_lines(placed: Json) -> Iterator[str]:
+    """A line for each container: its pool where the NRI policy places it."""
+    if placed["nri"]:
+        yield from map(pool_placement_line, placed["nri"])
+    else:
+        yield from (f"{name}: {placement_line(placement)}" for name, placement in placed["containers"].items())
 
 
 def placement_line(placement: Json) -> str:
     """The placement of one container: NUMA nodes, CPUs, memory, devices."""
     parts = []
     if placement["numa"]:
-        parts.append(f"NUMA {_ids(placement['numa'])}")
+        parts.append(f"NUMA {ids(placement['numa'])}")
     parts.append(f"CPUs {placement['cpus']}" if placement["cpus"] else "shared CPUs")
-    parts += [f"{amount(b['size'])} {b['type']} on NUMA {_ids(b['numa'])}" for b in placement["memory"]]
-    for resource, ids in placement["devices"].items():
-        if ids:
-            parts.append(f"{', '.join(ids)}{' (one of several picks)' if resource in placement['random'] else ''}")
+    parts += [f"{amount(b['size'])} {b['type']} on NUMA {ids(b['numa'])}" for b in placement["memory"]]
+    for resource, devices in placement["devices"].items():
+        if devices:
+            parts.append(f"{', '.join(devices)}{' (one of several picks)' if resource in placement['random'] else ''}")
     return "; ".join(parts)
 
 
@@ -110,7 +123,8 @@ def steps_text(answer: Json) -> RenderableType:
             "  no steps: another node has the same answer, or too little is known of this one\n", style=""
         )
     for step in story["steps"]:
-        text.append(f"  {_step(step)}\n", style="")
+        for line in comparison_lines(step) if step["step"] == "pools" else (_step(step),):
+            text.append(f"  {line}\n", style="")
     if story["steps_left_out"]:
         text.append(f"  … and {story['steps_left_out']} more steps\n", style="")
     if story["first_fault"]:
@@ -127,7 +141,7 @@ def steps_text(answer: Json) -> RenderableType:
 def _as_what(verdict: Json) -> str:
     """The result for an admitted pod, in a few words."""
     if verdict["alignment"] == "split":
-        return f"admitted, split over NUMA {_ids(verdict['numa'])}"
+        return f"admitted, split over NUMA {ids(verdict['numa'])}"
     return "admitted, not managed" if verdict["alignment"] == "not-managed" else "aligned"
 
 
@@ -138,24 +152,16 @@ def _step(step: Json) -> str:
             return f"{who}: {step['resource']}: any NUMA node"
         if step["opinion"] == "impossible":
             return f"{who}: {step['resource']}: impossible"
-        hints = ", ".join(f"{_ids(h['numa'])}{'*' if h['preferred'] else ''}" for h in step["hints"])
+        hints = ", ".join(f"{ids(h['numa'])}{'*' if h['preferred'] else ''}" for h in step["hints"])
         more = f" and {step['hints_left_out']} more" if step["hints_left_out"] else ""
         return f"{who}: {step['resource']}: {{{hints}}}{more}  (* preferred)"
     if step["step"] == "merge":
         if not step["admitted"]:
             return f"{who}: merge under {step['policy']}: refused ({step['why']})"
-        where = "any NUMA node" if step["affinity"] is None else f"NUMA {_ids(step['affinity'])}"
+        where = "any NUMA node" if step["affinity"] is None else f"NUMA {ids(step['affinity'])}"
         preferred = "preferred" if step["preferred"] else "not preferred"
         return f"{who}: merge under {step['policy']}: {where}, {preferred} ({step['why']})"
-    if step["step"] == "pools":
-        return "\n  ".join([f"{who}: pools of the NRI policy, the used one first", *map(_pool, step["pools"])])
     return f"{who}: takes {_BYTES.sub(lambda found: amount(int(found[1])), step['taken'])}"
-
-
-def _pool(pool: Json) -> str:
-    memory = "no memory" if pool["memory_numa"] is None else f"memory on NUMA {_ids(pool['memory_numa'])}"
-    left = f"{pool['shared_left_millicpu']}m left, {memory}"
-    return f"  {pool['pool']}: {left}" + (f"; comes later by {pool['lost_by']}" if pool["lost_by"] else "")
 
 
 def capacity_table(reply: Json) -> RenderableType:
@@ -167,7 +173,10 @@ def capacity_table(reply: Json) -> RenderableType:
     summary = reply["summary"]
     kinds = ", ".join(f"{summary[key]} {_COUNTED[key]}" for key in ("aligned", "split", "not_managed"))
     admitted = f"{summary['copies']} pods are admitted on {summary['nodes']} nodes"
-    lines = [f"{admitted}: {kinds} ({summary['replays']} admissions replayed)"]
+    replayed = "1 admission" if summary["replays"] == 1 else f"{summary['replays']} admissions"
+    lines = [f"{admitted}: {kinds} ({replayed} replayed)"]
+    if summary["group"] > 1:
+        lines.append(f"{summary['groups']} whole groups of {summary['group']} pods fit")
     lines += [f"  then on {each['nodes']}: {each['why']}" for each in summary["runs_out"]]
     text = Text("\n".join(lines))
     for note in summary["notes"]:
@@ -185,8 +194,7 @@ def plan_table(reply: Json) -> RenderableType:
             table.add_row(Text(pod["name"]), "", Text("✗ no node", "red"), Text(why))
             continue
         mark, style = _MARKS[pod["alignment"] or "unknown"]
-        lines = (f"{name}: {placement_line(placement)}" for name, placement in pod["containers"].items())
-        table.add_row(Text(pod["name"]), Text(pod["node"]), Text(mark, style), Text("\n".join(lines)))
+        table.add_row(Text(pod["name"]), Text(pod["node"]), Text(mark, style), Text("\n".join(container_lines(pod))))
     summary = reply["summary"]
     kinds = ", ".join(f"{summary[key]} {_COUNTED[key]}" for key in ("aligned", "split", "not_managed"))
     text = Text(f"{summary['placed']} of {summary['pods']} pods have a node: {kinds}")
@@ -203,19 +211,27 @@ def nodes_table(nodes: Sequence[Json]) -> RenderableType:
     table.columns[2].no_wrap = True
     for node in nodes:
         policy = f"{node['topology_policy']}/{node['topology_scope']}" if node["topology_policy"] else node["certainty"]
-        if node["certainty"] == "stale":
-            policy = f"{policy} (stale)"
+        if node["resource_policy"]:
+            policy = f"NRI {node['resource_policy']}"
+        if node["certainty"] in ("stale", "degraded", "unknown") and policy != node["certainty"]:
+            policy = f"{policy} ({node['certainty']})"
         memory = [numa["free_memory_bytes"] for numa in node["numa"]]
         table.add_row(
             Text(node["name"]),
             node["kubelet_version"] or "?",
             policy,
-            f"{node['free_cpus']}/{node['cpus']}",
+            _free_cpus(node),
             " ".join(str(numa["free_cpus"]) for numa in node["numa"]),
             " ".join("-" if each is None else amount(each) for each in memory),
             ", ".join(f"{d['free']}/{d['total']} {short(r)}" for r, d in node["devices"].items()),
         )
     return table
+
+
+def _free_cpus(node: Json) -> str:
+    if node["resource_policy"]:
+        return free_of_pools(node["pools"]) if node["pools"] else "?"
+    return f"{node['free_cpus']}/{node['cpus']}"
 
 
 def decision_text(decision: Json) -> RenderableType:
@@ -245,23 +261,6 @@ def decision_text(decision: Json) -> RenderableType:
 def _said(verdict: Json) -> str:
     """The text for a verdict that is not a refusal."""
     return verdict["message"] or f"admitted, {_as_what(verdict).removeprefix('admitted, ')}"
-
-
-def amount(size: int) -> str:
-    """Bytes for people, to three digits: `29.5Gi`."""
-    for unit, name in _UNITS:
-        if size >= unit:
-            return f"{size / unit:.3g}{name}" if size < 1000 * unit else f"{size // unit}{name}"
-    return f"{size}"
-
-
-def short(resource: str) -> str:
-    """A resource without its domain."""
-    return resource.rpartition("/")[2]
-
-
-def _ids(ids: Sequence[int]) -> str:
-    return ",".join(map(str, ids))
 
 
 def new_table(*columns: str) -> Table:

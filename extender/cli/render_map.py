@@ -4,7 +4,7 @@ Each CPU is one character, so that the map can be read without colours: `·` fre
 The legend is below the map. A column is a core, with its threads one below the other.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from string import ascii_letters
 from typing import Any, Final
@@ -13,7 +13,8 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from extender.cli.render import amount, short
+from extender.cli.render_pools import ids_of, pools_tree
+from extender.cli.units import amount, short
 
 Json = Mapping[str, Any]
 CORES_A_LINE: Final = 64
@@ -47,17 +48,12 @@ class _Holders:
         return None if uid is None else self.by_pod[uid]
 
 
-def ids_of(text: str) -> Iterator[int]:
-    """The ids of a Linux list."""
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
-
-
 def node_map(node: Json) -> RenderableType:
     """The map of a node, given as `NodeDetail`."""
     head = Text(f"{node['name']}  ", style="bold")
     head.append(f"{node['kubelet_version'] or 'kubelet unknown'}  ", style="")
+    if node["resource_policy"]:
+        return _policy_map(node, head)
     if not node["topology"]:
         problems = "\n".join(f"  {each['path']}: {each['reason']}" for each in node["problem_list"])
         return head.append(f"no map: too little is known of the node\n{problems}", style="")
@@ -74,6 +70,17 @@ def node_map(node: Json) -> RenderableType:
     if rest := [numa[i] for i in sorted(numa.keys() - shown)]:
         panels.append(_panel("without CPUs", rest, node, holders))
     return Group(head, *panels, _legend(holders))
+
+
+def _policy_map(node: Json, head: Text) -> RenderableType:
+    """The map of a node on which the NRI topology-aware policy places containers."""
+    head.append(f"NRI topology-aware  {node['certainty']}", style="")
+    problems = "".join(f"\n  {each['path']}: {each['reason']}" for each in node["problem_list"])
+    if not node["pools"]:
+        return head.append(f"\nits pools are not known{problems}", style="")
+    if node["pools"][0]["containers"] is None:
+        head.append("\nonly what the plugin publishes is known: no CPU ids, no containers", style="yellow")
+    return Group(head.append(problems, style=""), pools_tree(node))
 
 
 def _order(holder: Json) -> tuple[str, int, str]:

@@ -1,12 +1,14 @@
 """`numa-extender resize-check`."""
 
+import json
 from typing import Any
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.cli.advice import advise, notes_text, placement_text
+from extender.answers.words import plural
+from extender.cli.advice import advise, next_text, notes_text, placement_text
 from extender.cli.client import ExtenderClient, client_options
 from extender.cli.output import output_option
 from extender.cli.render import new_table
@@ -44,5 +46,15 @@ def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
     table.add_row(Text(f"{own['node']} (its own)"), Text(placement_text(own)))
     for each in answer["elsewhere"]:
         table.add_row(Text(each["node"]), Text(placement_text(each)))
-    count = Text(f"{answer['other_nodes']} other nodes admit it")
-    return Group(head, table, count, *([notes_text(answer)] if answer["notes"] else []))
+    others = answer["other_nodes"]
+    count = Text(f"{plural(others, 'other node')} {'admits' if others == 1 else 'admit'} it")
+    return Group(head, table, count, *([notes_text(answer)] if answer["notes"] else []), _next(answer))
+
+
+def _next(answer: Any) -> Text:  # noqa: ANN401 - JSON
+    if answer["result"] != "fits":
+        return next_text("change the request in the pod's controller, which recreates the pod")
+    namespace, name = answer["pod"].split("/")
+    amounts = {"requests": answer["after"], "limits": answer["limits"]}
+    patch = {"spec": {"containers": [{"name": answer["container"], "resources": amounts}]}}
+    return next_text(f"kubectl patch pod {name} -n {namespace} --subresource resize -p '{json.dumps(patch)}'")

@@ -1,12 +1,14 @@
 """`numa-extender restart-check`."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.cli.advice import advise, notes_text
+from extender.answers.words import plural
+from extender.cli.advice import advise, next_text, notes_text
 from extender.cli.client import ExtenderClient, client_options, complete_node
 from extender.cli.output import output_option
 from extender.cli.questions import kubelet_options, kubelet_settings, switches
@@ -62,11 +64,26 @@ def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
         mark, style = _ACTIONS[node["action"]]
         first = Text(node["node"]), Text(mark, style)
         lines = [*_node_lines(node), *((pod["pod"], _fate(pod), pod["elsewhere"] or "") for pod in node["pods"])]
-        for number, (pod, what, instead) in enumerate(lines or [("", f"{node['kept']} pods are kept", "")]):
+        for number, (pod, what, instead) in enumerate(lines or [("", _kept(node["kept"]), "")]):
             table.add_row(*(first if number == 0 else ("", "")), Text(pod), Text(what), Text(instead))
     summary = answer["summary"]
     counts = ", ".join(f"{summary[key]} {text}" for key, text in _RESULTS.items() if summary[key])
-    return Group(table, Text(f"{summary['pods']} pods: {counts or 'none'}"), notes_text(answer))
+    last = Text(f"{plural(summary['pods'], 'pod')}: {counts or 'none'}")
+    return Group(table, last, notes_text(answer), *_next(answer["nodes"]))
+
+
+def _next(nodes: Any) -> Iterator[Text]:  # noqa: ANN401 - JSON
+    """What to do with the first node of the list that is not done by a restart alone."""
+    if node := next((each for each in nodes if each["action"].startswith("drain")), None):
+        name, files = node["node"], " and ".join(file["file"] for file in node["refused_files"])
+        delete = f"delete {files} in the kubelet's directory, " if files else ""
+        yield next_text(
+            f"kubectl drain {name} --ignore-daemonsets; then {delete}restart its kubelet; kubectl uncordon {name}"
+        )
+
+
+def _kept(count: int) -> str:
+    return "no pod holds anything" if not count else f"{plural(count, 'pod')} {'is' if count == 1 else 'are'} kept"
 
 
 _RESULTS = {"kept": "kept", "moved": "moved", "may_fail": "may fail", "fails": "fail"}

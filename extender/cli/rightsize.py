@@ -6,7 +6,8 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.cli.advice import advise, notes_text
+from extender.answers.words import plural
+from extender.cli.advice import advise, next_text, notes_text
 from extender.cli.client import ExtenderClient, client_options, complete_node
 from extender.cli.output import output_option
 from extender.cli.render import new_table
@@ -14,7 +15,9 @@ from extender.cli.render import new_table
 
 @click.command()
 @click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only these nodes; repeatable.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Suggestions to list.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of suggestions to list."
+)
 @output_option
 @client_options
 def rightsize(*, nodes: tuple[str, ...], limit: int, output: str, client: ExtenderClient) -> None:
@@ -32,5 +35,11 @@ def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
         copies = f"{each['copies_before']} to {each['copies_after']}"
         boundary = Text(each["boundary"])
         table.add_row(str(each["pods"]), Text(each["examples"][0]), request, each["after"], boundary, copies)
-    last = Text(f"{answer['found']} suggestions for {answer['shapes']} shapes of pods")
-    return Group(table, last, notes_text(answer))
+    last = [Text(f"{plural(answer['found'], 'suggestion')} for {plural(answer['shapes'], 'shape')} of pods")]
+    last.append(notes_text(answer))
+    if answer["suggestions"]:
+        first = answer["suggestions"][0]
+        last.append(
+            next_text(f"numa-extender resize-check {first['examples'][0]} --{first['resource']} {first['after']}")
+        )
+    return Group(table, *last)

@@ -11,6 +11,7 @@ from pydantic_settings import SettingsError
 
 from extender.app import make_app, make_server, make_service, set_up_collector
 from extender.config.settings import PREFIX, Settings, unknown_variables
+from extender.intake.profiles import ProfileError
 from extender.observability.logs import set_up_logging
 from extender.observability.tracing import TracingError
 from extender.transport.certificates import CertificateError
@@ -47,7 +48,7 @@ def serve(**flags: str | int | None) -> None:
         server = make_server(settings, make_app(make_service(settings)))
     except CertificateError as error:
         raise click.ClickException(f"certificates: {error}") from None
-    except TracingError as error:
+    except (ProfileError, TracingError) as error:
         raise click.ClickException(str(error)) from None
     LOG.info("%s", start_line(settings))
     server.run()

@@ -1,5 +1,6 @@
 """`numa-extender tune`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,14 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.cli.advice import advise, notes_text
+from extender.answers.words import plural
+from extender.cli.advice import advise, next_text, notes_text
 from extender.cli.client import ExtenderClient, client_options, complete_node
 from extender.cli.output import output_option
 from extender.cli.questions import naming_what_was_typed, read_manifests
 from extender.cli.render import new_table
+
+MAX_NAMES, WIDTH = 5, 34
 
 
 @click.command()
@@ -23,11 +27,15 @@ from extender.cli.render import new_table
     help="Replay these pods instead of the cluster's, as many as they have replicas; repeatable.",
 )
 @click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only these nodes; repeatable.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True, help="Of the search.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True, help="Seed of the search.")
 @click.option(
-    "--configurations", type=click.IntRange(2, 200), default=32, show_default=True, help="Configurations to try."
+    "--configurations",
+    type=click.IntRange(2, 200),
+    default=32,
+    show_default=True,
+    help="Number of configurations to try.",
 )
-@click.option("--patches", is_flag=True, help="Print the patches of KubeletConfiguration as well.")
+@click.option("--patches", is_flag=True, help="Print the changes as KubeletConfiguration as well.")
 @output_option
 @client_options
 def tune(
@@ -56,23 +64,46 @@ def tune(
 
 
 def _table(answer: Any, *, is_long: bool) -> RenderableType:  # noqa: ANN401 - JSON
-    table = new_table("configuration", "admitted", "aligned", "split", "refused", "stranded", "to change it")
+    table = new_table("configuration", "admitted", "aligned", "split", "refused", "stranded", "restart with it")
+    table.columns[0].no_wrap = True
     for each in answer["configurations"]:
-        change = "\n".join(f"{name}={value or '(none)'}" for name, value in each["change"].items())
+        change = "\n".join(_setting(name, value or "(none)") for name, value in each["change"].items())
         spread = f" ({each['admitted_least']}-{each['admitted_most']})"
         admitted = f"{each['admitted']}{spread if each['admitted_least'] != each['admitted_most'] else ''}"
         numbers = (str(each[key]) for key in ("aligned", "split", "refused"))
         table.add_row(Text(change or "as it is"), admitted, *numbers, f"{each['stranded_cpus']} CPUs", _restart(each))
-    head = f"{answer['pods']} pods on {answer['nodes']} nodes, {answer['tried']} configurations tried"
-    patches = [Text(f"---\n{each['patch'].rstrip()}") for each in answer["configurations"] if each["patch"]]
-    return Group(Text(f"{head}, seed {answer['seed']}"), table, notes_text(answer), *(patches if is_long else []))
+    head = ", ".join(
+        (
+            f"{plural(answer['pods'], 'pod')} on {plural(answer['nodes'], 'node')}",
+            f"{plural(answer['tried'], 'configuration')} tried",
+        )
+    )
+    parts: list[RenderableType] = [Text(f"{head}, seed {answer['seed']}"), table, notes_text(answer)]
+    return Group(*parts, *(_patches(answer) if is_long else [next_text("add --patches to print the changes")]))
+
+
+def _setting(name: str, value: str) -> str:
+    """One change, broken after the name where it is too wide for the column."""
+    text = f"{name}={value}"
+    return text if len(text) <= WIDTH else f"{name}\n  ={value}"
+
+
+def _patches(answer: Any) -> Iterator[Text]:  # noqa: ANN401 - JSON
+    """Each configuration's changes as documents, with the nodes that need them."""
+    for each in answer["configurations"]:
+        name = ", ".join(f"{name}={value or '(none)'}" for name, value in each["change"].items())
+        for patch in each["patches"]:
+            some = ", ".join(patch["nodes"][:MAX_NAMES])
+            more = len(patch["nodes"]) - MAX_NAMES
+            nodes = f"{some} and {more} more" if more > 0 else some
+            yield Text(f"---\n# {name}\n# nodes: {nodes}\n{patch['patch'].rstrip()}")
 
 
 def _restart(each: Any) -> str:  # noqa: ANN401 - JSON
     restart = each["restart"]
     if restart is None:
         return ""
-    parts = [f"{restart['pods_to_drain']} pods to drain"] if restart["pods_to_drain"] else []
-    parts += [f"files refused on {restart['files_refused']} nodes"] if restart["files_refused"] else []
-    parts += [f"{restart['not_starting']} nodes do not start"] if restart["not_starting"] else []
+    parts = [f"{plural(restart['pods_to_drain'], 'pod')} to drain"] if restart["pods_to_drain"] else []
+    parts += [f"state files refused on {plural(restart['files_refused'], 'node')}"] if restart["files_refused"] else []
+    parts += [f"{plural(restart['not_starting'], 'kubelet')} would not start"] if restart["not_starting"] else []
     return ", ".join(parts) or "restart; no pod fails"

@@ -7,7 +7,7 @@ class OutdatedError(Exception):
     """A report or heartbeat is older than the current report, or contradicts it. The message names both."""
 
     def __init__(self, reason: str, held: Observation) -> None:
-        super().__init__(f"{reason}; held is boot {held.boot_id!r}, sequence {held.sequence}")
+        super().__init__(f"{reason}; the current report is of boot {held.boot_id!r}, sequence {held.sequence}")
 
 
 class UnknownNodeError(LookupError):

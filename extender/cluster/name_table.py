@@ -10,6 +10,7 @@ Rules of this file
 - Slot `NO_SLOT` (-1) is the last element of every array by slot: it stands for all unknown names.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import Final
 
@@ -21,10 +22,10 @@ WORD: Final = 8
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 _SHIFT, _HALF = np.uint64(29), np.uint64(32)
 _EMPTY, _REMOVED = 0, 1
-"""Hashes that are not hashes."""
+"""In place of a hash: nothing was stored at this place, or its name was removed."""
 _MIN_BITS: Final = 10
 _MAX_LOAD: Final = 4
-"""The table has at least so many places for each name, so that nearly every name is at its first place."""
+"""The table has at least this many places for each name. Nearly every name is then at its first place."""
 
 Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
@@ -35,6 +36,8 @@ class NameTable:
 
     def __init__(self) -> None:
         self._slot_of: dict[str, int] = {}
+        self.ordered: Final[list[str]] = []
+        """The names, sorted. Do not change it."""
         self.version = 0
         """Changes with each name that is added or removed."""
         self._names: NDArray[np.object_] = np.full(1, None, object)
@@ -79,12 +82,14 @@ class NameTable:
             self.version += 1
             self._names[slot] = name
             self._slot_of[name] = slot
+            insort(self.ordered, name)
             self._unhashed.append(name)
         return slot
 
     def remove(self, name: str) -> int:
         """Forget a known name. Returns its slot, which may be another name's from now on."""
         slot = self._slot_of.pop(name)
+        del self.ordered[bisect_left(self.ordered, name)]
         self.version += 1
         self._names[slot] = None
         self._free.append(slot)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+from extender.cluster.ledger import NO_PODS
 from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
 from extender.replay.counts import Counted, Counts
 from extender.replay.kubelet import Kubelet
@@ -28,25 +29,25 @@ class Observation:
     alive. For the others it is not known whether they are counted. `unlisted`: pods that hold something and that a list
     with the UIDs of all its pods does not have. `version_from_node`: the kubelet version that the Node object named
     when the report came, "" if it was not known; None if the report itself has it. `kubelet_listens`: whether the
-    kubelet listened on its podresources socket when the report was made; `kubelet_seconds`: how long that had been so
-    by then. Both are None if it is not known. `kubelet_digest`: SHA-256 of the parts of the report that describe the
-    kubelet, "" if they describe none. `counts`: all that is known, instead of a report. `pools`: those that the NRI
-    plugin publishes, kept only if the report does not know what its policy has granted; `nri_config`: the policy's
-    configuration, None if it is not known. `facts` are passed on unread, for people: a JSON object.
+    kubelet listened on its podresources socket when the report was made; `kubelet_seconds`: for how long it had
+    listened by then. Both are None if it is not known. `kubelet_digest`: SHA-256 of the parts of the report that
+    describe the kubelet, "" if they describe none. `counts`: all that is known, instead of a report. `pools`: those
+    that the NRI plugin publishes, kept only if the report does not know what its policy has granted; `nri_config`: the
+    policy's configuration, None if it is not known. `facts` are passed on unread, for people: a JSON object.
     """
 
     node_name: str
-    boot_id: str
-    sequence: int
-    digest: str
-    observed_at: float
     kubelet: Kubelet | None
     state: ManagerState | None
+    boot_id: str = ""
+    sequence: int = 0
+    digest: str = ""
+    observed_at: float = 0.0
     hidden: frozenset[Provider] = NOTHING_HIDDEN
     pod_uids: frozenset[str] | None = None
-    listed: frozenset[str] = frozenset()
-    left: frozenset[str] = frozenset()
-    unlisted: frozenset[str] = frozenset()
+    listed: frozenset[str] = NO_PODS
+    left: frozenset[str] = NO_PODS
+    unlisted: frozenset[str] = NO_PODS
     version_from_node: str | None = None
     kubelet_listens: bool | None = None
     kubelet_seconds: float | None = None
@@ -57,6 +58,11 @@ class Observation:
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property
+    def identity(self) -> tuple[str, int, str]:
+        """Equal for a report that was sent again."""
+        return self.boot_id, self.sequence, self.digest
+
+    @property
     def is_replayable(self) -> bool:
         """Whether the report is enough for verdicts."""
         return self.kubelet is not None and self.state is not None
@@ -64,17 +70,7 @@ class Observation:
     @classmethod
     def of_counts(cls, counted: Counted) -> Self:
         """The observation of a node that does not report."""
-        return cls(
-            node_name=counted.node_name,
-            boot_id="",
-            sequence=0,
-            digest="",
-            observed_at=0.0,
-            kubelet=None,
-            state=None,
-            counts=counted.counts,
-            facts=counted.facts,
-        )
+        return cls(node_name=counted.node_name, kubelet=None, state=None, counts=counted.counts, facts=counted.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

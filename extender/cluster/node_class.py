@@ -10,10 +10,12 @@ Rules of this file
   hash.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
+from extender.cluster.free_table import NO_PLACE, FreeTable
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import Layout, layout_of
 from extender.replay.counts import Counts
@@ -50,6 +52,8 @@ class NodeClass:
     pools: NriCounts | None = None
     layout: Layout | None = None
     """The layout of `kubelet`; None if it is not computed yet."""
+    place: int = field(default=NO_PLACE, init=False, repr=False)
+    """In the table of free amounts; see `free_table`."""
     _amounts: tuple[FreeAmounts, ...] | None = field(default=None, init=False, repr=False)
 
     @property
@@ -137,9 +141,10 @@ class ClassTable:
         self._keys: dict[NodeClass, object] = {}
         self._kubelets: dict[object, _SharedKubelet] = {}
         """By the identity of the kubelet."""
-        self._rules: dict[Rules, int] = {}
+        self._rules: Counter[Rules] = Counter()
         self._last_id = UNKNOWN.id
-        self.nri_count = 0
+        self.free: Final = FreeTable()
+        self._nri_count = 0
         """Classes of nodes with the NRI topology-aware policy."""
 
     def __len__(self) -> int:
@@ -148,6 +153,11 @@ class ClassTable:
     def has(self, node_class: NodeClass) -> bool:
         """Whether a node holds the class; always True for the classes of nodes that nothing is known of."""
         return node_class in self._holders or node_class.rules is None
+
+    @property
+    def has_nri(self) -> bool:
+        """Whether the NRI topology-aware policy runs on any node."""
+        return self._nri_count > 0
 
     @property
     def rules(self) -> Collection[Rules]:
@@ -205,9 +215,11 @@ class ClassTable:
         self._classes[key] = node_class
         self._keys[node_class] = key
         self._holders[node_class] = 0
-        self.nri_count += node_class.has_nri
-        self._rules[rules] = self._rules.get(rules, 0) + 1
-        _ = node_class.amounts  # with the event that made the class, and not with the next pod for all classes together
+        self._nri_count += node_class.has_nri
+        self._rules[rules] += 1
+        amounts = node_class.amounts  # with the event that made the class, not with the next pod for all together
+        if node_class.is_ordinary and node_class.kubelet is not None:
+            object.__setattr__(node_class, "place", self.free.add(node_class.kubelet, amounts))
 
     def drop(self, node_class: NodeClass) -> None:
         """Count one node less. The class is removed with its last node."""
@@ -219,15 +231,16 @@ class ClassTable:
             return
         del self._holders[node_class]
         del self._classes[self._keys.pop(node_class)]
+        self.free.remove(node_class.place)
         if node_class.kubelet is not None:
             self._let_go(node_class.kubelet)
-        self.nri_count -= node_class.has_nri
+        self._nri_count -= node_class.has_nri
         self._rules[rules] -= 1
         if not self._rules[rules]:
             del self._rules[rules]
 
     def _let_go(self, kubelet: Kubelet) -> None:
-        """One class less that has this kubelet."""
+        """Count one class less with this kubelet."""
         shared = self._kubelets[kubelet.identity]
         shared.classes -= 1
         if not shared.classes:

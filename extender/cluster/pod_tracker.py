@@ -10,11 +10,11 @@ Rules of this file
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from extender.cluster import ledger as ledgers
 from extender.cluster.events import ContainerRefused, PodEvent, PodFinished, PodGone, PodRefused, PodSeen
-from extender.cluster.ledger import EMPTY, Admit, Release
+from extender.cluster.ledger import EMPTY, NO_PODS, Admit, Release
 from extender.cluster.node import Observation
 from extender.cluster.projection import Projection, ProjectionInput, project
 from extender.cluster.reported_pod import gives_back, shows_admission
@@ -41,8 +41,25 @@ class Timeouts:
     absence: float = 120.0
 
 
+class Prediction(NamedTuple):
+    """What is predicted for a pod in flight: `verdicts`, one for each possible outcome; `complete`: these are all.
+
+    `state`: the last report's.
+    """
+
+    kubelet: Kubelet
+    state: ManagerState
+    verdicts: tuple[Verdict, ...]
+    complete: bool
+
+
 class PodTracker:
     """The pods of one node. `ledger`: what has happened since its report."""
+
+    __slots__ = (
+        "_given", "_name", "_not_listed", "_projected", "_settled", "_shown", "_steps", "_timeouts", "_unknown_since",
+        "_watched", "ledger",
+    )  # fmt: skip
 
     def __init__(self, node_name: str, timeouts: Timeouts) -> None:
         self._name: Final = node_name
@@ -55,10 +72,10 @@ class PodTracker:
         """Whether the report shows the admission of each pod in flight, by UID; for the state of `_given`."""
         self._watched: set[str] = set()
         """Pods that the watch has on the node, not finished."""
-        self._settled: set[str] = set()
+        self._settled = NO_PODS
         """Pods of the ledger that were settled already."""
         self._unknown_since: dict[str, float] = {}
-        self._not_listed: frozenset[str] = frozenset()
+        self._not_listed = NO_PODS
         """Pods with resources that the watch shows and the kubelet does not list."""
 
     def apply(self, event: PodEvent, now: float) -> list[SettledPod]:
@@ -95,7 +112,9 @@ class PodTracker:
         settled = self._take_settled(observation, kubelet, state, heard_at, now, steps)
         vanished, maybe_gone = self._unknown_pods(observation, state, now, watch_is_live=watch_is_live)
         lists_pods = observation.pod_uids is not None
-        self._not_listed = (state.pod_uids & self._watched) - observation.listed if lists_pods else frozenset()
+        self._not_listed = (lists_pods and (state.pod_uids & self._watched) - observation.listed) or NO_PODS
+        if not self.ledger.events and not self.ledger.starting:  # what is kept of settled pods is never read again
+            steps, self._shown = Steps(), {}
         self._steps = steps
         self._given = ProjectionInput(
             kubelet=kubelet,
@@ -111,7 +130,7 @@ class PodTracker:
     def _admitted(self, observation: Observation, kubelet: Kubelet, steps: Steps) -> frozenset[str]:
         """Pods in flight of which the report shows all but containers that the NRI policy has yet to place."""
         if kubelet.nri is None:
-            return frozenset()
+            return NO_PODS
         pods = ((admit.uid, steps.request(admit.pod, kubelet.rules)) for admit in self.ledger.admits)
         return frozenset(uid for uid, request in pods if shows_admission(kubelet, observation, request, whole=False))
 
@@ -147,6 +166,13 @@ class PodTracker:
             return True
         return projection.complete and uid not in projection.at_risk
 
+    def prediction(self, uid: str) -> Prediction | None:
+        """The prediction for a pod in flight; None if there is none."""
+        given, projection = self._given, self.projection
+        if given is None or projection is None or uid not in projection.verdicts:
+            return None
+        return Prediction(given.kubelet, given.reported, projection.verdicts[uid], projection.complete)
+
     def survives_sudden_exit(self, uid: str, now: float, max_admissions: int) -> Callable[[], bool] | None:
         """See `NodeStore.survives_sudden_exit`."""
         projection = self.projection
@@ -159,7 +185,7 @@ class PodTracker:
 
     def may_be_gone(self, now: float) -> frozenset[str]:
         """Pods that the kubelet may count no more, and may still count."""
-        return self.ledger.may_be_gone(now) | (frozenset() if self._given is None else self._given.maybe_gone)
+        return self.ledger.may_be_gone(now) | (NO_PODS if self._given is None else self._given.maybe_gone)
 
     def lacks_pods(self, started_at: float) -> bool:
         """Whether pods are missing in reports that are in the first list of a kubelet started at this time."""
@@ -207,7 +233,7 @@ class PodTracker:
             if uid not in ledger.left and kubelet.memory_static and gives_back(state, steps.request(pod, kubelet.rules))
         }
         self.ledger = ledgers.start(ledger, starting)
-        self._settled &= {a.uid for a in self.ledger.admits}
+        self._settled = self._settled & {a.uid for a in self.ledger.admits} or NO_PODS
         return settled
 
     def _unknown_pods(
@@ -220,7 +246,7 @@ class PodTracker:
         and not in the kubelet's list stays uncertain until they agree: a kubelet that has just started lists
         no pod, and admits the running ones again when its first list comes.
         """
-        unknown: frozenset[str] = frozenset()
+        unknown = NO_PODS
         if watch_is_live:
             unknown = state.pod_uids - self._watched - self.ledger.left.keys()
             unknown -= {a.uid for a in self.ledger.admits}
@@ -228,7 +254,7 @@ class PodTracker:
         recent = frozenset(uid for uid, at in since.items() if now < at + self._timeouts.ghost)
         vanished = unknown - recent - observation.listed
         contradicted = self._contradicted(observation) & state.pod_uids
-        return vanished, recent | observation.unlisted - vanished | contradicted
+        return vanished or NO_PODS, recent | observation.unlisted - vanished | contradicted or NO_PODS
 
     def _contradicted(self, observation: Observation) -> frozenset[str]:
         """Pods that the kubelet does not count and that the watch has on the node, not finished."""
@@ -256,7 +282,7 @@ class PodTracker:
         verdicts = projection.verdicts.get(admit.uid)
         if verdicts is None:
             return
-        self._settled.add(admit.uid)
+        self._settled |= {admit.uid}
         yield SettledPod(
             node_name=self._name,
             pod=admit.pod,

@@ -13,8 +13,9 @@ Rules of this file
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import islice, takewhile
 from math import inf
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from extender.cluster.nominations import KEEP_SECONDS, Nomination, ProposedVictims
@@ -24,16 +25,19 @@ OFFER_SECONDS: Final = 2.0
 """A pod that was offered nodes and is not bound within this time is assumed unschedulable."""
 _PASS_SECONDS: Final = 1.0
 """Time between two passes over the records with timeouts."""
+MAX_DEFERRALS: Final = 100
+"""How many of the nodes that deferred one pod are kept."""
 _NO_VICTIMS: Final = ProposedVictims()
 
 
 class KnownPod(NamedTuple):
-    """The record of one pod. Times are seconds of the caller's clock; -inf: never, or no longer valid.
+    """The record of one pod. Times are seconds of the caller's clock; -inf or inf: never, or no longer valid.
 
     `pod`, `priority`: as a filter or preempt call described it last. `bound_to`: its node. `in_doubt_on`: the node of
     a binding whose outcome is unknown. `offered_at`: a filter call found nodes, and others wait for the pod.
-    `refused_at`: a filter call refused all nodes, at least one of them only for now. `deferred_at`: when bind deferred
-    the pod first, and `deferred_from` the nodes.
+    `refused_at`: a filter call refused all nodes, at least one of them only for now. `deferred_from`: when bind
+    deferred the pod last, by node. `exits_matter_since`: when bind deferred it first because the exit of another pod
+    would matter.
     """
 
     uid: str
@@ -45,8 +49,8 @@ class KnownPod(NamedTuple):
     victims: ProposedVictims = _NO_VICTIMS
     offered_at: float = -inf
     refused_at: float = -inf
-    deferred_at: float = -inf
-    deferred_from: frozenset[str] = frozenset()
+    deferred_from: Mapping[str, float] = MappingProxyType({})
+    exits_matter_since: float = inf
 
     def nominated(self, now: float) -> Nomination | None:
         """The nomination of the pod, if it is valid."""
@@ -141,11 +145,17 @@ class PodRegistry:
         for uid in self._offered.keys() & set(uids):
             self._change(uid, now, offered_at=-inf)
 
-    def defer(self, uid: str, node_name: str, now: float) -> float:
-        """The pod was deferred on the node. Returns for how many seconds it has been deferred."""
-        known = self.get(uid)
-        since = known.deferred_at if known.deferred_from else now
-        self._change(uid, now, deferred_at=since, deferred_from=known.deferred_from | {node_name})
+    def defer(self, uid: str, node_name: str, now: float) -> None:
+        """Bind deferred the pod on the node. Of more than `MAX_DEFERRALS` nodes the last ones are kept."""
+        nodes = {name: at for name, at in self.get(uid).deferred_from.items() if name != node_name}
+        kept = islice(nodes.items(), max(0, len(nodes) + 1 - MAX_DEFERRALS), None)
+        self._change(uid, now, deferred_from={**dict(kept), node_name: now})
+
+    def defer_for_exits(self, uid: str, node_name: str, now: float) -> float:
+        """The same because the exit of another pod would matter. Returns seconds since that was first so, anywhere."""
+        self.defer(uid, node_name, now)
+        since = min(now, self.get(uid).exits_matter_since)
+        self._change(uid, now, exits_matter_since=since)
         return now - since
 
     def bind(self, uid: str, node_name: str) -> None:

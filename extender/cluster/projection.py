@@ -5,7 +5,7 @@ Rules of this file
 - A pod that the report shows in part is in the middle of its admission. What it holds is taken out, and its admission
   is replayed whole, as the kubelet completes it. What the NRI topology-aware policy has granted it stays: nothing of
   that is done again.
-- A pod that the replay says the kubelet refuses is not charged.
+- A pod that the kubelet refuses according to the replay uses nothing.
 - The order of events is not always known (`admission_order`). A pod may have left before or after another one was
   admitted. A terminating pod, or one that only the report shows, may be gone or not. An init container may have
   released its memory or not. A binding in doubt may not exist. Every combination is followed, within the limits of
@@ -23,7 +23,7 @@ from itertools import combinations, islice
 from typing import Final
 
 from extender.cluster.admission_order import predecessors
-from extender.cluster.ledger import Admit, BindingState, Ledger, Release, left_before
+from extender.cluster.ledger import NO_PODS, Admit, BindingState, Ledger, Release, left_before
 from extender.cluster.reported_pod import gives_back
 from extender.cluster.search_bounds import MAX_ADMISSIONS, MAX_MAYBE_GONE, MAX_ORDERS, MAX_STATES, MAX_TRIED
 from extender.cluster.steps import Steps
@@ -42,25 +42,28 @@ class ProjectionInput:
     """The input of a projection, as a value, so that the projection can be computed when it is needed.
 
     `reported`: the state that the last report shows. `now`: seconds of the service's clock. `vanished`: pods of the
-    report that no longer exist; `maybe_gone`: pods of the report that may not. `admitted`: pods in flight of which the
-    report shows all that the kubelet gives, but not all that the NRI policy grants.
+    report that no longer exist; `maybe_gone`: pods of the report that may not. `admitted`: pods in flight for which
+    the report shows all that the kubelet gives, but not all that the NRI policy grants.
     """
 
     kubelet: Kubelet
     reported: ManagerState
     ledger: Ledger
     now: float
-    vanished: frozenset[str] = frozenset()
-    maybe_gone: frozenset[str] = frozenset()
-    admitted: frozenset[str] = frozenset()
+    vanished: frozenset[str] = NO_PODS
+    maybe_gone: frozenset[str] = NO_PODS
+    admitted: frozenset[str] = NO_PODS
 
     @property
     def leaving(self) -> frozenset[str]:
         """Pods that the kubelet may no longer count."""
         return self.ledger.may_be_gone(self.now) | self.maybe_gone
 
-    def initial_state(self, steps: Steps) -> ManagerState:
-        """The reported state without pods that are gone, and without pods in flight that it shows in part."""
+    def initial_states(self, steps: Steps) -> tuple[ManagerState, ...]:
+        """The reported state without pods that are gone, and without pods in flight that it shows in part.
+
+        More than one if it depends on the order in which the kubelet releases what they had.
+        """
         in_flight = [admit.uid for admit in self.ledger.admits if admit.uid not in self.admitted]
         gone = {*self.ledger.left, *self.vanished}
         return steps.without_admissions(self.reported, gone, in_flight)
@@ -77,7 +80,7 @@ class Projection:
 
     possible: PossibleStates
     verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
-    against_demand: frozenset[str] = frozenset()
+    against_demand: frozenset[str] = NO_PODS
     one_order: bool = True
 
     @property
@@ -100,15 +103,17 @@ def project(given: ProjectionInput, steps: Steps | None = None) -> Projection:
     """
     steps = Steps() if steps is None else steps
     steps.make_room()
-    state = given.initial_state(steps)
-    if not given.ledger.events and not given.leaving and not given.ledger.starting:
-        return Projection(possible=PossibleStates((state,)))
-    return project_from(state, given, given.leaving, steps)
+    states = given.initial_states(steps)
+    if len(states) == 1 and not given.ledger.events and not given.leaving and not given.ledger.starting:
+        return Projection(possible=PossibleStates(states))
+    return project_from(states, given, given.leaving, steps)
 
 
-def project_from(state: ManagerState, given: ProjectionInput, leaving: frozenset[str], steps: Steps) -> Projection:
-    """The same from another initial state, and with other pods that may be gone."""
-    return _Projector(given, leaving, steps).from_state(state)
+def project_from(
+    states: tuple[ManagerState, ...], given: ProjectionInput, leaving: frozenset[str], steps: Steps
+) -> Projection:
+    """The same from other initial states, and with other pods that may be gone."""
+    return _Projector(given, leaving, steps).from_states(states)
 
 
 class _Projector:
@@ -118,6 +123,7 @@ class _Projector:
         kubelet, ledger, now = given.kubelet, given.ledger, given.now
         rules = kubelet.rules
         self.admitted: Final = given.admitted
+        self.reported: Final = given.reported
         requests = {admit.uid: steps.request(admit.pod, rules) for admit in ledger.admits}
         self.kubelet: Final = kubelet
         self.events: Final = ledger.events
@@ -140,29 +146,39 @@ class _Projector:
         self.verdicts: Final[dict[str, tuple[Verdict, ...]]] = {}
         self.against_demand: Final[set[str]] = set()
 
-    def from_state(self, state: ManagerState) -> Projection:
+    def from_states(self, states: tuple[ManagerState, ...]) -> Projection:
         """All current possible states."""
-        ways: dict[int, tuple[ManagerState, ...]] = {0: (state,)}
+        ways: dict[int, tuple[ManagerState, ...]] = {0: self._some(self._distinct(states))}
         shape_of = partial(self.steps.shape, rules=self.kubelet.rules)
         in_any_order = self.kubelet.nri is not None
         before = predecessors(self.admits, self.events, self.distinguished, shape_of, in_any_order=in_any_order)
         for _ in self.admits:
             ways = self._one_more(ways, before)
         (states,) = ways.values()
-        states = tuple(self.steps.release(state, self.released) for state in self._by_now(states, self.leaving))
+        states = self._release(self._by_now(states, self.leaving), self.released)
         answers = tuple({self.steps.number(state): state for state in states}.values())
-        self._check(len(answers) <= MAX_STATES)
+        self._check(len(answers) <= MAX_STATES and not self.steps.left_out_orders)
         return Projection(
-            possible=PossibleStates(answers[:MAX_STATES], complete=self.complete),
+            possible=PossibleStates(answers[:MAX_STATES], complete=self.complete, in_turn=self._in_turn(answers)),
             verdicts=self._predicted(),
             against_demand=frozenset(self.against_demand),
             one_order=self.one_order,
         )
 
+    def _in_turn(self, states: Iterable[ManagerState]) -> bool:
+        """Whether the NRI policy has yet to place containers of pods in flight, in an order that nobody knows."""
+        reported = self.reported.nri
+        placed = {} if reported is None else {admit.uid: len(reported.held_by(admit.uid)) for admit in self.admits}
+        return any(
+            state.nri is not None and len(state.nri.held_by(uid)) > count
+            for state in states
+            for uid, count in placed.items()
+        )
+
     def _one_more(
         self, ways: Mapping[int, tuple[ManagerState, ...]], before: Sequence[int]
     ) -> dict[int, tuple[ManagerState, ...]]:
-        """The states after one more admission, from the states after some admissions (their bits)."""
+        """The states after one more admission. Keys: the bits of the admissions that the states have."""
         longer: dict[int, list[ManagerState]] = {}
         for done, states in ways.items():
             for number, admit in enumerate(self.admits):
@@ -183,7 +199,7 @@ class _Projector:
             yield from states
             return
         surely = left_before(self.events, admit)
-        states = tuple(self.steps.release(state, surely) for state in states)
+        states = self._release(states, surely)
         states = self._some(self._by_now(states, self.leaving | self.released - surely))
         self._check(len(states) <= self.admissions_left)
         states = states[: max(1, self.admissions_left)]
@@ -224,10 +240,10 @@ class _Projector:
         """The states, and those that they may have changed to: some pods may have started or be gone."""
         starting = self.starting
 
-        def start(state: ManagerState, uids: Sequence[str]) -> ManagerState:
+        def start(state: ManagerState, uids: Sequence[str]) -> tuple[ManagerState, ...]:
             for uid in uids:
                 state = self.steps.start(state, starting[uid])
-            return state
+            return (state,)
 
         if starting:
             candidates = [[uid for uid, pod in starting.items() if gives_back(state, pod)] for state in states]
@@ -240,19 +256,22 @@ class _Projector:
         self,
         states: tuple[ManagerState, ...],
         candidates: Sequence[Sequence[str]],
-        change: Callable[[ManagerState, Sequence[str]], ManagerState],
+        change: Callable[[ManagerState, Sequence[str]], tuple[ManagerState, ...]],
     ) -> tuple[ManagerState, ...]:
         """The states, and those after *change* for some of the *candidates* of each."""
         if not any(candidates):
             return states
         pairs = zip(states, candidates, strict=True)
-        changed = (change(state, uids) for state, unsure in pairs for uids in _combinations(unsure))
+        changed = (after for state, unsure in pairs for uids in _combinations(unsure) for after in change(state, uids))
         tried = list(islice(changed, MAX_TRIED + 1))
         self._check(max(map(len, candidates)) <= MAX_MAYBE_GONE and len(tried) <= MAX_TRIED)
         return self._distinct((*states, *tried[:MAX_TRIED]))
 
+    def _release(self, states: Iterable[ManagerState], uids: frozenset[str]) -> tuple[ManagerState, ...]:
+        return tuple(after for state in states for after in self.steps.release(state, uids))
+
     def _distinct(self, states: Iterable[ManagerState]) -> tuple[ManagerState, ...]:
-        """Drop states that neither a later pod nor a later event can tell apart."""
+        """Keep one of the states that neither a later pod nor a later event can tell apart."""
         number, holdings = self.steps.number, self.steps.holdings
         return tuple({(number(state), holdings(state, self.distinguished)): state for state in states}.values())
 

@@ -8,15 +8,6 @@ from extender.cluster.errors import OutdatedError
 from extender.cluster.node import REMEMBERED_BOOTS, NodeRecord, Observation
 
 
-def is_same(held: Observation, observation: Observation) -> bool:
-    """Whether the current report was sent again."""
-    return (held.boot_id, held.sequence, held.digest) == (
-        observation.boot_id,
-        observation.sequence,
-        observation.digest,
-    )
-
-
 def past_boots_after(held: NodeRecord | None, observation: Observation) -> tuple[str, ...]:
     """The past boots of the node after *observation* replaces the report in *held*.
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from extender.cluster.free_table import NO_PLACE
 from extender.cluster.name_table import NO_SLOT, Int64s, NameTable
 from extender.cluster.node_class import UNKNOWN, NodeClass
 
@@ -51,6 +52,7 @@ class ClassIndex:
         self._shared: set[int] = set()
         """Parts that a snapshot has too."""
         self._ids: Int64s = np.full(1, unknown.id, np.int64)
+        self._places: Int64s = np.full(1, NO_PLACE, np.int64)
         self._snapshot: ClusterSnapshot | None = None
 
     def __getitem__(self, name: str) -> NodeClass:
@@ -61,6 +63,11 @@ class ClassIndex:
     def ids(self) -> Int64s:
         """The class id by slot; the last element is that of names that no node has. Do not keep or change it."""
         return self._ids
+
+    @property
+    def places(self) -> Int64s:
+        """The place of the class in the table of free amounts, by slot, as of `ids`. Do not keep or change it."""
+        return self._places
 
     def put(self, name: str, node_class: NodeClass) -> NodeClass | None:
         """Set the class of a node. Returns its class before, None for a new node."""
@@ -100,8 +107,11 @@ class ClassIndex:
                 ids = np.full(2 * len(self._parts) * PART + 1, _NO_CLASS, np.int64)
                 ids[: len(self._ids) - 1], ids[NO_SLOT] = self._ids[:-1], self._unknown.id
                 self._ids = ids
+                places = np.full(len(ids), NO_PLACE, np.int64)
+                places[: len(self._places) - 1] = self._places[:-1]
+                self._places = places
         elif number in self._shared:
             self._parts[number] = self._parts[number].copy()
         self._shared.discard(number)
         self._parts[number][slot % PART] = node_class
-        self._ids[slot] = class_id
+        self._ids[slot], self._places[slot] = class_id, node_class.place

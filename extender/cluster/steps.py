@@ -13,13 +13,14 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from extender.cluster.search_bounds import MAX_STEPS, MAX_STEPS_OF_ONE, STEPS_A_REPLAY
-from extender.replay.admission import Outcome, admit, create_only, release_pods, start_pod
+from extender.replay.admission import Outcome, admit, create_only, start_pod
 from extender.replay.budget import Budget
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import layout_of
 from extender.replay.creation import init_phases
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, resolve
+from extender.replay.release_orders import release_in_any_order
 from extender.replay.rules import Rules
 from extender.replay.state import ManagerState
 
@@ -27,10 +28,16 @@ T = TypeVar("T")
 
 
 class Steps:
-    """The steps of one kubelet. `admissions`: how many were replayed; those found are not counted."""
+    """The steps of one kubelet. `admissions`: how many were replayed; results from the cache are not counted.
+
+    `left_out_orders`: whether pods were released that can be released in more orders than were followed.
+    """
+
+    __slots__ = ("_known", "_numbers", "_requests", "admissions", "left_out_orders")
 
     def __init__(self) -> None:
         self.admissions = 0
+        self.left_out_orders = False
         self._known: Final[dict[tuple[int, Hashable], tuple[object, Any]]] = {}
         self._requests: Final[dict[str, tuple[Pod, Rules, PodRequest]]] = {}
         self._numbers: Final[dict[object, int]] = {}
@@ -76,21 +83,30 @@ class Steps:
             budget=Budget(min(MAX_STEPS_OF_ONE, STEPS_A_REPLAY * max_replays)),
         )
 
-    def release(self, state: ManagerState, uids: Collection[str]) -> ManagerState:
-        """The state after these pods are gone. The same object if it has none of them."""
+    def release(self, state: ManagerState, uids: Collection[str]) -> tuple[ManagerState, ...]:
+        """The possible states after these pods are gone. The same object if it has none of them."""
+        if not uids:  # most nodes: their pods need not be kept
+            return (state,)
         held = self.uids(state).intersection(uids)
-        if not held:
-            return state
-        return self._once(state, ("release", held), lambda: release_pods(state, sorted(held)))
+        return self._once(state, ("release", held), lambda: self._release(state, held)) if held else (state,)
 
-    def without_admissions(self, state: ManagerState, gone: Collection[str], in_flight: Iterable[str]) -> ManagerState:
-        """The state after pods are *gone*, as it was before the kubelet's admission of those *in_flight*."""
-        before = self.release(state, {*gone, *in_flight})
-        if state.nri is None or before is state:
-            return before
-        granted, known = state.nri, before
+    def _release(self, state: ManagerState, uids: Collection[str]) -> tuple[ManagerState, ...]:
+        states, is_all = release_in_any_order(state, sorted(uids))
+        self.left_out_orders = self.left_out_orders or not is_all
+        return states
+
+    def without_admissions(
+        self, state: ManagerState, gone: Collection[str], in_flight: Iterable[str]
+    ) -> tuple[ManagerState, ...]:
+        """The possible states after pods are *gone*, as before the kubelet's admission of those *in_flight*."""
+        states = self.release(state, {*gone, *in_flight})
+        if state.nri is None or states == (state,):
+            return states
+        granted = state.nri
         return self._once(
-            state, ("before", id(before), frozenset(gone)), lambda: replace(known, nri=granted.release(gone))
+            state,
+            ("before", id(states), frozenset(gone)),
+            lambda: tuple(replace(known, nri=granted.release(gone)) for known in states),
         )
 
     def start(self, state: ManagerState, pod: PodRequest) -> ManagerState:

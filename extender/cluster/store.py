@@ -10,19 +10,19 @@ Rules of this file
 - `_class_of` mirrors `_nodes` at every read: verbs read classes, never records.
 """
 
-import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from extender.bounded import BoundedMap
+from extender.cluster.deadlines import Deadlines
 from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.cluster.events import PodAssumed, PodEvent
 from extender.cluster.ledger import EMPTY, Ledger
 from extender.cluster.node import NodeRecord, Observation
 from extender.cluster.node_class import AWAITED, UNKNOWN, ClassTable, NodeClass
-from extender.cluster.pod_tracker import PodTracker, Timeouts
-from extender.cluster.report_order import is_same, past_boots_after
+from extender.cluster.pod_tracker import PodTracker, Prediction, Timeouts
+from extender.cluster.report_order import past_boots_after
 from extender.cluster.restarts import Restarts
 from extender.cluster.settled_pod import SettledPod, ignore
 from extender.cluster.snapshot import ClassIndex, ClusterSnapshot
@@ -33,7 +33,6 @@ from extender.replay.kubelet import Kubelet
 from extender.replay.nri.counts import NriCounts
 from extender.replay.pod import Pod
 from extender.replay.possible_states import NO_STATES
-from extender.replay.rules import Rules
 from extender.replay.verdict import Provider
 
 
@@ -54,7 +53,6 @@ class NodeStore:
 
         *awaited_until*: when nodes without a report are no longer `AWAITED` but `UNKNOWN`; None: from the start.
         """
-        self._stale_after: Final = stale_after_seconds
         self._max_nodes: Final = max_nodes
         self._timeouts: Final = timeouts or Timeouts()
         self._on_settled: Final = settled
@@ -64,11 +62,9 @@ class NodeStore:
         self._trackers: dict[str, PodTracker] = {}
         """The trackers of all nodes with a report or an event: a ledger can begin before the first report."""
         self._class_of: Final = ClassIndex(UNKNOWN if awaited_until is None else AWAITED)
-        self._classes: Final = ClassTable()
-        self._fresh: dict[str, None] = {}
-        """Names of nodes that are not stale, the longest silent first."""
-        self._due: list[tuple[float, str]] = []
-        """Heap of the times at which a timeout changes a node."""
+        self.classes: Final = ClassTable()
+        """For reading only."""
+        self._deadlines: Final = Deadlines(stale_after_seconds)
         self._watching = Watching.NOT
         self._score_only: set[str] = set()
         self._existing: frozenset[str] | None = None
@@ -90,25 +86,11 @@ class NodeStore:
     def class_count(self) -> int:
         """Number of node classes."""
         self._file_all()
-        return len(self._classes)
+        return len(self.classes)
 
     def kubelet_with(self, digest: str) -> Kubelet | None:
         """The kubelet of an earlier report, by its digest; None if there is none. Any thread may call it."""
         return self._kubelets.get(digest)
-
-    def has_class(self, node_class: NodeClass) -> bool:
-        """Whether a node has the class, or could have it without a report."""
-        return self._classes.has(node_class)
-
-    @property
-    def rules(self) -> Collection[Rules]:
-        """The rule sets of all known kubelets."""
-        return self._classes.rules
-
-    @property
-    def has_nri(self) -> bool:
-        """Whether the NRI topology-aware policy runs on any node."""
-        return self._classes.nri_count > 0
 
     def get(self, name: str) -> NodeRecord | None:
         """The record of one node; None if there is no report of it."""
@@ -149,9 +131,7 @@ class NodeStore:
             ClusterFullError: the node is new, and the limit of nodes is reached.
         """
         held = self._nodes.get(observation.node_name)
-        if held is None:
-            self._check_room()
-        elif held.observation.counts is None and is_same(held.observation, observation):
+        if held and held.observation.counts is None and held.observation.identity == observation.identity:
             if held.observation.version_from_node == observation.version_from_node:
                 return self._touch(held, now)
             return self._put(observation, held.past_boots, now)
@@ -166,17 +146,15 @@ class NodeStore:
         self.expire(now)
         name = counted.node_name
         held = self._nodes.get(name)
-        if held is None:
-            self._check_room()
-        elif held.observation.counts is None and name in self._fresh:
+        if held and held.observation.counts is None and self._deadlines.is_fresh(name):
             return self._with_pools(held, counted.counts.nri, now)
-        elif held.observation.counts == counted.counts:
+        if held and held.observation.counts == counted.counts:
             return self._touch(held, now)
         observation = Observation.of_counts(counted)
         return self._put(observation, held.past_boots if held else (), now)
 
     def drop_pools(self, name: str, now: float) -> None:
-        """What the NRI plugin published of the node is no longer confirmed."""
+        """Drop the pools that the NRI plugin published: nothing confirms them any longer."""
         held = self._nodes.get(name)
         if held is not None and held.observation.pools is not None:
             self._with_pools(held, None, now)
@@ -199,12 +177,8 @@ class NodeStore:
         held = self._nodes.get(name)
         if held is None:
             raise UnknownNodeError(name)
-        if (held.observation.boot_id, held.observation.sequence, held.observation.digest) != (
-            boot_id,
-            sequence,
-            digest,
-        ):
-            raise OutdatedError("this is not the report that is held", held.observation)
+        if held.observation.identity != (boot_id, sequence, digest):
+            raise OutdatedError("this is not the current report", held.observation)
         if held.observation.version_from_node not in (None, self.version_of(name)):
             raise OutdatedError(f"the Node object names kubelet {self.version_of(name)!r}", held.observation)
         self._touch(held, now)
@@ -212,7 +186,7 @@ class NodeStore:
     @property
     def pods_in_flight(self) -> int:
         """Number of pods that are bound or being bound, and that no report shows yet."""
-        return sum(len(tracker.ledger.admits) for tracker in self._trackers.values())
+        return sum(len(tracker.ledger.admits) for tracker in self._trackers.values() if tracker.ledger.events)
 
     @property
     def score_only_count(self) -> int:
@@ -228,6 +202,11 @@ class NodeStore:
         """True if every predicted outcome for the pod in flight is admission, or there is no prediction."""
         tracker = self._trackers.get(name)
         return name in self._score_only or tracker is None or tracker.is_admitted(uid)
+
+    def prediction(self, name: str, uid: str) -> Prediction | None:
+        """The prediction for a pod in flight to the node; None if there is none."""
+        tracker = self._trackers.get(name)
+        return None if tracker is None else tracker.prediction(uid)
 
     def survives_sudden_exit(
         self, name: str, uid: str, now: float, max_admissions: int = MAX_EXIT_ADMISSIONS
@@ -249,14 +228,14 @@ class NodeStore:
 
     def apply(self, *events: PodEvent, now: float) -> None:
         """Apply events in order. The changed nodes are reconciled once, at the end."""
-        changed: dict[str, None] = {}
+        changed = list[str]()
         for event in events:
             tracker = self._tracker(event.node_name)
             before = tracker.ledger
             self._settle(tracker.apply(event, now))
             if tracker.ledger is not before:
-                changed[event.node_name] = None
-        for name in changed:
+                changed.append(event.node_name)
+        for name in dict.fromkeys(changed):
             self._reconcile(name, now)
 
     def assume(self, name: str, pod: Pod, now: float) -> bool:
@@ -300,11 +279,11 @@ class NodeStore:
         self._versions.pop(name, None)
         self._trackers.pop(name, None)
         self._score_only.discard(name)
-        self._fresh.pop(name, None)
+        self._deadlines.forget(name)
         self._restarts.forget(name)
         self._unfiled.pop(name, None)
         if self._nodes.pop(name, None) is not None:
-            self._classes.drop(self._class_of.remove(name))
+            self.classes.drop(self._class_of.remove(name))
 
     def set_watching(self, watching: Watching, now: float) -> None:
         """Set the state of the pod watch. While it is silent, every node counts as stale."""
@@ -332,53 +311,33 @@ class NodeStore:
         if self._awaited_until is not None and now >= self._awaited_until:
             self._awaited_until = None
             self._class_of.set_unknown(UNKNOWN)
-        due = set()
-        while self._due and self._due[0][0] <= now:
-            due.add(heapq.heappop(self._due)[1])
-        for name in due:
+        for name in self._deadlines.expired(now):
             self._reconcile(name, now)
-        while self._fresh:
-            name = next(iter(self._fresh))
-            record = self._nodes[name]
-            if now - record.heard_at <= self._stale_after:
-                return
-            del self._fresh[name]
-            self._reconcile(name, now)
-
-    def is_stale(self, record: NodeRecord) -> bool:
-        """Whether the node is silent for too long, as of the last `expire`."""
-        return record.name not in self._fresh
-
-    def _check_room(self) -> None:
-        if len(self._nodes) >= self._max_nodes:
-            raise ClusterFullError(f"reports of {self._max_nodes} nodes are held, and no more are allowed")
 
     def _put(self, observation: Observation, past_boots: tuple[str, ...], now: float) -> NodeRecord:
         name = observation.node_name
         before = self._nodes.get(name)
+        if before is None and len(self._nodes) >= self._max_nodes:
+            raise ClusterFullError(f"reports of {self._max_nodes} nodes are held, and no more are allowed")
         if before is not None and Provider.NRI in observation.hidden:
             observation = replace(observation, pools=before.observation.pools)
         digest, kubelet = observation.kubelet_digest, observation.kubelet
         if digest and kubelet is not None:  # equal kubelets are one object
             self._kubelets[digest] = kubelet = self._kubelets.get(digest, kubelet)
-            observation = replace(observation, kubelet=kubelet)
+            observation = observation if kubelet is observation.kubelet else replace(observation, kubelet=kubelet)
         self._nodes[name] = NodeRecord(observation=observation, heard_at=now, node_class=UNKNOWN, past_boots=past_boots)
-        self._renew(name)
+        self._deadlines.note_message(name, now)
         self._restarts.observe(observation, now)
         self._reconcile(name, now)
         return self._filed(name)
 
     def _touch(self, held: NodeRecord, now: float) -> NodeRecord:
-        was_stale = self.is_stale(held)
+        was_stale = not self._deadlines.is_fresh(held.name)
         self._nodes[held.name] = replace(held, heard_at=now)
-        self._renew(held.name)
+        self._deadlines.note_message(held.name, now)
         if was_stale or self.ledger(held.name).events:
             self._reconcile(held.name, now)
         return self._filed(held.name)
-
-    def _renew(self, name: str) -> None:
-        self._fresh.pop(name, None)
-        self._fresh[name] = None
 
     def _tracker(self, name: str) -> PodTracker:
         tracker = self._trackers.get(name)
@@ -402,7 +361,7 @@ class NodeStore:
         self._settle(tracker.reconcile(record.observation, record.heard_at, now, watch_is_live=is_live))
         due = tracker.next_due(now)
         if due is not None:
-            heapq.heappush(self._due, (due, name))
+            self._deadlines.add_timeout(name, due)
 
     def _file_all(self) -> None:
         """Compute the class of every node that has changed."""
@@ -418,21 +377,22 @@ class NodeStore:
         observation = record.observation
         projection = self._tracker(name).projection if observation.is_replayable else None
         possible = NO_STATES if projection is None else projection.possible
-        node_class = self._classes.hold(
+        node_class = self.classes.hold(
             observation.kubelet,
             possible,
             observation.hidden,
-            stale=name not in self._fresh or self._watching is Watching.SILENT,
+            stale=not self._deadlines.is_fresh(name) or self._watching is Watching.SILENT,
             score_only=name in self._score_only,
             counts=observation.counts,
             pools=observation.pools and replace(observation.pools, config=observation.nri_config),
         )
         before = self._class_of.put(name, node_class)
         if before is not None:
-            self._classes.drop(before)
+            self.classes.drop(before)
+        is_same = observation.kubelet is node_class.kubelet
         self._nodes[name] = replace(
             record,
             node_class=node_class,
-            observation=replace(observation, kubelet=node_class.kubelet),
+            observation=observation if is_same else replace(observation, kubelet=node_class.kubelet),
             possible=possible,
         )

@@ -37,9 +37,9 @@ from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty, Verdict
 
 MAX_EXITS: Final = 64
-"""Other pods whose exit is replayed; a node rarely runs more aligned pods."""
+"""For how many other pods the exit is replayed; a node rarely runs more aligned pods."""
 MAX_EXIT_ADMISSIONS: Final = 512
-"""Admissions replayed for that by all bind calls at the same time: about a quarter of a second in another thread."""
+"""How many admissions all bind calls together replay for this: about a quarter of a second in another thread."""
 
 
 def survives_sudden_exit(given: ProjectionInput, uid: str, max_admissions: int = MAX_EXIT_ADMISSIONS) -> bool:
@@ -50,15 +50,16 @@ def survives_sudden_exit(given: ProjectionInput, uid: str, max_admissions: int =
     """
     # 1. The node without any exit. A pod that is alone in flight only meets exits before its admission.
     steps = Steps()
-    start, leaving = given.initial_state(steps), given.leaving
+    start, leaving = given.initial_states(steps), given.leaving
     in_flight = {admit.uid for admit in given.ledger.admits}
     is_alone = in_flight == {uid}
     at_risk = frozenset() if is_alone else project_from(start, given, leaving, steps).at_risk
     # 2. Each other pod that is assumed to run exits: at an unknown time, unless the pod is alone in flight.
-    others = (start.pod_uids | in_flight) - leaving - given.ledger.left.keys() - {uid}
-    for other in islice(_one_of_each_kind(given, start, others, steps), MAX_EXITS):
+    others = (start[0].pod_uids | in_flight) - leaving - given.ledger.left.keys() - {uid}
+    for other in islice(_one_of_each_kind(given, start[0], others, steps), MAX_EXITS):
         if is_alone:
-            projection = project_from(steps.release(start, (other,)), given, leaving, steps)
+            gone = tuple(after for state in start for after in steps.release(state, (other,)))
+            projection = project_from(gone, given, leaving, steps)
         else:
             projection = project_from(start, given, leaving | {other}, steps)
         # 3. No endangered pod may be refused, or placed against its demand, in any order.
@@ -114,7 +115,8 @@ def have_room_together(given: ProjectionInput, projection: Projection, steps: St
             wanted.update({"cpu": container.cpus} if kubelet.cpu_static else {})
             wanted.update((container.memory_bytes or {}) if kubelet.memory_static else {})
             reuses |= container.reusable
-    return _has_room(steps.amounts(kubelet, given.initial_state(steps)), wanted, everywhere=reuses)
+    states = given.initial_states(steps)
+    return all(_has_room(steps.amounts(kubelet, state), wanted, everywhere=reuses) for state in states)
 
 
 def _has_room(amounts: FreeAmounts, wanted: Mapping[str, int], *, everywhere: bool) -> bool:

@@ -19,7 +19,7 @@ class ClusterSettings(BaseSettings):
     topologies: Literal["off", "on"] = Field(
         default="off",
         description="`on`: also read NodeResourceTopology objects; needs `kubernetes`. Those of our exporters are full "
-        "reports, so that any number of replicas share one truth; those of others are counts per NUMA node, see "
+        "reports, so that any number of replicas have the same state; those of others are counts per NUMA node, see "
         "`degraded_nodes`.",
     )
     namespace_demands: Literal["off", "on"] = Field(
@@ -27,11 +27,52 @@ class ClusterSettings(BaseSettings):
         description="`on`: labels of namespaces demand alignment for their pods, as annotations of pods do; needs "
         "`kubernetes` and components/namespace-demands. See docs/alignment.md.",
     )
+    dra: Literal["off", "on"] = Field(
+        default="off",
+        description="`on`: read the devices that DRA drivers publish and the claims that hold them, for notes of "
+        "what-if and for pods that demand alignment; needs `kubernetes`, Kubernetes 1.34 and components/dra. See "
+        "docs/alignment.md.",
+    )
     sibling_labels: str = Field(
         default="",
         description="Labels that nodes of one kind have in common, such as `node.kubernetes.io/instance-type`, with "
-        "commas between them. A node that has not reported yet is then judged as the newest node of its kind, empty; "
-        "needs `kubernetes`. Empty: such a node is unknown, see `unknown_nodes`.",
+        "commas between them. A node that has not reported yet is then judged as an empty copy of the newest node of "
+        "its kind. Needs `kubernetes`. Empty: such a node is unknown, see `unknown_nodes`.",
+    )
+    gangs: Literal["off", "on"] = Field(
+        default="off",
+        description="`on`: pods of one group are placed together or not at all; see docs/gangs.md. Off by default, "
+        "because it changes when pods of groups are bound: not before all of them have come.",
+    )
+    gang_apis: str = Field(
+        default="",
+        description="APIs whose objects state the sizes of groups, with commas between them: "
+        "`scheduling.x-k8s.io/v1alpha1` (coscheduling), `scheduling.k8s.io/v1alpha1` (Kubernetes 1.35), "
+        "`scheduling.k8s.io/v1alpha2` (1.36), `scheduling.k8s.io/v1beta1` (1.37). Needs `kubernetes` and "
+        "components/gangs. Empty: sizes are known from pods only.",
+    )
+    gang_hold_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        description="How long places are held for the pods of a group before one of them is bound, and after each "
+        "binding. kube-scheduler tries a pod again after 10 s at most, so 30 s are enough for pods that exist.",
+    )
+    gang_rest_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        description="After places were held for `gang_hold_seconds` and given back unused, no group holds a place on "
+        "these nodes for this long; less if they were held for less. So single pods do not wait for long.",
+    )
+    gang_max_pods: int = Field(
+        default=256,
+        ge=2,
+        le=4096,
+        description="Pods of a larger group are judged one by one: their plan would take too long.",
+    )
+    node_profiles: Path | None = Field(
+        default=None,
+        description="A directory with profiles: reports that are used for nodes with certain labels until a node of "
+        "their kind has reported. Needs `kubernetes`. See docs/operating.md.",
     )
     filter_seconds: float = Field(
         default=1.5,
@@ -42,9 +83,9 @@ class ClusterSettings(BaseSettings):
         default="refuse",
         description="What a filter call replies about nodes that it had no time to replay. They are replayed in the "
         "background, so that the next call finds them done. `refuse`: they are refused, and if no other node admits "
-        "the pod, the call fails and the scheduler tries again. `error`: the call fails in any case, for placements "
-        "on the best of all nodes. `pass`: they are offered; with the bind verb a wrong one costs a retry, without it "
-        "the pod may fail.",
+        "the pod, the call fails and the scheduler tries again. `error`: the call fails, so that a pod is placed "
+        "only when all nodes are judged. `pass`: they are offered; with the bind verb a wrong one costs a retry, "
+        "without it the pod may fail.",
     )
     barrier_seconds: float = Field(
         default=0.0,
@@ -111,6 +152,12 @@ class ClusterSettings(BaseSettings):
         ge=0,
         description="How long filter leaves out a node whose kubelet has just refused a pod of the same shape, also if "
         "no other node is feasible: the controller's next pod would fail there as well. 0: never.",
+    )
+    placement_annotations: Literal["off", "on"] = Field(
+        default="off",
+        description="`on`: the bind verb gives each pod the annotation `numa-extender.io/placement`: the NUMA nodes, "
+        "CPUs, memory and devices that its kubelet is predicted to give it. It is part of the binding and needs no "
+        "right of its own. See docs/alignment.md.",
     )
     audit_window: int = Field(default=20, ge=1, le=1000, description="Results of a node that the audit considers.")
     distrust_after: int = Field(

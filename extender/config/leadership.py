@@ -33,7 +33,7 @@ class LeadershipSettings(BaseSettings):
         "calls to the leader. Empty: a standby refuses to bind, so a Service must not route to standbys.",
     )
     leader_ca_file: Path | None = Field(
-        default=None, description="CA of the other extenders' certificates, PEM. None: the system's CAs."
+        default=None, description="CA of the other extenders' certificates, PEM. Not set: the system's CAs."
     )
     leader_server_name: str = Field(
         default="",
@@ -46,7 +46,7 @@ class LeadershipSettings(BaseSettings):
     )
     standby_ready: bool = Field(
         default=True,
-        description="Whether /readyz succeeds on a standby. Use True with `own_url`: any extender may then be called, "
+        description="Whether /readyz succeeds on a standby. Use true with `own_url`: any extender may then be called, "
         "and rollouts and drains continue. False: a standby is never ready, so that a Service routes to the leader "
         "only. Open connections stay with a former leader, and a PodDisruptionBudget counts the standby as "
         "lost.",
@@ -58,6 +58,12 @@ class LeadershipSettings(BaseSettings):
     )
     wake_up_seconds: float = Field(
         default=1.0, gt=0, description="Time between two scans of changed nodes. A scan touches at most one node."
+    )
+    pod_events: Literal["off", "on"] = Field(
+        default="off",
+        description="`on`: write an event on a pod that fits on no node: the reasons, on how many nodes, and the "
+        "nearest request that fits. Needs `create` on events (components/pod-events). At most one in 2 s, and one for "
+        "a pod in 5 minutes.",
     )
     janitor: Literal["off", "dry-run", "on"] = Field(
         default="off",

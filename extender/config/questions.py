@@ -7,6 +7,12 @@ from pydantic_settings import BaseSettings
 class QuestionSettings(BaseSettings):
     """Limits on people's questions (what-if, capacity, plan, explanations)."""
 
+    node_metrics: int = Field(
+        default=0,
+        ge=0,
+        le=5000,
+        description="How many nodes `GET /metrics/nodes` shows, by name; about 20 series each. 0: off.",
+    )
     question_workers: int = Field(
         default=2,
         ge=0,

@@ -29,7 +29,7 @@ class SecuritySettings(BaseSettings):
     tls_key_file: Path | None = Field(default=None, description="Key of the server certificate, PEM, not encrypted.")
     tls_client_ca_file: Path | None = Field(
         default=None,
-        description="CA of the schedulers' certificates, PEM. None: client certificates are not requested.",
+        description="CA of the schedulers' certificates, PEM. Not set: client certificates are not requested.",
     )
     tls_host: str = Field(default="0.0.0.0", description="Address to listen on with TLS.")  # noqa: S104 - with identity
     tls_port: int = Field(default=9643, ge=0, le=65535, description="TCP port for TLS. 0: any free port.")
@@ -83,8 +83,8 @@ class SecuritySettings(BaseSettings):
     max_connections: int = Field(
         default=8192,
         ge=16,
-        description="Open connections, counted from `accept`. Above it, an unfinished or idle one is closed. More "
-        "than 5,000 exporters need. The limit on open files may reduce it.",
+        description="Open connections, counted from `accept`. If there are more, an unfinished or idle one is closed. "
+        "The default is enough for 5,000 exporters. The limit on open files may reduce it.",
     )
     head_seconds: float = Field(
         default=10.0,

@@ -21,6 +21,7 @@ from extender.config.security import SecuritySettings, is_loopback
 from extender.scheduling.judgement import Action, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES
 from extender.scheduling.ranking.weights import Weights
+from extender.wire.groups import apis_of
 from extender.wire.switches import switches_from_text
 
 PREFIX: Final = "NUMA_EXTENDER_"
@@ -87,7 +88,8 @@ class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSe
         default="",
         description="Fixes that the kubelets of this cluster carry before the minor that brings them, such as "
         "`distribute_inside_hint,spread_by_topology`; docs/kubernetes-versions.md lists them. `NAME=false` is a fix "
-        "that they lack. The `NUMA_RULES` of a node's exporter win. Empty: kubelets behave as their minor does.",
+        "that they lack. The `NUMA_RULES` of a node's exporter take precedence. Empty: kubelets behave as their "
+        "minor version does.",
     )
     warm_up_seconds: float = Field(
         default=0.0,
@@ -176,6 +178,12 @@ class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSe
     @classmethod
     def _parses(cls, text: str) -> str:
         Weights.parse(text)
+        return text
+
+    @field_validator("gang_apis")
+    @classmethod
+    def _are_apis(cls, text: str) -> str:
+        list(apis_of(text))
         return text
 
     @field_validator("kubelet_switches")

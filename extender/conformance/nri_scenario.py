@@ -1,7 +1,7 @@
 """Runs scenarios of the NRI topology-aware policy, and compares the answers with recorded ones."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
@@ -56,7 +56,7 @@ def _discovered(machine: Machine) -> CPUTopology:
 
 @dataclass(slots=True)
 class _Branch:
-    """One of the courses that a scenario under way may have taken."""
+    """One possible course of a scenario in progress."""
 
     node: Node
     zones: dict[int, tuple[int, int, int, int]]
@@ -133,7 +133,7 @@ class _Branch:
 def _all_grants(node: Node, outcome: Outcome, fault: str) -> Answer:
     books = node.books
     answer = _sent(outcome)
-    if fault:
+    if fault or outcome.refusal:
         answer["ec"] = outcome.refusal.value if outcome.refusal else fault
     grants = {
         id_: _grant(books, books.grants[id_]) if id_ in books.grants else None
@@ -161,14 +161,14 @@ def _is_expected(books: Books, expected: _Expected, container: str, grant: Grant
 
 @dataclass(slots=True)
 class _Run:
-    """One scenario under way. `complete`: whether the branches are all that there can be."""
+    """One scenario in progress. `complete`: whether the branches are all possible ones."""
 
     branches: list[_Branch]
     complete: bool = True
     budget: Budget = field(default_factory=lambda: Budget(MAX_STEPS_OF_SEARCHES))
 
     def step(self, step: NriStep, expected: _Expected = ()) -> list[tuple[Answer, _Branch]]:
-        """The possible answers to *step*, each with the branch that it belongs to; the plugin died in some of them.
+        """The possible answers to *step*, each with its branch. In some of them the plugin's process has ended.
 
         Without *expected* at most `MAX_RESULTS` branches are followed.
         """
@@ -198,24 +198,8 @@ class _Run:
         return possible if self.complete else {**possible, "complete": False}
 
 
-def creations(scenario: NRIScenario, machine: Machine) -> Iterator[partial[tuple[Node, Outcome]]]:
-    """The creations of *scenario*, each on the node as the steps before it left it; a call decides it once more."""
-    try:
-        setup = set_up(_discovered(machine), scenario.config)
-    except PolicyStartError:
-        return
-    under_way = _Run([_Branch(start(setup), {}, with_zones=False)])
-    for step in scenario.steps:
-        if len(under_way.branches) != 1:
-            return
-        node = under_way.branches[0].node
-        if step.o == "new" and step.p in node.books.pods:
-            yield partial(create, node, container_of(step, node.books.pods[step.p].qos, machine.memory_total_bytes))
-        under_way.step(step)
-
-
 def run(scenario: NRIScenario, machine: Machine) -> list[Answer] | str:
-    """The answers to the steps of *scenario*; a text where the policy does not start. Ends where the plugin dies.
+    """The answers to the steps of *scenario*; a text if the policy does not start. Ends when the plugin's process ends.
 
     After a restart or a new configuration several answers can be possible: then `any` lists them, and `certainty` is
     `possible`. `complete` is False if there may be more of them.
@@ -315,8 +299,8 @@ class NRIAgreement:
 def check(scenario: NRIScenario, machine: Machine, agreement: NRIAgreement) -> list[Difference]:
     """The differences of the first step that has any, counted in *agreement*.
 
-    Where the real policy answered differently from run to run, each of its answers must be one of those that are
-    possible here, after the same course of events.
+    If the real policy gave different answers in different runs, each of them must be a possible answer here, after the
+    same events.
     """
     counts = agreement.counts
     counts["scenarios"] += 1
@@ -368,7 +352,7 @@ def _check_step(scenario: NRIScenario, number: int, under_way: _Run, recorded: M
 def _compare(
     scenario: NRIScenario, number: int, recorded: Mapping[str, Any], replayed: Mapping[str, object]
 ) -> list[Difference]:
-    """The fields that differ. Of an answer that ends the plugin only the class is compared."""
+    """The fields that differ. If the plugin's process ends with an answer, only the answer's class is compared."""
     names: tuple[str, ...] = ("ec",) if recorded.get("ec") == Refusal.PANIC.value else COMPARED
     if "z0" not in scenario.recorded:
         names = tuple(name for name in names if name != "z")

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from extender.replay.sets import CPUSet
+from extender.replay.sets import parse_list
 from extender.samples.nodes import SampleNode, requested_milli
 from extender.wire.quantity import parse_milli
 
@@ -143,8 +143,8 @@ def why_refused(row: Row, pod: Json) -> str:
 
 def numa_of(row: Row, cpus: str) -> list[int]:
     """The NUMA nodes of the CPUs in a Linux list."""
-    wanted = CPUSet.parse(cpus)
-    return [each["id"] for each in row.detail["topology"] if wanted & CPUSet.parse(each["cpus"])]
+    wanted = parse_list(cpus)
+    return [each["id"] for each in row.detail["topology"] if wanted & parse_list(each["cpus"])]
 
 
 def _limits(pod: Json) -> dict[str, str]:
@@ -162,7 +162,7 @@ def _ids(numa: Sequence[Json], free: Sequence[int], amount: int) -> str:
 
 
 def _count(cpus: str) -> int:
-    return len(CPUSet.parse(cpus))
+    return parse_list(cpus).bit_count()
 
 
 def _named(resource: str, amount: int) -> str:

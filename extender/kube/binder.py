@@ -2,70 +2,31 @@
 
 The request carries the pod's UID as a precondition, so a pod recreated under the same name is never bound by mistake.
 If the server's answer leaves the outcome open, the pod itself is read. A pod that is on the requested node counts as
-`BindingWritten`, even if another client bound it. If the reply is lost and the pod does not show a node, the outcome is
-`Failed` with `maybe_bound`: the caller keeps its assumption until the pod watch shows the pod or the assumption
-expires.
+`PodBound`, even if another client bound it. If the reply is lost and the pod does not show a node, the outcome is
+`MaybeBound`: the caller keeps its assumption until the pod watch shows the pod or the assumption expires.
 
 RBAC: `create` on pods/binding, `get` on pods (all namespaces).
 """
 
 import asyncio
+import logging
 import random as _random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
 
 from extender.kube.backoff import Backoff
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import ApiError, KubeError, NoReplyError
 from extender.kube.fields import mapping, text
+from extender.observability.logs import FaultLog
+from extender.scheduling.binder import AT_ONCE, BindFailure, Binding, BindOutcome, MaybeBound, NotBound, PodBound
 
 _BACKOFF: Final = Backoff(base_seconds=0.1, cap_seconds=1.0)
 _READ_SECONDS: Final = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
-    """A pod and its node."""
-
-    namespace: str
-    name: str
-    uid: str
-    node_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class BindingWritten:
-    """The pod is on the requested node, through this call or an earlier one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """The pod is on another node, is another pod (UID), or is being deleted. Do not retry this binding."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotFound:
-    """The pod does not exist."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The result is not known to be final.
-
-    `retriable`: a retry may help. `maybe_bound`: the binding may have been written.
-    """
-
-    reason: str
-    retriable: bool
-    maybe_bound: bool = False
-
-
-Outcome = BindingWritten | Conflict | NotFound | Failed
+_NO_POD: Final = NotBound("there is no such pod", BindFailure.NOT_FOUND)
+_log = logging.getLogger(__name__)
 
 
 class Binder:
@@ -83,7 +44,7 @@ class Binder:
         self._client, self._timeout = client, timeout_seconds
         self._clock, self._sleep, self._random = clock, sleep, random
 
-    def bind(self, binding: Binding) -> Outcome:
+    def bind(self, binding: Binding) -> BindOutcome:
         """Bind within `timeout_seconds` (plus at most two for reading the pod after a lost reply). Raises nothing.
 
         If the server is overloaded or asks to retry later (429, 503), the call is retried while there is time.
@@ -102,56 +63,71 @@ class Binder:
                 return self._refused(binding, error)
             except NoReplyError as error:
                 if not error.maybe_done:
-                    return Failed(str(error), retriable=True)
-                return self._look(binding, Failed(str(error), retriable=True, maybe_bound=True))
-            return BindingWritten()
+                    return NotBound(str(error))
+                return self._look(binding, MaybeBound(str(error)))
+            return PodBound()
 
     def _post(self, binding: Binding, deadline: float) -> None:
+        metadata: JSON = {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid}
+        if binding.annotations:
+            metadata["annotations"] = dict(binding.annotations)
         body: JSON = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid},
+            "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node_name},
         }
         path = path_of("/api/v1", "pods", namespace=binding.namespace, name=binding.name, subresource="binding")
         self._client.request("POST", path, body=body, timeout_seconds=deadline - self._clock())
 
-    def _refused(self, binding: Binding, error: ApiError) -> Outcome:
+    def _refused(self, binding: Binding, error: ApiError) -> BindOutcome:
         if error.status == 404:
-            return NotFound()
+            return _NO_POD
         if error.status == 409:
-            return self._look(binding, Conflict(error.message))
+            return self._look(binding, NotBound(error.message, BindFailure.CONFLICT))
+        if error.status == 504:
+            return self._look(binding, MaybeBound(str(error)))
         if error.status >= 500:
-            return self._look(binding, Failed(str(error), retriable=True, maybe_bound=error.status == 504))
-        return Failed(str(error), retriable=error.retriable)
+            return self._look(binding, NotBound(str(error)))
+        return NotBound(str(error))
 
-    def _look(self, binding: Binding, unbound: Outcome) -> Outcome:
+    def _look(self, binding: Binding, unbound: NotBound | MaybeBound) -> BindOutcome:
         """The outcome according to the pod itself. *unbound* if it is on no node."""
         path = path_of("/api/v1", "pods", namespace=binding.namespace, name=binding.name)
         try:
             pod = self._client.request("GET", path, timeout_seconds=_READ_SECONDS)
         except KubeError as error:
             if isinstance(error, ApiError) and error.status == 404:
-                return NotFound()
-            return Failed(f"{unbound}; then {error}", retriable=True, maybe_bound=True)
+                return _NO_POD
+            return MaybeBound(f"{unbound.reason}; then {error}")
         uid, node = text(mapping(pod, "metadata"), "uid"), text(mapping(pod, "spec"), "nodeName")
         if uid != binding.uid:
-            return Conflict(f"the pod has another UID: {uid}")
+            return NotBound(f"the pod has another UID: {uid}", BindFailure.CONFLICT)
         if node == binding.node_name:
-            return BindingWritten()
-        return Conflict(f"the pod is on node {node}") if node else unbound
+            return PodBound()
+        return NotBound(f"the pod is on node {node}", BindFailure.CONFLICT) if node else unbound
 
 
 class AsyncBinder:
-    """The binder for the event loop. Calls run in at most *workers* threads; others wait."""
+    """`BindingApi` for the event loop. Calls run in at most *workers* threads; others wait. *clock*: seconds."""
 
-    def __init__(self, binder: Binder, *, workers: int = 16) -> None:
+    def __init__(self, binder: Binder, *, workers: int = AT_ONCE, clock: Callable[[], float] = time.monotonic) -> None:
         self._binder = binder
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bind")
+        self._faults = FaultLog(_log, "bindings", clock)
 
-    async def bind(self, binding: Binding) -> Outcome:
-        """As Binder.bind. Cancelling the caller does not stop a binding in progress."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._binder.bind, binding)
+    async def bind(self, binding: Binding) -> BindOutcome:
+        """As `Binder.bind`. Cancelling the caller does not stop a binding in progress.
+
+        During an outage every binding fails, so such failures are logged once a minute.
+        """
+        outcome = await asyncio.get_running_loop().run_in_executor(self._pool, self._binder.bind, binding)
+        if isinstance(outcome, MaybeBound) or (isinstance(outcome, NotBound) and outcome.failure is BindFailure.FAILED):
+            pod, node_name = f"{binding.namespace}/{binding.name}", binding.node_name
+            self._faults.failed("not bound pod=%s node=%s reason=%r", pod, node_name, outcome.reason)
+        else:
+            self._faults.ended()
+        return outcome
 
     def close(self) -> None:
         """Take no more; wait for those in progress, which have time limits."""

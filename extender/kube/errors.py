@@ -50,11 +50,6 @@ class ApiError(KubeError):
             self.status == 504 and "too large resource version" in self.message.lower()
         )
 
-    @property
-    def retriable(self) -> bool:
-        """Whether the same call may succeed later."""
-        return self.status in (408, 429) or self.status >= 500
-
 
 def api_error(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
     """The error for a reply with *status*. *body* may be anything."""

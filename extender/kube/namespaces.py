@@ -9,13 +9,10 @@ from typing import Any, Final
 
 from extender.cluster.namespace_demands import NamespaceDemands
 from extender.kube.changes import Batch, Gone
-from extender.kube.client import KubeClient
 from extender.kube.fields import mapping, text
-from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+from extender.kube.watch import Source
 from extender.replay.demand import NO_DEMAND, Demand
 from extender.wire.demands import demand_from_json
-
-SOURCE: Final = Source(path="/api/v1/namespaces")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +47,5 @@ def decode_namespace(value: Mapping[str, Any]) -> tuple[str, LabelledNamespace] 
     return name, LabelledNamespace(name, demand_from_json(metadata.get("labels"), f"the label of namespace {name}:"))
 
 
-def watch_namespaces(
-    client: KubeClient, deliver: Deliver[LabelledNamespace], settings: WatchSettings | None = None
-) -> Watch[LabelledNamespace]:
-    """The watch of all namespaces, not yet started."""
-    return Watch(client, SOURCE, decode=decode_namespace, deliver=deliver, settings=settings)
+NAMESPACES: Final = Source(path="/api/v1/namespaces", decode=decode_namespace)
+"""All namespaces."""

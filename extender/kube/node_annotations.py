@@ -17,7 +17,7 @@ from extender.kube.errors import KubeError
 
 ANNOTATION: Final = "numa-extender/room-changed-at"
 MAX_NODES: Final = 20_000
-"""Nodes whose last touch is recorded. The oldest are dropped first."""
+"""For how many nodes the last touch is recorded. The oldest are dropped first."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,6 +9,7 @@ Rules of this file
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from extender.cluster.dynamic_devices import DynamicDevices
 from extender.kube.changes import Batch, Changed, Gone
 from extender.kube.nodes import NodeObject
 from extender.kube.pods import PodRecord
@@ -20,14 +21,15 @@ from extender.wire.pods import pod_from_json
 from extender.wire.quantity import parse_milli
 
 MAX_REMEMBERED: Final = 20_000
-"""Distinct reduced specs whose requests are cached. Then the cache is cleared."""
+"""For how many distinct reduced specs the requests are cached. Then the cache is cleared."""
 _NOTHING: Final[Mapping[str, int]] = {}
 
 
 class WatchedSurroundings:
     """Implements `extender.questions.node_context.LookUp` with watches."""
 
-    def __init__(self) -> None:
+    def __init__(self, devices: DynamicDevices | None = None) -> None:
+        self._devices = devices or DynamicDevices()
         self._nodes: dict[str, NodeContext] = {}
         self._requested: dict[str, Mapping[str, int]] = {}
         self._finished: dict[str, dict[str, Mapping[str, int]]] = {}
@@ -49,6 +51,7 @@ class WatchedSurroundings:
             allocatable_milli=known.allocatable_milli,
             requested_milli=self._requested.get(name, _NOTHING),
             pods=self._list(name),
+            devices=self._devices.of_node(name) if self._devices.complete else None,
         )
 
     def _list(self, name: str) -> Sequence[WatchedPod]:

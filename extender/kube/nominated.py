@@ -12,14 +12,11 @@ from typing import Any, Final
 
 from extender.cluster.pods import PodRegistry
 from extender.kube.changes import Batch, Gone
-from extender.kube.client import KubeClient
 from extender.kube.fields import integer, mapping, text
-from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+from extender.kube.watch import Source
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
-
-SOURCE: Final = Source(path="/api/v1/pods", field_selector="spec.nodeName=,status.nominatedNodeName!=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +59,7 @@ def decode_nominated(value: Mapping[str, Any]) -> tuple[str, NominatedPod] | Non
     return pod.uid, NominatedPod(pod=pod, priority=integer(spec, "priority"), node_name=node_name)
 
 
-def watch_nominated(
-    client: KubeClient, deliver: Deliver[NominatedPod], settings: WatchSettings | None = None
-) -> Watch[NominatedPod]:
-    """The watch of nominated pods, not yet started."""
-    return Watch(client, SOURCE, decode=decode_nominated, deliver=deliver, settings=settings)
+NOMINATED: Final = Source(
+    path="/api/v1/pods", field_selector="spec.nodeName=,status.nominatedNodeName!=", decode=decode_nominated
+)
+"""All nominated pods."""

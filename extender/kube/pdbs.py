@@ -6,12 +6,9 @@ RBAC: `list`, `watch` on poddisruptionbudgets (policy/v1).
 from collections.abc import Mapping
 from typing import Any, Final
 
-from extender.kube.client import KubeClient
 from extender.kube.fields import integer, items, mapping, strings, text, texts
-from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+from extender.kube.watch import Source
 from extender.scheduling.preemption.budgets import DisruptionBudget, LabelRequirement
-
-SOURCE: Final = Source(path="/apis/policy/v1/poddisruptionbudgets")
 
 
 def decode_budget(value: Mapping[str, Any]) -> tuple[str, DisruptionBudget] | None:
@@ -29,11 +26,8 @@ def decode_budget(value: Mapping[str, Any]) -> tuple[str, DisruptionBudget] | No
     )
 
 
-def watch_budgets(
-    client: KubeClient, deliver: Deliver[DisruptionBudget], settings: WatchSettings | None = None
-) -> Watch[DisruptionBudget]:
-    """The watch of all budgets, not yet started."""
-    return Watch(client, SOURCE, decode=decode_budget, deliver=deliver, settings=settings)
+BUDGETS: Final = Source(path="/apis/policy/v1/poddisruptionbudgets", decode=decode_budget)
+"""All budgets."""
 
 
 def _requirements(selector: Mapping[str, Any]) -> tuple[LabelRequirement, ...]:

@@ -17,14 +17,13 @@ from typing import Any, Final
 
 import orjson
 
-from extender.kube.client import KubeClient
 from extender.kube.fields import integer, items, mapping, strings, text
-from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+from extender.kube.watch import Source
+from extender.wire import groups
 from extender.wire.demands import understood
 from extender.wire.nri_pods import DOMAIN, RESOURCES_ANNOTATION
 from extender.wire.times import rfc_3339, unix_seconds
 
-SOURCE: Final = Source(path="/api/v1/pods", field_selector="spec.nodeName!=")
 _MIRROR: Final = "kubernetes.io/config.mirror"
 EVICTION_ANNOTATIONS: Final = (
     "cluster-autoscaler.kubernetes.io/safe-to-evict",
@@ -39,7 +38,7 @@ POLICY: Final = "topology-aware"
 """The policy begins its errors with its name."""
 _MAX_ERROR: Final = 300
 _SHARED: Final = 20_000
-"""Distinct reduced specs that are kept for sharing. Then the table is cleared."""
+"""How many distinct reduced specs are kept for sharing. Then the table is cleared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +136,8 @@ class PodDecoder:
         return exact
 
 
-def watch_pods(
-    client: KubeClient, deliver: Deliver[PodRecord], settings: WatchSettings | None = None
-) -> Watch[PodRecord]:
-    """The watch of all pods on nodes, not yet started."""
-    return Watch(client, SOURCE, decode=PodDecoder(), deliver=deliver, settings=settings)
+PODS: Final = Source(path="/api/v1/pods", field_selector="spec.nodeName!=", decode=PodDecoder())
+"""All pods on nodes."""
 
 
 def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +155,7 @@ def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mappi
         "spec": {
             "initContainers": [_pick(c, ("name", "resources", "restartPolicy")) for c in items(spec, "initContainers")],
             "containers": [_pick(c, ("name", "resources")) for c in items(spec, "containers")],
-            **_pick(spec, ("resources", "overhead", "resourceClaims", "nodeSelector")),
+            **_pick(spec, ("resources", "overhead", "resourceClaims", "nodeSelector", *groups.SPEC)),
             "tolerations": [t for t in items(spec, "tolerations") if t.get("key") not in _DEFAULT_TOLERATIONS],
             "affinity": _pick(mapping(spec, "affinity"), ("nodeAffinity",)),
         },
@@ -182,9 +178,10 @@ def _policy_error(status: Mapping[str, Any]) -> str:
 
 
 def _annotations(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The annotations about eviction, those for the NRI topology-aware policy, and demands that are understood."""
+    """The annotations about eviction, of groups, for the NRI topology-aware policy, and demands that are understood."""
     policy = {key: text for key, text in texts.items() if DOMAIN in key or key == RESOURCES_ANNOTATION}
-    return {**_pick(texts, EVICTION_ANNOTATIONS), **policy, **{key: texts[key] for key in understood(texts)}}
+    kept = _pick(texts, (*EVICTION_ANNOTATIONS, *groups.ANNOTATIONS))
+    return {**kept, **policy, **{key: texts[key] for key in understood(texts)}}
 
 
 def _statuses(statuses: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

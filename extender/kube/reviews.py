@@ -27,7 +27,6 @@ from extender.kube.fields import mapping, text, texts
 from extender.kube.ttl_cache import TTLCache
 
 NODE_NAME: Final = "authentication.kubernetes.io/node-name"
-NODE_UID: Final = "authentication.kubernetes.io/node-uid"
 POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 MAX_TOKEN_BYTES: Final = 16 * 1024
 MAX_TOKENS_OF_A_POD: Final = 16
@@ -49,11 +48,6 @@ class Identity:
     def node_name(self) -> str:
         """The node that a bound service-account token is bound to. Empty for any other token."""
         return self._first(NODE_NAME)
-
-    @property
-    def node_uid(self) -> str:
-        """The UID of that node; empty for any other token."""
-        return self._first(NODE_UID)
 
     @property
     def pod_uid(self) -> str:

@@ -1,7 +1,8 @@
 """Nodes that have just come: until they report, they are judged as the newest node of their kind, empty.
 
 Two nodes are of one kind if the labels of the setting `sibling_labels`, the kubelet version and the allocatable CPUs of
-their Node objects are equal.
+their Node objects are equal. Where no node of the kind has reported, a profile with labels of the node takes the place
+of the newest one, with the kubelet version of the node.
 
 Rules of this file
 - Only a node that the API server has and that has never reported is assumed. Names that only a filter call has, such as
@@ -12,6 +13,7 @@ Rules of this file
   state. The first report replaces everything; without one the node goes stale.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -20,29 +22,47 @@ from typing import Final
 from extender.cluster.errors import ClusterFullError
 from extender.cluster.node import NodeRecord, Observation
 from extender.cluster.store import NodeStore
+from extender.intake.profiles import NodeProfile
 from extender.kube.changes import Batch, Gone
 from extender.kube.nodes import NodeObject
+from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
-from extender.replay.startup import initial_state
+from extender.replay.startup import initial_state, start
 
 MAX_COMPARED: Final = 8
+LOG: Final = logging.getLogger(__name__)
+PROFILE_CAVEAT: Final = "the node has not reported yet: it is judged by the profile for its labels, empty"
 CAVEAT: Final = "the node has not reported yet: it is judged as the newest node of its kind, empty"
 
 Kind = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _NodeKind:
-    kind: Kind
+class _KnownNode:
+    """`kind` None: it has no siblings. `profile` None: there is none for it."""
+
+    kind: Kind | None
     created_at: int
+    kubelet_version: str
+    profile: NodeProfile | None
 
 
 class Siblings:
-    """Assumes the state of nodes in *cluster*. *labels*: those that nodes of one kind have in common; empty: off."""
+    """Assumes the state of nodes in *cluster*. *labels*: those that nodes of one kind have in common; empty: none are.
 
-    def __init__(self, cluster: NodeStore, labels: Sequence[str], clock: Callable[[], float]) -> None:
+    *profiles*: the first one whose labels a node has counts.
+    """
+
+    def __init__(
+        self,
+        cluster: NodeStore,
+        labels: Sequence[str],
+        clock: Callable[[], float],
+        profiles: Sequence[NodeProfile] = (),
+    ) -> None:
         self._cluster, self._labels, self._clock = cluster, tuple(labels), clock
-        self._known: dict[str, _NodeKind] = {}
+        self._profiles = tuple(profiles)
+        self._known: dict[str, _KnownNode] = {}
         self._kinds: dict[Kind, set[str]] = {}
         self._waiting: set[str] = set()
 
@@ -55,34 +75,44 @@ class Siblings:
         self.settle()
 
     def settle(self) -> None:
-        """Assume each waiting node of which a sibling has reported."""
+        """Assume each waiting node of which a sibling has reported, or that has a profile."""
         newest: dict[Kind, NodeRecord | None] = {}
         for name in sorted(self._waiting):
-            kind = self._known[name].kind
+            known = self._known[name]
             if self._cluster.observation(name) is not None:
                 self._waiting.discard(name)
                 continue
-            if kind not in newest:
-                newest[kind] = self._newest(kind)
-            sibling = newest[kind]
+            if known.kind is not None and known.kind not in newest:
+                newest[known.kind] = self._newest(known.kind)
+            sibling = None if known.kind is None else newest[known.kind]
             if sibling is not None:
-                self._assume(name, sibling)
+                self._assume(name, sibling.observation, borrowed(sibling.observation.kubelet))
+            elif known.profile is not None:
+                self._assume_profile(name, known.profile, known.kubelet_version)
 
     def _note(self, node: NodeObject) -> None:
-        values = [node.labels.get(label, "") for label in self._labels]
-        cpus = node.allocatable.get("cpu", "")
-        if not self._labels or not all((*values, node.kubelet_version, cpus)):
+        if not node.kubelet_version:
             return
-        kind = (*values, node.kubelet_version, cpus)
-        self._known[node.name] = _NodeKind(kind, node.created_at or 0)
-        self._kinds.setdefault(kind, set()).add(node.name)
+        kind, profile = self._kind_of(node), self._profile_of(node)
+        if kind is None and profile is None:
+            return
+        self._known[node.name] = _KnownNode(kind, node.created_at or 0, node.kubelet_version, profile)
+        if kind is not None:
+            self._kinds.setdefault(kind, set()).add(node.name)
         if self._cluster.observation(node.name) is None:
             self._waiting.add(node.name)
+
+    def _kind_of(self, node: NodeObject) -> Kind | None:
+        kind = (*(node.labels.get(label, "") for label in self._labels), node.allocatable.get("cpu", ""))
+        return (*kind, node.kubelet_version) if self._labels and all(kind) else None
+
+    def _profile_of(self, node: NodeObject) -> NodeProfile | None:
+        return next((each for each in self._profiles if each.labels.items() <= node.labels.items()), None)
 
     def _forget(self, name: str) -> None:
         known = self._known.pop(name, None)
         self._waiting.discard(name)
-        if known is not None:
+        if known is not None and known.kind is not None:
             self._kinds[known.kind].discard(name)
             if not self._kinds[known.kind]:
                 del self._kinds[known.kind]
@@ -104,21 +134,32 @@ class Siblings:
             if kubelet is not None and not kubelet.borrowed and kubelet.nri is None:
                 yield record
 
-    def _assume(self, name: str, sibling: NodeRecord) -> None:
-        observed = sibling.observation
-        assert observed.kubelet is not None
-        assert observed.state is not None  # `_reporting` has looked
-        kubelet = borrowed(observed.kubelet)
+    def _assume_profile(self, name: str, profile: NodeProfile, version: str) -> None:
+        """Assume the profile's node with this kubelet version, unless such a kubelet does not start."""
+        kubelet = profile.observed.kubelet
+        assert kubelet is not None  # `read_profiles` has looked
+        try:
+            kubelet = start(kubelet.machine, replace(kubelet.config, kubelet_version=version))
+        except KubeletConfigError as error:
+            LOG.warning("profile not used node=%s profile=%s reason=%r", name, profile.name, str(error))
+            self._waiting.discard(name)
+            return
+        self._assume(name, profile.observed, borrowed(kubelet, PROFILE_CAVEAT))
+
+    def _assume(self, name: str, observed: Observation, kubelet: Kubelet) -> None:
+        assert observed.state is not None  # `_reporting` and `read_profiles` have looked
         observation = Observation(
             node_name=name,
-            boot_id="",
-            sequence=0,
-            digest="",
-            observed_at=0.0,
             kubelet=kubelet,
             state=initial_state(kubelet, observed.state.devices.devices),
             hidden=observed.hidden,
-            facts={**observed.facts, "pods": None, "zones": [], "problems": []},
+            facts={
+                **observed.facts,
+                "kubelet_version": kubelet.config.kubelet_version,
+                "pods": None,
+                "zones": [],
+                "problems": [],
+            },
         )
         try:
             self._cluster.observe(observation, self._clock())
@@ -127,6 +168,7 @@ class Siblings:
         self._waiting.discard(name)
 
 
-def borrowed(kubelet: Kubelet) -> Kubelet:
+def borrowed(kubelet: Kubelet | None, caveat: str = CAVEAT) -> Kubelet:
     """The kubelet as the one of a node that has not reported."""
-    return replace(kubelet, borrowed=True, caveats=(*kubelet.caveats, CAVEAT))
+    assert kubelet is not None  # `_reporting` has looked
+    return replace(kubelet, borrowed=True, caveats=(*kubelet.caveats, caveat))

@@ -2,7 +2,7 @@
 
 Rules of this file
 - An object that contains our report counts as that report, in the same order as if it had been pushed. Any other object
-  is counts, and counts never replace a fresh report.
+  gives counts, and counts never replace a fresh report.
 - A changed object keeps its node fresh until its writer has missed `MISSED` of its announced confirmations. Clocks of
   nodes do not matter: what counts is when a change reached us.
 - An object that cannot be read is reported (`trouble`) and changes nothing: the last known state becomes stale.
@@ -12,7 +12,7 @@ RBAC: `list`, `watch` on noderesourcetopologies (topology.node.k8s.io).
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
@@ -20,19 +20,18 @@ from extender.cluster.node import NodeRecord
 from extender.cluster.store import NodeStore
 from extender.intake.report import observation_of
 from extender.kube.changes import Batch, Gone
-from extender.kube.client import KubeClient
 from extender.kube.fields import mapping, text
-from extender.kube.watch import Deliver, Source, Watch, WatchSettings
+from extender.kube.watch import Source
 from extender.wire.errors import WireError
 from extender.wire.nrt import Published, counted, published_from_json, unpack_report
 from extender.wire.reports import NO_SWITCHES, read_report
 
-SOURCE: Final = Source(path="/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies")
 MISSED: Final = 3
 """Confirmations that a writer may miss. Jitter and a restart cost one."""
 CONFIRM_SECONDS: Final = 20.0
 """Between two rounds of keeping nodes fresh. Far below the time after which a node is stale."""
 BATCH: Final = 50
+"""Changes in a batch: each report takes a millisecond of the event loop."""
 _log = logging.getLogger(__name__)
 
 
@@ -56,12 +55,8 @@ def decode_topology(value: Mapping[str, Any]) -> tuple[str, TopologyRecord] | No
         return name, TopologyRecord(name=name, published=None, fault=str(error))
 
 
-def watch_topologies(
-    client: KubeClient, deliver: Deliver[TopologyRecord], settings: WatchSettings | None = None
-) -> Watch[TopologyRecord]:
-    """The watch of all objects, not yet started. Small batches: each report takes a millisecond of the event loop."""
-    small = replace(settings or WatchSettings(), batch_size=BATCH)
-    return Watch(client, SOURCE, decode=decode_topology, deliver=deliver, settings=small)
+TOPOLOGIES: Final = Source(path="/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies", decode=decode_topology)
+"""All objects."""
 
 
 @dataclass(frozen=True, slots=True)

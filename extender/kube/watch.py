@@ -57,16 +57,16 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """What to watch: the collection's path, and selectors that the server applies (empty: everything)."""
+class Source(Generic[T]):
+    """What to watch: the collection's path, and a selector that the server applies (empty: everything)."""
 
     path: str
+    decode: Decode[T]
     field_selector: str = ""
-    label_selector: str = ""
 
     def query(self, **more: str) -> dict[str, str]:
         """The query of a list or watch. Empty values are left out."""
-        named = {"fieldSelector": self.field_selector, "labelSelector": self.label_selector, **more}
+        named = {"fieldSelector": self.field_selector, **more}
         return {name: value for name, value in named.items() if value}
 
 
@@ -115,15 +115,14 @@ class Watch(Generic[T]):
     def __init__(
         self,
         client: KubeClient,
-        source: Source,
-        *,
-        decode: Decode[T],
+        source: Source[T],
         deliver: Deliver[T],
         settings: WatchSettings | None = None,
+        *,
         random: Callable[[], float] = _random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._source, self._decode, self._deliver = client, source, decode, deliver
+        self._client, self._source, self._deliver = client, source, deliver
         self._settings = settings or WatchSettings()
         self._random, self._clock = random, clock
         self._thread = threading.Thread(target=self._run, name=f"watch {source.path}", daemon=True)
@@ -295,7 +294,7 @@ class Watch(Generic[T]):
         return change
 
     def _decoded(self, value: Any) -> tuple[str, T] | None:  # noqa: ANN401 - whatever the server sent
-        decoded = self._decode(value) if isinstance(value, dict) else None
+        decoded = self._source.decode(value) if isinstance(value, dict) else None
         if decoded is None:
             self._skipped += 1
         return decoded

@@ -158,6 +158,7 @@ NRI: Final[Mapping[str, Rule]] = {
 DEMANDS: Final[Mapping[str, Rule]] = {
     "demand-value": Rule(_E, "A demand for alignment is not understood: the pods stay Pending."),
     "demand-key": Rule(_W, "An annotation or label of numa-extender.io has no meaning."),
+    "group-size": Rule(_W, "The size of a group of pods is not a number above 0: its pods are placed one by one."),
     "demand-misplaced": Rule(_W, "A demand is on the workload, not on its pods: it has no effect."),
     "demand-unplaced": Rule(_W, "No kubelet places such pods on NUMA nodes: they fit only where there is one."),
 }

@@ -7,8 +7,9 @@ from extender.lint.documents import Located
 from extender.lint.finding import Finding, found
 from extender.replay.pod import resolve
 from extender.replay.rules import NEWEST_MINOR, Rules
-from extender.wire.demands import PREFIX, fault_of, unknown_keys
-from extender.wire.errors import WireError
+from extender.wire.demands import fault_of, unknown_keys
+from extender.wire.errors import WireError, shown
+from extender.wire.groups import PREFIX, SIZE, group_size
 from extender.wire.workloads import workload_from_json
 
 _NEWEST: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
@@ -18,7 +19,9 @@ def lint_demands(workload: Located) -> Iterator[Finding]:
     """Findings about the annotations of a workload and of its pods."""
     template = workload if workload.text("kind") == "Pod" else workload.get("spec", "template")
     if template is not None:
-        yield from _values(template.get("metadata", "annotations"), "annotation")
+        annotations = template.get("metadata", "annotations")
+        yield from _values(annotations, "annotation")
+        yield from _group_size(annotations)
         yield from _unplaced(workload, template)
     if template is not workload:
         for key, place in workload.entries("metadata", "annotations").items():
@@ -40,6 +43,13 @@ def _values(texts: Located | None, where: str) -> Iterator[Finding]:
             yield found("demand-value", place, f"{where} {key} {fault}", "write one of these values")
     for key in unknown_keys(texts.value):
         yield found("demand-key", texts.near(key), f"{where} {key} is not read", "see docs/alignment.md")
+
+
+def _group_size(annotations: Located | None) -> Iterator[Finding]:
+    place = None if annotations is None else annotations.entries().get(SIZE)
+    if place is not None and not group_size(place.value):
+        why = f"annotation {SIZE} has the value {shown(place.value)}, which is not a number of pods"
+        yield found("group-size", place, why, 'write a number in quotes, such as "8"')
 
 
 def _unplaced(workload: Located, template: Located) -> Iterator[Finding]:

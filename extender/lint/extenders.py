@@ -23,7 +23,7 @@ _MISSING: Final = {
     "prioritizeVerb": ("prioritize-missing", "all nodes that admit the pod get the same score"),
     "preemptVerb": (
         "preempt-missing",
-        "kube-scheduler chooses victims without looking at NUMA nodes: they may be evicted in vain",
+        "kube-scheduler chooses victims without looking at NUMA nodes: they may be evicted for nothing",
     ),
     "bindVerb": (
         "bind-missing",

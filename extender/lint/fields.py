@@ -32,7 +32,7 @@ KUBELET: Final = frozenset({
     "reservedSystemCPUs", "systemReserved", "kubeReserved", "evictionHard", "featureGates",
     "mergeDefaultEvictionSettings",
 })  # fmt: skip
-"""Only those that decide admissions."""
+"""Only the fields that decide admissions."""
 
 KUBELET_NEIGHBOURS: Final = frozenset({
     "evictionSoft", "systemReservedCgroup", "kubeReservedCgroup", "evictionSoftGracePeriod", "evictionMinimumReclaim",

@@ -116,7 +116,7 @@ def _start(document: Located, config: KubeletConfig) -> Iterator[Finding]:
 
 
 def _managers_alone(config: KubeletConfig) -> tuple[KubeletConfig, ...]:
-    """Topology Manager, CPU manager (which looks at the topology policy), Memory Manager."""
+    """The configuration with one manager only. The CPU manager keeps the topology policy, because it reads it."""
     no_cpu = replace(config, cpu_manager_policy="none", cpu_manager_policy_options={})
     return (
         replace(no_cpu, memory_manager_policy="None"),

@@ -84,9 +84,10 @@ def _lint(document: Located, context: Context) -> Iterator[Finding]:
 
 
 def _duplicate_keys(document: Located) -> Iterator[Finding]:
-    for place in document.walk():
-        for again in place.twice:
-            yield found("duplicate-key", again, f"{again.path} is set above already", "remove one of the two")
+    for path, line in document.duplicates:
+        if path.startswith(document.path):
+            place = replace(document, path=path, line=line)
+            yield found("duplicate-key", place, f"{path} is set above already", "remove one of the two")
 
 
 def _empty_files(documents: Iterable[Located], opened: Iterable[Located]) -> Iterator[Finding]:

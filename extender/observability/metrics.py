@@ -2,11 +2,10 @@
 
 Rules of this file
 - Label values come from fixed sets, never from input, so that callers cannot create series.
-- A family answers a question of an operator, and its help explains the label values. `docs/metrics.md` is this file as
-  a table: `python -m extender.observability.metrics` writes it, and a test compares the two.
+- A family answers a question of an operator, and its help explains the label values. A test compares this file with
+  `docs/metrics.md`, which `python -m tests.docs.metrics_page` writes.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -38,7 +37,6 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
-        self._families: Final[list[tuple[Counter | Gauge | Histogram, tuple[str, ...]]]] = []
         self._verbs()
         self._nodes()
         self._in_flight()
@@ -55,15 +53,6 @@ class Metrics:
     def exposition(self) -> bytes:
         """The Prometheus text format."""
         return generate_latest(self.registry)
-
-    def reference(self) -> list[tuple[str, str, tuple[str, ...], str]]:
-        """Name as scraped, type, labels and help of every family, in the order of this file."""
-        rows = []
-        for metric, labels in self._families:
-            family = next(iter(metric.describe()))
-            name = family.name + ("_total" if family.type == "counter" else "")
-            rows.append((name, family.type, labels, family.documentation))
-        return rows
 
     def _verbs(self) -> None:
         self.verb_seconds = self._histogram(
@@ -152,7 +141,7 @@ class Metrics:
         )
         self.behaviours = self._gauge(
             "kubelet_behaviours",
-            "Nodes whose failed predictions would have come true with a rule of the replay on (`value` true) or off.",
+            "Nodes whose failed predictions agree if a rule of the replay is on (`value` true) or off (false).",
             ("rule", "value"),
         )
         self.score_only = self._gauge(
@@ -161,16 +150,27 @@ class Metrics:
         self.left_out = self._gauge(
             "left_out_nodes", "Nodes that filter leaves out for a shape of pods, because their kubelets refused one."
         )
+        self.groups = self._gauge(
+            "groups",
+            "Groups of pods: `single`: size unknown, judged pod by pod; `waiting`: does not fit, or rests; `holding`: "
+            "places are held, and no pod is bound; `open`: some pods are bound; `placed`: all that must run together.",
+            ("state",),
+        )
+        self.held_places = self._gauge("held_places", "Places that are held for pods of groups.")
+        self.expired_groups = self._gauge(
+            "expired_groups", "Groups whose places were given back because their time was over, since the start."
+        )
         self.topology_faults = self._gauge(
-            "unreadable_topologies", "NodeResourceTopology objects that could not be used as a report of their node."
+            "unreadable_topologies", "NodeResourceTopology objects that cannot be read as a report of their node."
         )
         self.binds = self._counter(
             "binds",
             "Bind calls: `bound`; `unsure`: no reply from the API server; `refused`: the pod no longer fits; "
             "`unsettled`: deferred, because the end of another pod may change the result; `totals`: pods that have "
-            "ended may still count; `promised`: reserved for a nominated pod; `starting`: the node's kubelet "
-            "is stopped or has just started; `conflict`, `not_found`, `unknown_pod`, `unknown_node`, `busy`, "
-            "`standby`, `no_access`, `invalid`, `failed`.",
+            "ended may still count; `claims`: it is not known yet which devices its claims have; `promised`: reserved "
+            "for a nominated pod; `held`: held for a group; `group`: pods of its group are still to come, or do not "
+            "fit; `starting`: the node's kubelet is stopped or has just started; `conflict`, `not_found`, "
+            "`unknown_pod`, `unknown_node`, `busy`, `standby`, `no_access`, `invalid`, `failed`.",
             ("outcome",),
         )
 
@@ -229,6 +229,9 @@ class Metrics:
             "somebody else), or `failed`.",
             ("outcome",),
         )
+        self.pod_events = self._counter(
+            "pod_events", "Events about pods that fit on no node: `written`, or `failed`.", ("outcome",)
+        )
         self.wake_ups = self._counter(
             "wake_ups",
             "Nodes on which a refused pod would fit now: `touched` to requeue it, `limited`, or `failed`.",
@@ -246,30 +249,21 @@ class Metrics:
             "time; `worker_died`; `failed`: an internal error.",
             ("kind", "outcome"),
         )
-        self.question_seconds = self._add(
-            Histogram(
-                "numa_extender_question_seconds",
-                "Time from a complete question to the end of its reply, including time in the queue.",
-                ("kind",),
-                registry=self.registry,
-                buckets=(*_SECONDS[4:], 10.0, 30.0, 60.0),
-            ),
+        self.question_seconds = self._histogram(
+            "question_seconds",
+            "Time from a complete question to the end of its reply, including time in the queue.",
             ("kind",),
+            (*_SECONDS[4:], 10.0, 30.0, 60.0),
         )
 
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
-        return self._add(Counter(f"numa_extender_{name}", text, labels, registry=self.registry), labels)
+        return Counter(f"numa_extender_{name}", text, labels, registry=self.registry)
 
     def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
-        return self._add(Gauge(f"numa_extender_{name}", text, labels, registry=self.registry), labels)
+        return Gauge(f"numa_extender_{name}", text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, labels: Sequence[str] = ()) -> Histogram:
-        family = Histogram(f"numa_extender_{name}", text, labels, registry=self.registry, buckets=_SECONDS)
-        return self._add(family, labels)
-
-    def _add(self, family: F, labels: Sequence[str]) -> F:
-        self._families.append((family, tuple(labels)))
-        return family
+    def _histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float] = _SECONDS) -> Histogram:
+        return Histogram(f"numa_extender_{name}", text, labels, registry=self.registry, buckets=buckets)
 
 
 class Stopwatch:
@@ -284,25 +278,3 @@ class Stopwatch:
         now = self._clock()
         self._series[self._verb, phase].observe(now - self._at)
         self._at = now
-
-
-def reference_page() -> str:
-    """The text of `docs/metrics.md`."""
-    rows = [
-        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |"
-        for name, kind, labels, text in Metrics().reference()
-    ]
-    return "\n".join((*_PAGE, *rows, ""))
-
-
-_PAGE: Final = (
-    "# Metrics of the extender",
-    "",
-    "Scraped at `/metrics`. Written by `python -m extender.observability.metrics`; a test compares it with the code.",
-    "",
-    "| family | type | labels | meaning |",
-    "|---|---|---|---|",
-)
-
-if __name__ == "__main__":
-    sys.stdout.write(reference_page())

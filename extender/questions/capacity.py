@@ -9,8 +9,9 @@ Rules of this file
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
 from extender.questions.demands import demand_fault
 from extender.questions.explain import first_fault
@@ -19,11 +20,16 @@ from extender.questions.subjects import Subject
 from extender.replay.admission import admit, is_indifferent, start_pod
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
+from extender.replay.coarse.amounts import FreeAmounts
+from extender.replay.coarse.layout import Layout, layout_of
+from extender.replay.coarse.series import CopySeries
+from extender.replay.coarse.verdict import CoarseAdmitted, IdsDecideError
 from extender.replay.demand import Demand
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
 from extender.replay.state import ManagerState
-from extender.replay.verdict import Certainty, Rejected
+from extender.replay.trace import RecordingTrace
+from extender.replay.verdict import Certainty, Provider, Reason, Rejected
 from extender.scheduling.demands import refusal_by_demand
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
@@ -37,7 +43,7 @@ MAX_REPLAYS_A_COPY: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class CapacityLimit:
-    """Why not one more. `why` is one of a fixed set of reasons, `detail` a sentence with amounts."""
+    """Why no further copy fits. `why` is one of a fixed set of reasons, `detail` a sentence with amounts."""
 
     by: Literal["topology", "scheduler", "max_copies", "unknown"]
     why: str
@@ -73,28 +79,39 @@ class _Rest:
     then: "_Rest | None" = None
 
 
+class _KnownKubelet(NamedTuple):
+    """`number` is equal for equal kubelets."""
+
+    number: int
+    layout: Layout
+
+
 ENOUGH: Final = CapacityLimit("max_copies", "counting stopped at max_copies", "more may fit")
 _NOT_KNOWN: Final = CapacityLimit("unknown", RefusalReason.UNKNOWN.text, "not enough is known about the node")
 
 
 class Capacity:
-    """Counts copies of one mix of pods, taken in turn.
+    """Counts copies of one mix of pods, taken in turn. *group*: how many of them must run together.
 
     One object serves one question, and caches what follows a state.
     """
 
-    def __init__(self, mix: Sequence[PodWorkload], judge: Judge, max_copies: int) -> None:
+    def __init__(self, mix: Sequence[PodWorkload], judge: Judge, max_copies: int, group: int = 1) -> None:
         self.mix: Final = mix
+        self.group: Final = group
         self._judge: Final = judge
         self._max: Final = max_copies
         self._shapes: Final = [PodShape(workload.copy(0)) for workload in mix]
         self._demands: Final = [shape.pod.demand.is_required for shape in self._shapes]
         self._wanted: Final = [pod_requests(w.pod, w.rules.overhead_milli) for w in mix]
         self._known: dict[object, _Rest] = {}
+        self._by_state: dict[object, tuple[_Rest, Mapping[Alignment, int]]] = {}
+        """The counts of nodes that are known so far, by kubelet, state, and the most copies that the node's totals
+        allow."""
         self._counts: dict[tuple[int, int], Counter[Alignment]] = {}
         """By the identity of a `_Rest` in `_known`, and a number of copies."""
-        self._kubelets: dict[object, int] = {}
-        self._kubelet_numbers: dict[int, int] = {}
+        self._numbers: dict[object, int] = {}
+        self._kubelets: dict[int, _KnownKubelet] = {}
         self.replays = 0
 
     def rooms(self, subjects: Sequence[Subject]) -> Iterator[NodeRoom]:
@@ -105,6 +122,11 @@ class Capacity:
         """How many of *copies* pods belong to each entry of the mix."""
         rounds, extra = divmod(copies, len(self.mix))
         return [rounds + (i < extra) for i in range(len(self.mix))]
+
+    def groups(self, per_pod: Sequence[int]) -> int:
+        """How many whole groups these copies of each entry are. Nodes do not depend on each other, so they all fit."""
+        wanted = self.per_pod(self.group)
+        return min(have // need for have, need in zip(per_pod, wanted, strict=True) if need)
 
     def _room(self, subject: Subject) -> NodeRoom:
         by_totals = self._by_totals(subject)
@@ -130,6 +152,8 @@ class Capacity:
     def _is_known(self, subject: Subject) -> bool:
         """Whether verdicts are possible. Only classes with missing state are checked."""
         node_class = subject.node_class
+        if Provider.NRI in node_class.hidden:
+            return False
         if not (node_class.hidden or node_class.stale):
             return True
         judged = (self._judge(shape, node_class) for shape in self._shapes)
@@ -138,30 +162,112 @@ class Capacity:
     def _by_topology(
         self, kubelet: Kubelet, states: tuple[ManagerState, ...], most: int
     ) -> tuple[_Rest, Mapping[Alignment, int]]:
-        """Replay copy after copy until one is refused, *most* are placed, or the rest is already known."""
+        """At most *most* copies that the kubelet admits and places as they demand."""
         requests = [shape.request(kubelet.rules) for shape in self._shapes]
         if all(is_indifferent(kubelet, request) for request in requests) and not any(self._demands):
             return _Rest(most, ENOUGH), {Alignment.NOT_MANAGED: most}
-        number = self._number(kubelet)
+        if len(states) == 1 and kubelet.nri is None and not any(shape.pod.demand.fault for shape in self._shapes):
+            key = self._known_kubelet(kubelet).number, states[0].key, most
+            with suppress(IdsDecideError):
+                if key not in self._by_state:
+                    self._by_state[key] = self._by_counts(kubelet, states[0], requests, most)
+                return self._by_state[key]
+        return self._by_replays(kubelet, states, requests, most)
+
+    def _by_counts(
+        self, kubelet: Kubelet, state: ManagerState, requests: Sequence[PodRequest], most: int
+    ) -> tuple[_Rest, Mapping[Alignment, int]]:
+        """Count the copies that the free amounts of single NUMA nodes decide, and replay those after them.
+
+        Raises:
+            IdsDecideError: which CPUs or devices are free decides a later copy.
+        """
+        resolved = [shape.resolved(kubelet.rules) for shape in self._shapes]
+        amounts = FreeAmounts.of(kubelet, self._known_kubelet(kubelet).layout, state)
+        series = CopySeries([each.replay for each in resolved], amounts, state)
+        counts: Counter[Alignment] = Counter()
+        for run in series.runs(most):
+            demand = self._shapes[run.turn].coarse_demand
+            if demand.check(kubelet, resolved[run.turn].request, (run.verdict,), each_must=True)[0] is not None:
+                break
+            counts[Alignment.ALIGNED if run.is_placed else Alignment.NOT_MANAGED] += run.copies
+        if series.copies == most:
+            return _Rest(most, ENOUGH), counts
+        turn = series.copies % len(requests)
+        rest, later = self._by_replays(
+            kubelet, (series.state(),), requests, most - series.copies, turn, is_counted=True
+        )
+        counts.update(later)
+        return _Rest(series.copies + rest.copies, rest.limit), counts
+
+    def _by_replays(
+        self,
+        kubelet: Kubelet,
+        states: tuple[ManagerState, ...],
+        requests: Sequence[PodRequest],
+        most: int,
+        first_turn: int = 0,
+        *,
+        is_counted: bool = False,
+    ) -> tuple[_Rest, Mapping[Alignment, int]]:
+        """Replay copy after copy until one is refused, *most* are placed, or the rest is already known.
+
+        *is_counted*: the states stand for others with equal amounts.
+
+        Raises:
+            IdsDecideError: amounts do not decide, and *is_counted*.
+        """
+        number = self._known_kubelet(kubelet).number
         chain: list[tuple[object, Alignment]] = []
         while True:
-            turn = len(chain) % len(requests)
-            key = number, turn, _keys(states)
+            turn = (first_turn + len(chain)) % len(requests)
+            key = number, turn, is_counted, _keys(states)
             rest = self._known.get(key)
             if rest is not None:
                 break
             if len(chain) >= most:
                 return _Rest(most, ENOUGH), Counter(alignment for _, alignment in chain)
-            after, limit = self._one_more(kubelet, states, requests[turn], len(chain), self._shapes[turn].pod.demand)
-            if isinstance(limit, CapacityLimit):
-                rest = self._known[key] = _Rest(0, limit)
+            found: Alignment | CapacityLimit | None = None
+            if is_counted:
+                found = self._limit_by_counts(kubelet, states[0], turn)
+            if found is None:
+                demand = self._shapes[turn].pod.demand
+                states, found = self._one_more(kubelet, states, requests[turn], len(chain), demand)
+            if isinstance(found, CapacityLimit):
+                rest = self._known[key] = _Rest(0, found)
                 break
-            chain.append((key, limit))
-            states = after
+            chain.append((key, found))
         for passed, alignment in reversed(chain):
             rest = self._known[passed] = _Rest(rest.copies + 1, rest.limit, alignment, rest)
         counts = self._counted(rest, min(most, rest.copies))
         return (rest if rest.copies < most else _Rest(most, ENOUGH)), counts
+
+    def _limit_by_counts(self, kubelet: Kubelet, state: ManagerState, turn: int) -> CapacityLimit | None:
+        """Why there is not one more copy, if amounts say so; None: a replay has to.
+
+        Raises:
+            IdsDecideError: amounts do not decide the admission.
+        """
+        resolved = self._shapes[turn].resolved(kubelet.rules)
+        verdict = resolved.replay.admit(FreeAmounts.of(kubelet, self._known_kubelet(kubelet).layout, state))
+        if verdict is None:
+            raise IdsDecideError
+        if isinstance(verdict, CoarseAdmitted) or verdict.resource is None:
+            return None
+        if verdict.reason is not Reason.TOPOLOGY_AFFINITY:
+            return None
+        refused = Rejected(
+            reason=verdict.reason,
+            message="",
+            provider=verdict.provider,
+            container=verdict.container,
+            resource=verdict.resource,
+            wanted=_wanted(resolved.request, verdict.container, verdict.resource),
+            when=verdict.when,
+        )
+        return CapacityLimit(
+            "topology", refusal_of(refused).text, first_fault(kubelet, state, refused, ()), verdict.resource
+        )
 
     def _counted(self, rest: _Rest, copies: int) -> Mapping[Alignment, int]:
         """The alignments of the first *copies* of *rest*. Equal nodes are counted once."""
@@ -179,7 +285,7 @@ class Capacity:
         self, kubelet: Kubelet, states: tuple[ManagerState, ...], request: PodRequest, number: int, demand: Demand
     ) -> tuple[tuple[ManagerState, ...], Alignment | CapacityLimit]:
         """The states after one more copy and its alignment, or why there is none."""
-        request = replace(request, uid=f"what-if-{number}")
+        request = request.copy(f"what-if-{number}")
         self.replays += len(states)
         if len(states) == 1:
             first = admit(kubelet, states[0], request, max_replays=MAX_REPLAYS_A_COPY)
@@ -191,7 +297,7 @@ class Capacity:
         for outcome in outcomes:
             verdict = outcome.verdict
             if isinstance(verdict, Rejected):
-                detail = first_fault(kubelet, states[0], verdict, ())
+                detail = _first_fault(kubelet, outcome.before, verdict, request)
                 return (), CapacityLimit("topology", refusal_of(verdict).text, detail, verdict.resource)
         if not complete:
             return (), CapacityLimit(
@@ -208,13 +314,13 @@ class Capacity:
             return tuple(after), alignment.alignment
         return tuple({state.key: state for state in after}.values()), alignment.alignment
 
-    def _number(self, kubelet: Kubelet) -> int:
-        """A number for each kubelet, equal for equal ones. Their long identity is hashed once per object."""
-        number = self._kubelet_numbers.get(id(kubelet))
-        if number is None:
-            number = self._kubelets.setdefault(kubelet.identity, len(self._kubelets))
-            self._kubelet_numbers[id(kubelet)] = number
-        return number
+    def _known_kubelet(self, kubelet: Kubelet) -> "_KnownKubelet":
+        """Its long identity is hashed once per object."""
+        known = self._kubelets.get(id(kubelet))
+        if known is None:
+            number = self._numbers.setdefault(kubelet.identity, len(self._numbers))
+            known = self._kubelets[id(kubelet)] = _KnownKubelet(number, layout_of(kubelet))
+        return known
 
     def _by_totals(self, subject: Subject) -> _Rest:
         """How many fit by the totals that kube-scheduler checks."""
@@ -262,3 +368,19 @@ def _certainty(subject: Subject) -> Certainty:
 
 def _keys(states: tuple[ManagerState, ...]) -> object:
     return states[0].key if len(states) == 1 else frozenset(state.key for state in states)
+
+
+def _first_fault(kubelet: Kubelet, before: ManagerState, verdict: Rejected, request: PodRequest) -> str:
+    """The sentence about a refusal. If only the steps of the merge give it, the admission is replayed once more."""
+    trace = RecordingTrace()
+    if verdict.provider is Provider.TOPOLOGY:
+        admit(kubelet, before, request, trace, verdict_only=True)
+    return first_fault(kubelet, before, verdict, trace.events)
+
+
+def _wanted(request: PodRequest, container: str | None, resource: str) -> int:
+    """How much of the resource the container requests; None: the pod as a whole."""
+    if container is None:
+        return {"cpu": request.total_cpus, **request.total_memory_bytes, **request.total_devices}[resource]
+    one = next(each for each in request.containers if each.name == container)
+    return {"cpu": one.cpus, **(one.memory_bytes or {}), **one.devices}[resource]

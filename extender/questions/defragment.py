@@ -1,33 +1,45 @@
 """Defragment: what moves would gain, counted in aligned copies of one pod.
 
 Rules of this file
-- A step is the cheapest eviction on one node after which that node has more aligned copies. It counts with what the
-  whole cluster gains, so a move that takes the room of a copy elsewhere gains nothing.
+- A step is the cheapest eviction on one node after which that node has more aligned copies. Its gain is that of the
+  whole cluster: a move that takes the room of a copy elsewhere gains nothing.
 - Steps with the highest gain for each move come first. Another choice of as many moves may gain more.
 - Copies are counted by replay, node by node, as in capacity. Each pod moves at most once.
+- The largest request is that of the same pod with other CPUs in its largest container. It is found by replay as well.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.questions.capacity import Capacity
 from extender.questions.evictions import Eviction, Evictions
 from extender.questions.free_room import numa_room
+from extender.questions.resize_check import resized
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
+from extender.replay.pod import ContainerKind
 from extender.scheduling.judge import Judge
 from extender.wire.workloads import PodWorkload
 
 MAX_COPIES: Final = 1000
 MAX_TRIALS: Final = 20_000
 """Sets of pods and placements that are tried in one question."""
+MIN_TRIALS_A_NODE: Final = 25
+"""A node may use more where there are few nodes. The first search of all nodes uses half of the tries at most."""
 MAX_PODS_A_STEP: Final = 2
+SEARCH_SHARE, MOVES_SHARE = 0.5, 0.8
+"""The share of the time after which no further node is searched, and no further move is made."""
+MAX_SIZES: Final = 16
+"""How many sizes are tried on one node for the largest request, from the free CPUs of its NUMA nodes downwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """The cluster after some moves. `eviction` None: before the first. `largest_cpus`: free on one NUMA node."""
+    """The cluster after some moves. `eviction` None: before the first.
+
+    `largest_cpus`: the most CPUs that such a pod could request and still be aligned; 0: none.
+    """
 
     moves: int
     copies: int
@@ -38,9 +50,22 @@ class CurvePoint:
 class Defragment:
     """The curve for one pod."""
 
-    def __init__(self, workload: PodWorkload, evictions: Evictions, judge: Judge, max_moves: int) -> None:
+    def __init__(
+        self,
+        workload: PodWorkload,
+        evictions: Evictions,
+        judge: Judge,
+        max_moves: int,
+        spent: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """*spent*: the share of the time that is over. The search ends with what it has: see `SEARCH_SHARE`."""
+        self._spent, self.nodes_searched, self.is_late = spent, 0, False
+        self._trials_a_node: Final = max(MIN_TRIALS_A_NODE, MAX_TRIALS // 2 // max(1, len(evictions.subjects)))
         self.evictions, self._max_moves = evictions, max_moves
         self._capacity: Final = Capacity([workload], judge, MAX_COPIES)
+        self._workload, self._judge = workload, judge
+        self._sizes: dict[int, Capacity] = {}
+        self._largest: dict[str, tuple[Subject, int]] = {}
         self._counts: dict[str, tuple[Subject, int]] = {}
         self._steps: dict[str, tuple[float, Eviction]] = {}
         """The best known step of each node: gain for each move."""
@@ -49,10 +74,15 @@ class Defragment:
         """The points of the curve, from the present on. None for each node that was searched before the first move."""
         moves = 0
         yield self._point(moves, None)
-        for subject in list(self.evictions.subjects):
+        for subject in self._likely_first():
+            if self._late(SEARCH_SHARE) or self.evictions.trials_left <= MAX_TRIALS // 2:
+                break
             self._search(subject)
+            self.nodes_searched += 1
             yield None
         while self._steps and moves < self._max_moves and self.evictions.trials_left > 0:
+            if self._late(MOVES_SHARE):
+                break
             name = max(self._steps, key=lambda n: self._steps[n][0])
             expected = self._steps.pop(name)[0]
             found = self._search(next(s for s in self.evictions.subjects if s.name == name))
@@ -70,13 +100,25 @@ class Defragment:
                     self._search(subject)
             yield self._point(moves, eviction)
 
+    def _likely_first(self) -> list[Subject]:
+        """The nodes with the most free CPUs on one NUMA node first: there the fewest pods have to leave."""
+        return sorted(self.evictions.subjects, key=_free_cpus, reverse=True)
+
+    def _late(self, share: float) -> bool:
+        is_late = self._spent() > share
+        self.is_late = self.is_late or is_late
+        return is_late
+
     def _search(self, subject: Subject) -> tuple[float, Eviction] | None:
         """Find the step of a node and remember it; None if it gains nothing."""
         before = self._count(subject)
         candidates = self.evictions.candidates(subject)
+        left = self.evictions.trials_left
+        self.evictions.trials_left = allowed = min(left, self._trials_a_node)
         found = self.evictions.cheapest(
             subject, candidates, lambda left: self._copies(left) > before, most=MAX_PODS_A_STEP
         )
+        self.evictions.trials_left += left - allowed
         self._steps.pop(subject.name, None)
         if found is None:
             return None
@@ -90,9 +132,32 @@ class Defragment:
 
     def _point(self, moves: int, eviction: Eviction | None) -> CurvePoint:
         subjects = self.evictions.subjects
-        rooms = (room.cpus for s in subjects if s.kubelet for room in numa_room(s.kubelet, s.states[0]).values())
-        copies = sum(map(self._count, subjects))
-        return CurvePoint(moves=moves, copies=copies, largest_cpus=max(rooms, default=0), eviction=eviction)
+        copies, largest = sum(map(self._count, subjects)), 0
+        for free, subject in sorted(((_free_cpus(s), s) for s in subjects), key=lambda pair: -pair[0]):
+            if free <= largest:
+                break
+            largest = max(largest, self._largest_cpus(subject, free))
+        return CurvePoint(moves=moves, copies=copies, largest_cpus=largest, eviction=eviction)
+
+    def _largest_cpus(self, subject: Subject, free: int) -> int:
+        """The most CPUs of an aligned pod on a node of the cluster as it is; *free*: on the NUMA node with the most."""
+        known = self._largest.get(subject.name)
+        if known is None or known[0] is not subject:
+            sizes = range(free, max(0, free - MAX_SIZES), -1)
+            found = next((size for size in sizes if self._is_aligned(subject, size)), 0)
+            known = self._largest[subject.name] = subject, found
+        return known[1]
+
+    def _is_aligned(self, subject: Subject, cpus: int) -> bool:
+        """Whether the pod with so many CPUs is aligned on the node."""
+        if cpus not in self._sizes:
+            pod = self._workload.pod
+            running = [c for c in pod.containers if c.kind is not ContainerKind.INIT]
+            name = max(running, key=lambda c: c.requests_milli.get("cpu", 0)).name
+            workload = replace(self._workload, pod=resized(pod, name, {"cpu": cpus * 1000}))
+            self._sizes[cpus] = Capacity([workload], self._judge, 1)
+        (room,) = self._sizes[cpus].rooms([subject])
+        return room.alignments.get(Alignment.ALIGNED, 0) > 0
 
     def _count(self, subject: Subject) -> int:
         """Aligned copies on a node of the cluster as it is; each is counted once."""
@@ -104,3 +169,10 @@ class Defragment:
     def _copies(self, subject: Subject) -> int:
         (room,) = self._capacity.rooms([subject])
         return room.alignments.get(Alignment.ALIGNED, 0)
+
+
+def _free_cpus(subject: Subject) -> int:
+    """The most exclusive CPUs that are free on one NUMA node."""
+    if subject.kubelet is None:
+        return 0
+    return max((room.cpus for room in numa_room(subject.kubelet, subject.states[0]).values()), default=0)

@@ -29,7 +29,7 @@ from extender.scheduling.preemption.running_pods import RunningPod
 from extender.scheduling.preemption.victims import Cost, OutOfReplaysError, PodSet, cheapest_set, count_violations
 
 MAX_HOME_NODES: Final = 64
-"""Nodes on which evicted pods are placed, for one set. In larger clusters the first ones that admit one of them."""
+"""How many nodes are tried for the evicted pods of one set. In larger clusters: the first that admit one of them."""
 FIRST_NUMBER: Final = 1_000_000
 """Moved pods are numbered from here, so that no other copy in a question has the same UID."""
 _STAY: Final = frozenset({"DaemonSet", "Node"})
@@ -89,6 +89,8 @@ class Evictions:
     ) -> None:
         self.subjects = [s for s in subjects if s.kubelet is not None and s.states and not s.node_class.stale]
         self.trials_left = max_trials
+        self.is_late: Callable[[], bool] = bool
+        """Whether the time for the search is over; by default it never is."""
         self._budgets: Final = budgets or ()
         self._judge, self._max_priority = judge, max_priority
         self._pods: dict[str, NodePod] = {}
@@ -137,7 +139,7 @@ class Evictions:
         def works(pods: PodSet) -> bool:
             if count_violations(pods, self.allowances):
                 return False
-            if self.trials_left <= 0:
+            if self.trials_left <= 0 or self.is_late():
                 raise OutOfReplaysError
             self.trials_left -= 1
             left = without(subject, [self._pods[pod.uid] for pod in pods], 1)
@@ -235,7 +237,7 @@ class Evictions:
                     continue
                 nodes = [self._relieved(node, helpers) for node in others] if helpers else others
                 for order in _orders(chosen):
-                    if self.trials_left <= 0:
+                    if self.trials_left <= 0 or self.is_late():
                         return None
                     found = self._placed(nodes, order)
                     if found is not None:

@@ -5,7 +5,7 @@ Rules of this file
 - Limited to `MAX_STEPS` steps and `MAX_HINTS` hints per provider, with a count of what is left out.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -13,24 +13,25 @@ from typing import Final
 from extender.questions.demands import demand_fault
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import Nearest, nearest
-from extender.replay.admission import admit
+from extender.replay.admission import Outcome, admit
 from extender.replay.budget import BudgetError
 from extender.replay.config import TopologyPolicy
+from extender.replay.creation import with_devices
 from extender.replay.kubelet import Kubelet
-from extender.replay.nri.admission import PoolRow, compare_pools
+from extender.replay.nri.comparison import PoolComparison, compare_pools
 from extender.replay.pod import Pod, PodRequest, resolve
 from extender.replay.sets import format_list, iter_bits
 from extender.replay.startup import format_page_size
 from extender.replay.state import ManagerState
 from extender.replay.trace import HintsOffered, Merged, RecordingTrace, TraceEvent
-from extender.replay.verdict import Provider, Reason, Rejected, Verdict, is_given_up
+from extender.replay.verdict import Admitted, Provider, Reason, Rejected, Verdict, is_given_up
 from extender.scheduling.pod_shape import SHAPE_UID
 from extender.scheduling.totals import format_bytes
 
 MAX_STEPS: Final = 256
 MAX_HINTS: Final = 32
 MAX_CONTAINERS: Final = 16
-"""Containers of a pod of which the pools are compared."""
+"""For how many containers of a pod the pools are compared."""
 MAX_POOLS: Final = 64
 _NOTHING_NEAR: Final = Nearest((), 0)
 
@@ -39,8 +40,8 @@ _NOTHING_NEAR: Final = Nearest((), 0)
 class AdmissionStory:
     """One admission, step by step; `events` are in the kubelet's order.
 
-    `first_fault` None: the pod is admitted as it demands. `pools`: per container all pools of the NRI topology-aware
-    policy, as it compares them; the one it uses first.
+    `first_fault` None: the pod is admitted as it demands. `pools`: how the NRI topology-aware policy compares its pools
+    for each container.
     """
 
     verdict: Verdict
@@ -48,7 +49,7 @@ class AdmissionStory:
     events_left_out: int
     first_fault: str | None
     nearest: Nearest
-    pools: tuple[tuple[str, tuple[PoolRow, ...]], ...] = ()
+    pools: tuple[PoolComparison, ...] = ()
 
 
 def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = True) -> AdmissionStory:
@@ -68,17 +69,21 @@ def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = T
         events_left_out=max(0, len(events) - MAX_STEPS),
         first_fault=fault or None,
         nearest=nearest(kubelet, state, pod) if fault and search and not pod.demand.fault else _NOTHING_NEAR,
-        pools=_pools(state, request) if not isinstance(verdict, Rejected) or verdict.provider is Provider.NRI else (),
+        pools=_pools(kubelet, outcome, request),
     )
 
 
-def _pools(state: ManagerState, request: PodRequest) -> tuple[tuple[str, tuple[PoolRow, ...]], ...]:
-    """Empty where the replay of a decision takes too many steps."""
-    if state.nri is None or request.nri is None or request.nri.is_too_long:
+def _pools(kubelet: Kubelet, outcome: Outcome, request: PodRequest) -> tuple[PoolComparison, ...]:
+    """Empty if the kubelet refuses the pod, or the replay of a decision takes too many steps."""
+    policy, state, pod = kubelet.nri, outcome.before.nri, request.nri
+    if isinstance(outcome.verdict, Rejected) and outcome.verdict.provider is not Provider.NRI:
         return ()
-    node = replace(state.nri.node, running={})
+    if policy is None or state is None or pod is None or pod.is_too_long:
+        return ()
+    if isinstance(outcome.verdict, Admitted):
+        pod = with_devices(policy, pod, outcome.verdict, outcome.state.devices)
     with suppress(BudgetError):
-        return tuple(compare_pools(node, request.nri.pod, request.nri.containers[:MAX_CONTAINERS]))
+        return tuple(compare_pools(replace(state.node, running={}), pod.pod, pod.containers[:MAX_CONTAINERS]))
     return ()
 
 
@@ -121,7 +126,7 @@ def _in_allocation(kubelet: Kubelet, state: ManagerState, verdict: Rejected) -> 
     if verdict.provider is Provider.MEMORY and (most := _most(kubelet, state, verdict.resource)):
         return f"{sentence}, and the most that is free on one NUMA node is {most}."
     if verdict.had is not None:
-        return f"{sentence}, and {_amount(verdict.resource, verdict.had)} can be had."
+        return f"{sentence}, and {_amount(verdict.resource, verdict.had)} are available."
     return f"{sentence}: {verdict.message}."
 
 
@@ -194,7 +199,7 @@ def story_to_json(story: AdmissionStory) -> dict[str, object]:
     """The steps of an explanation, in the form of `Explanation` of the API, without the suggestions."""
     return {
         "first_fault": story.first_fault,
-        "steps": [_step(event) for event in story.events] + [_pools_step(*each) for each in story.pools],
+        "steps": [_step(event) for event in story.events] + list(map(_pools_step, story.pools)),
         "steps_left_out": story.events_left_out,
         "replays": story.nearest.replays,
     }
@@ -216,11 +221,11 @@ def _step(event: TraceEvent) -> dict[str, object]:
     return {"step": "allocation", "container": event.container, "provider": event.provider, "taken": event.taken}
 
 
-def _pools_step(container: str, pools: Sequence[PoolRow]) -> dict[str, object]:
-    """The first pool is the one that the policy uses; `lost_by` of the others: the rule that puts it before them."""
+def _pools_step(comparison: PoolComparison) -> dict[str, object]:
     return {
         "step": "pools",
-        "container": container,
+        "container": comparison.container,
+        "refusal": comparison.refusal,
         "pools": [
             {
                 "pool": row.pool,
@@ -228,11 +233,13 @@ def _pools_step(container: str, pools: Sequence[PoolRow]) -> dict[str, object]:
                 "shared_left_millicpu": row.shared_left,
                 "isolated_left": row.isolated_left,
                 "memory_numa": None if row.memory_nodes is None else list(iter_bits(row.memory_nodes)),
-                "lost_by": row.lost_by,
+                "hint_score": None if row.hint_score is None else round(row.hint_score, 3),
+                "containers": row.colocated,
+                "lost_by": row.lost_by.value,
             }
-            for row in pools[:MAX_POOLS]
+            for row in comparison.pools[:MAX_POOLS]
         ],
-        "pools_left_out": max(0, len(pools) - MAX_POOLS),
+        "pools_left_out": max(0, len(comparison.pools) - MAX_POOLS),
     }
 
 

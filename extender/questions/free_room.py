@@ -4,9 +4,10 @@ The amounts are independent of each other. A container that requests several res
 enough of all of them; use what-if for that.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
+from extender.questions.nri_pools import numa_room_of
 from extender.replay.kubelet import Kubelet
 from extender.replay.state import DeviceState, ManagerState
 
@@ -42,6 +43,7 @@ def numa_room(kubelet: Kubelet, state: ManagerState) -> dict[int, NUMARoom]:
     free = free_cpus(kubelet, state)
     devices = free_devices(state.devices)
     counted = {node.id: node for node in state.memory.nodes}
+    by_policy = numa_room_of(state)
     rooms = {}
     for numa in kubelet.machine.numa_ids:
         node = counted.get(numa)
@@ -52,7 +54,27 @@ def numa_room(kubelet: Kubelet, state: ManagerState) -> dict[int, NUMARoom]:
             memory={name: a.free if alone else 0 for name, a in node.amounts} if node is not None else {},
             devices={resource: _on_numa(state.devices, resource, ids, numa) for resource, ids in devices.items()},
         )
+        if numa in by_policy:
+            rooms[numa] = _limited(rooms[numa], *by_policy[numa], has_own_cpus=kubelet.cpu_static)
     return rooms
+
+
+def _limited(room: NUMARoom, cpus: int, memory: int, *, has_own_cpus: bool) -> NUMARoom:
+    """The room that the NRI policy leaves, where the kubelet's managers would give *room*."""
+    return replace(
+        room,
+        cpus=min(room.cpus, cpus) if has_own_cpus else cpus,
+        memory={**room.memory, "memory": min(room.memory.get("memory", memory), memory)},
+    )
+
+
+def unusable_share(cpus: Collection[int], size: int) -> float:
+    """The share of free CPUs that containers of *size* CPUs, each on one NUMA node, cannot use. 0 if none is free.
+
+    *cpus*: what each NUMA node has free.
+    """
+    free = sum(cpus)
+    return sum(count % size for count in cpus) / free if free else 0.0
 
 
 def _largest_cpu_request(kubelet: Kubelet, state: ManagerState, free: int) -> int:

@@ -193,6 +193,8 @@ def changed_config(config: KubeletConfig, node: HypotheticalNode, path: str) -> 
     changes = {field: getattr(said, field) for name in node.kubelet for field in _CONFIG_FIELDS[name]}
     if "feature_gates" in changes:
         changes["feature_gates"] = {**config.feature_gates, **said.feature_gates}
+    if "reservedSystemCPUs" in node.kubelet and "reservation" not in node.kubelet and said.reserved_system_cpus:
+        changes["reservation_cpu_milli"] = said.reserved_system_cpus.bit_count() * 1000  # as the kubelet counts it
     assert changes.keys() <= {each.name for each in fields(KubeletConfig)}
     rules = {**config.rule_overrides, **node.rules}
     return replace(config, kubelet_version=version, rule_overrides=rules, **changes)

@@ -27,7 +27,7 @@ from extender.wire.workloads import PodWorkload
 
 MAX_ALTERNATIVES: Final = 3
 MAX_TRIALS: Final = 20_000
-"""Sets of pods that are tried in one question; about 0.2 ms each."""
+"""How many sets of pods one question tries at most; each takes about 0.2 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

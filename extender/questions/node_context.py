@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from extender.cluster.dynamic_devices import DynamicDevice
+
 
 class WatchedPod(NamedTuple):
     """One pod on a node that has not finished, as the API server has it.
@@ -39,7 +41,8 @@ class Taint:
 class NodeContext:
     """`allocatable_milli` as `totals`; `requested_milli`: what all pods of the node request together.
 
-    `pods`: all of them that have not finished. The same object as long as none of them changes.
+    `pods`: all of them that have not finished. `devices`: those of DRA drivers. Both are the same objects as long as
+    none of them changes.
     """
 
     labels: Mapping[str, str] | None = None
@@ -48,6 +51,7 @@ class NodeContext:
     allocatable_milli: Mapping[str, int] | None = None
     requested_milli: Mapping[str, int] | None = None
     pods: Sequence[WatchedPod] | None = None
+    devices: Sequence[DynamicDevice] | None = None
 
 
 NOTHING_KNOWN: Final = NodeContext()

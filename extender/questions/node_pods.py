@@ -15,6 +15,7 @@ import orjson
 
 from extender.questions.node_context import WatchedPod
 from extender.questions.subjects import Subject
+from extender.replay.nri.objects import QoS
 from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
 from extender.replay.state import ManagerState
 from extender.scheduling.totals import add, pod_requests
@@ -23,6 +24,11 @@ from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload, workload_from_json
 
 NEVER_EVICT: Final = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")
+_GROUP_LABELS: Final = frozenset(
+    {"scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name", "volcano.sh/job-name"}
+)
+_GROUP_FIELDS: Final = ("schedulingGroup", "workloadRef")
+"""Labels, and fields of a pod's spec, of pods that are scheduled together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +36,8 @@ class NodePod:
     """One pod of a node. `workload.pod.uid` is the kubelet's UID of the pod.
 
     `owner`: the kind of its controller, empty if it has none or it is not known. `is_static`: the kubelet made it, and
-    it cannot be evicted. `forbids_eviction`: an annotation says so. `is_rebuilt`: see the rules of this file.
+    it cannot be evicted. `forbids_eviction`: an annotation says so. `is_in_group`: it is scheduled together with other
+    pods. `is_rebuilt`: see the rules of this file.
     """
 
     workload: PodWorkload
@@ -43,6 +50,7 @@ class NodePod:
     is_static: bool = False
     forbids_eviction: bool = False
     prefers_no_eviction: bool = False
+    is_in_group: bool = False
     is_rebuilt: bool = False
 
     @property
@@ -67,6 +75,7 @@ class _ReadManifest:
     owner: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    is_in_group: bool
 
 
 def pods_of(subject: Subject) -> list[NodePod]:
@@ -132,6 +141,7 @@ def _read(pod: WatchedPod) -> NodePod | None:
         is_static=pod.uid != pod.api_uid,
         forbids_eviction=manifest.annotations.get(NEVER_EVICT[0]) == NEVER_EVICT[1],
         prefers_no_eviction="descheduler.alpha.kubernetes.io/prefer-no-eviction" in manifest.annotations,
+        is_in_group=manifest.is_in_group,
     )
 
 
@@ -145,24 +155,39 @@ def _manifest(reduced: bytes) -> _ReadManifest | None:
     except WireError:
         return None
     owners = [owner["kind"] for owner in metadata.get("ownerReferences", ())]
-    return _ReadManifest(workload, owners[0] if owners else "", metadata["labels"], metadata.get("annotations", {}))
+    return _ReadManifest(
+        workload=workload,
+        owner=owners[0] if owners else "",
+        labels=metadata["labels"],
+        annotations=metadata.get("annotations", {}),
+        is_in_group=bool(
+            _GROUP_LABELS & metadata["labels"].keys() or any(document["spec"].get(f) for f in _GROUP_FIELDS)
+        ),
+    )
 
 
 def _rebuilt(state: ManagerState, uid: str, name: tuple[str, str]) -> NodePod:
     cpus = state.cpu.entries.get(uid, {})
     blocks = state.memory.entries.get(uid, {})
     devices = state.devices.entries.get(uid, {})
-    is_pinned = bool(cpus or blocks)
+    granted, qos = _granted(state, uid)
+    is_pinned = bool(cpus or blocks) or qos is QoS.GUARANTEED
     containers = []
-    for container in sorted({*cpus, *blocks, *devices}):
+    for container in sorted({*cpus, *blocks, *devices, *granted}):
         amounts = {"cpu": cpus[container].bit_count() * 1000} if container in cpus else {}
         for block in blocks.get(container, ()):
             amounts[block.type] = amounts.get(block.type, 0) + block.size * 1000
+        amounts = {**granted.get(container, {}), **amounts}
         amounts |= {resource: len(ids) * 1000 for resource, ids in devices.get(container, {}).items()}
         if is_pinned:  # a Guaranteed pod has both; these amounts are too small to be counted anywhere
             amounts = {"cpu": 1, "memory": 1000} | amounts
         containers.append(
-            Container(name=container, kind=ContainerKind.APP, requests_milli=amounts, limits_milli=amounts)
+            Container(
+                name=container,
+                kind=ContainerKind.APP,
+                requests_milli=amounts,
+                limits_milli={} if granted and not is_pinned else amounts,
+            )
         )
     namespace, own = name
     pod = Pod(
@@ -174,3 +199,20 @@ def _rebuilt(state: ManagerState, uid: str, name: tuple[str, str]) -> NodePod:
     )
     workload = PodWorkload(kind="Pod", namespace=namespace, name=own, replicas=1, pod=pod, rules=PlacementRules())
     return NodePod(workload=workload, is_rebuilt=True)
+
+
+def _granted(state: ManagerState, uid: str) -> tuple[Mapping[str, Mapping[str, int]], QoS]:
+    """What the NRI policy has granted the containers of a pod, in thousandths, and the pod's class."""
+    if state.nri is None:
+        return {}, QoS.UNKNOWN
+    books = state.nri.node.books
+    pod = books.pods.get(uid)
+    granted = {
+        books.containers[id_].name: {
+            "cpu": 1000 * grant.exclusive.bit_count() + grant.portion,
+            "memory": 1000 * grant.memory_bytes,
+        }
+        for id_, grant in books.grants.items()
+        if books.containers[id_].pod_id == uid
+    }
+    return granted, QoS.UNKNOWN if pod is None else pod.qos

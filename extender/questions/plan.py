@@ -18,9 +18,8 @@ from extender.questions.subjects import Subject
 from extender.replay.admission import start_pod
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
-from extender.replay.possible_states import PossibleStates
 from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted, Certainty
+from extender.replay.verdict import Admitted, Certainty, Provider
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement
@@ -136,13 +135,16 @@ class PlacementPlan:
     def _take(
         self, position: int, shape: PodShape, wanted: Mapping[str, int]
     ) -> tuple[Admitted | None, PodAlignment | None]:
-        """Put the pod on a node. None if not enough is known about the node to compute its placement."""
+        """Put the pod on a node. None if not enough is known about the node to compute its placement.
+
+        Where the grants of the NRI policy are not known, the kubelet alone does not decide where the pod is.
+        """
         node = self._nodes[position]
         kubelet, around = node.subject.kubelet, node.subject.around
         if around.requested_milli is not None:
             around = replace(around, requested_milli=add(around.requested_milli, wanted))
         node.subject = replace(node.subject, around=around)
-        if kubelet is None or not node.states:
+        if kubelet is None or not node.states or Provider.NRI in node.node_class.hidden:
             return None, None
         request = shape.request(kubelet.rules)
         outcomes = admit_in_all(kubelet, node.states, request, max_replays=MAX_REPLAYS_A_POD)
@@ -174,10 +176,11 @@ class PlacementPlan:
             return before
         return self._classes.hold(
             before.kubelet,
-            PossibleStates(states, before.complete),
+            replace(before.possible, states=states),
             before.hidden,
             stale=before.stale,
             score_only=before.score_only,
+            pools=before.pools,
         )
 
     def _reasons(self, judgements: Mapping[int, Judgement]) -> dict[str, int]:

@@ -2,15 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from extender.questions.node_pods import NodePod, without
 from extender.questions.subjects import Subject
 from extender.questions.what_if import NodeWhatIf, what_if
+from extender.replay.nri.books import Grant
+from extender.replay.nri.estimates import runtime_resources
+from extender.replay.nri.events import Outcome
+from extender.replay.nri.events import resize as resize_container
+from extender.replay.nri.state import NriState
 from extender.replay.pod import ContainerKind, Pod
 from extender.replay.resize import Resize, ResizeResult, resize
+from extender.replay.state import ManagerState
 from extender.scheduling.judge import Judge
 from extender.scheduling.totals import add, format_milli, pod_requests, shortages
 from extender.wire.workloads import PodWorkload
+
+POLICY_REFUSES: Final = "the NRI policy refuses it"
+"""Begins the reason of a resize that the kubelet would carry out, and the policy does not."""
 
 
 class ResizeError(ValueError):
@@ -29,6 +39,8 @@ class ResizeAnswer:
     resize: Resize
     cpus_now: int
     """Exclusive CPUs of the container, raw bits; 0: it runs in the shared pool."""
+    granted: Grant | None
+    """What the NRI policy grants the container after the resize; None: it refuses it, or does not run."""
     shared_cpus: int
     """The shared pool, raw bits; 0: the CPU manager has no pools."""
     own_node: NodeWhatIf
@@ -67,13 +79,46 @@ def resize_check(
     kubelet, state = subject.kubelet, subject.states[0]
     assert kubelet is not None
     own, *elsewhere = what_if(after, [without(subject, [pod], 1), *others], judge)
+    found = resize(kubelet, state, pod.workload.pod, after.pod)
+    if found.result in (ResizeResult.FITS, ResizeResult.DEFERRED):  # otherwise the totals do not matter
+        found = _fit(subject, pod, after) or found
+    policy = None if state.nri is None else _by_policy(state.nri, pod, after, container)
+    if policy is not None and policy.refusal is not None and found.result is ResizeResult.FITS:
+        found = Resize(result=ResizeResult.DEFERRED, reason=f"{POLICY_REFUSES}: {policy.reason}")
     return ResizeAnswer(
-        resize=_fit(subject, pod, after) or resize(kubelet, state, pod.workload.pod, after.pod),
-        cpus_now=state.cpu.entries.get(pod.uid, {}).get(container, 0),
+        resize=found,
+        cpus_now=_cpus_of(state, pod.uid, container),
+        granted=None if policy is None else policy.grant,
         shared_cpus=state.cpu.default if kubelet.cpu_static else 0,
         own_node=own,
         elsewhere=sorted((e for e in elsewhere if e.outcome == "fits"), key=lambda e: -(e.score or 0)),
     )
+
+
+def _cpus_of(state: ManagerState, uid: str, container: str) -> int:
+    held = state.cpu.entries.get(uid, {}).get(container, 0)
+    if state.nri is not None:
+        _, granted, _ = state.nri.held_by(uid).get(container, ("", 0, 0))
+        held |= granted
+    return held
+
+
+def _by_policy(state: NriState, pod: NodePod, after: PodWorkload, container: str) -> Outcome | None:
+    """What the policy makes of the resize: it releases the grant, and places the container again in the same pool.
+
+    None if it has no grant for the container.
+    """
+    books = state.node.books
+    mine = [i for i in books.grants if (books.containers[i].pod_id, books.containers[i].name) == (pod.uid, container)]
+    if not mine:
+        return None
+    new = next(c for c in after.pod.containers if c.name == container)
+    resources = runtime_resources(
+        new.requests_milli.get("cpu", 0),
+        new.limits_milli.get("cpu", 0),
+        -(-new.limits_milli.get("memory", 0) // 1000),
+    )
+    return resize_container(state.node, mine[0], resources)[1]
 
 
 def _fit(subject: Subject, pod: NodePod, after: PodWorkload) -> Resize | None:

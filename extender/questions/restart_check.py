@@ -25,7 +25,7 @@ from extender.replay.verdict import Provider, Rejected
 from extender.scheduling.totals import add, node_allocatable, shortages
 
 MAX_ORDERS: Final = 8
-"""Orders of admission that are tried where the order is not known."""
+"""How many orders of admission are tried where the order is not known."""
 PodResult = Literal["kept", "moved", "fails", "may-fail"]
 
 
@@ -86,7 +86,7 @@ def restart_check(subject: Subject, config: KubeletConfig | None, *, reboot: boo
     state = subject.states[0]
     restored = restore(kubelet, new, state)
     pods = pods_of(subject)
-    replay = _Replay(new, state, restored.state, _Totals(subject, kubelet, new, state), not reboot)
+    replay = _Replay(new, state, restored.state, _Totals(subject, kubelet, new), not reboot)
     runs: list[dict[str, RestartedPod]] = []
     for order in _orders(pods):
         runs.append({each.pod.uid: each for each in replay.run(order)})
@@ -100,19 +100,19 @@ def restart_check(subject: Subject, config: KubeletConfig | None, *, reboot: boo
     )
 
 
+def allocatable_after(subject: Subject, old: Kubelet, new: Kubelet) -> dict[str, int]:
+    """What the node can give with kubelet *new*, without devices; what is not known is left out."""
+    known, devices = subject.around.allocatable_milli or {}, subject.states[0].devices
+    before, after = node_allocatable(old, devices), node_allocatable(new, devices)
+    return {name: known[name] + after[name] - before[name] for name in after if name in known and "/" not in name}
+
+
 class _Totals:
     """The kubelet's own check of a node's totals. Source: kubelet `lifecycle/predicate.go`, generalFilter."""
 
-    def __init__(self, subject: Subject, old: Kubelet, new: Kubelet, state: ManagerState) -> None:
-        self._allocatable: Mapping[str, int] = {}
-        around = subject.around
-        if around.pods is not None and around.allocatable_milli is not None:
-            before, after = node_allocatable(old, state.devices), node_allocatable(new, state.devices)
-            self._allocatable = {
-                name: around.allocatable_milli[name] + after[name] - before[name]
-                for name in after
-                if name in around.allocatable_milli and "/" not in name
-            }
+    def __init__(self, subject: Subject, old: Kubelet, new: Kubelet) -> None:
+        is_known = subject.around.pods is not None
+        self._allocatable: Mapping[str, int] = allocatable_after(subject, old, new) if is_known else {}
 
     def shortage(self, pod: NodePod, others: Mapping[str, int]) -> str | None:
         """The resource of which too little is left."""
@@ -181,7 +181,7 @@ class _Replay:
 
 
 def _together(results: Sequence[RestartedPod]) -> RestartedPod:
-    """One result of several orders."""
+    """One result from the results of several orders."""
     fails = [each for each in results if each.result in ("fails", "may-fail")]
     if not fails:
         return next((each for each in results if each.result == "moved"), results[0])

@@ -29,7 +29,7 @@ from extender.wire.workloads import PodWorkload
 MAX_REDUCTION: Final = 0.2
 MAX_SHAPES: Final = 200
 MAX_KINDS: Final = 8
-"""Kinds of nodes that are tried for one shape, those with the most pods of it."""
+"""How many kinds of nodes are tried for one shape: those with the most pods of it."""
 MAX_COPIES: Final = 1000
 
 

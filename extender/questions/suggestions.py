@@ -26,7 +26,7 @@ from extender.scheduling.totals import format_bytes, format_milli
 
 MAX_REPLAYS: Final = 160
 MAX_AMOUNTS: Final = 24
-"""Amounts tried of one resource of one container."""
+"""How many amounts are tried for one resource of one container."""
 _NEAR: Final = 8
 _MIB: Final = 1 << 20
 _SUMS_OF_NODES_UP_TO: Final = 8

@@ -1,51 +1,74 @@
 """Tune: the pods of the cluster, or a list of pods, replayed under other kubelet configurations.
 
 Rules of this file
-- Every node keeps its machine, its devices and its reservation. A change applies to every node; where a kubelet does
-  not start with it, none of the node's pods is admitted.
+- Every node keeps its machine, its devices and the size of its reservation. A change applies to every node; where a
+  kubelet does not start with it, none of the node's pods is admitted.
 - Pods arrive in random orders, drawn from a seed. Without a list every node gets its own pods; the pods of a list are
-  dealt to the nodes in turn. No scheduler chooses here.
-- The search is seeded: half of the changes are drawn at random, the others change one field of the best so far.
+  dealt to the nodes in turn. No scheduler chooses here. A pod is refused by the managers or by the node's totals.
+- The search is seeded. A third of the changes are drawn at random, a third change one field of the best so far, and
+  the last third leave out one field of a change on the front, so that no change is larger than needed.
+- The work is bounded: of a large cluster, only as many nodes are replayed as `MAX_REPLAYS` allows, drawn by the seed.
 - A configuration is on the Pareto front if no other has at least as many pods admitted, as many aligned and as few
   CPUs stranded, and is better in one of these. Of equal ones the one with the fewest changes is on it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, product, zip_longest
+from math import ceil, floor, sqrt
+from operator import itemgetter
+from statistics import fmean, variance
 from typing import Final
 
 from extender.questions.node_pods import pods_of
 from extender.questions.random_orders import Draw
+from extender.questions.restart_check import allocatable_after
 from extender.questions.subjects import Subject
 from extender.replay.admission import admit, start_pod
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.replay.config import KubeletConfig, KubeletConfigError, ReservedMemory
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, resolve
+from extender.replay.sets import iter_bits
 from extender.replay.startup import initial_state, start
 from extender.replay.verdict import Admitted
+from extender.scheduling.totals import add, exceeds, pod_requests
+from extender.wire.workloads import PodWorkload
 
+FIRST_NUMA, EVERY_NUMA = "first NUMA node", "every NUMA node"
 FIELDS: Final[Mapping[str, tuple[object, ...]]] = {
     "topologyManagerPolicy": ("none", "best-effort", "restricted", "single-numa-node"),
     "topologyManagerScope": ("container", "pod"),
     "cpuManagerPolicyOptions": ("", "full-pcpus-only", "distribute-cpus-across-numa"),
     "topologyManagerPolicyOptions": ("", "prefer-closest-numa-nodes"),
     "memoryManagerPolicy": ("None", "Static"),
+    "reservedSystemCPUs": (FIRST_NUMA, EVERY_NUMA),
 }
-"""What is varied; options by name, empty: none."""
-ORDERS: Final = 3
-"""Orders of arrival for each configuration of the front; one for the others."""
-MAX_REPLAYS: Final = 4
+"""What is varied; options by name, empty: none. `reservedSystemCPUs`: where as many reserved CPUs as now are."""
+MAX_FRONT: Final = 6
+"""How many configurations of the front are listed, and replayed in more orders of arrival."""
+MIN_ORDERS, MAX_ORDERS = 3, 12
+"""Orders of arrival for each of them and for the present one; one for the others."""
+MAX_REPLAYS: Final = 260_000
+"""Pods that are replayed for one question: 4,900 pods under 32 configurations."""
+SEARCH_SHARE, ORDERS_SHARE = 0.4, 0.6
+"""The share of the time after which no further configuration, and no further order, is tried."""
+MAX_CHOICES: Final = 4
+"""How many random choices of devices are followed for one pod."""
 Change = tuple[tuple[str, str], ...]
 """Field and value; empty: nothing is changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """The pods by alignment, and the CPUs that are free where no pod of the list fits any more."""
+    """The pods by alignment, and the CPUs that are free where no pod of the list fits any more.
+
+    `by_group`: the pods admitted on one node of each group of equal nodes.
+    """
 
     alignments: Mapping[Alignment, int]
+    by_group: Sequence[int]
     refused: int
     stranded_cpus: int
     failing_nodes: int
@@ -80,32 +103,63 @@ class Tuned:
         )
 
 
-class Tune:
-    """The search. *pods*: a list to replay; None: every node's own pods (then *subjects* have their facts)."""
+@dataclass(frozen=True, slots=True)
+class _EqualNodes:
+    """Equal nodes with equal pods: one of them, its pods with their requests, and how many nodes they are."""
 
-    def __init__(self, subjects: Sequence[Subject], pods: Sequence[Pod] | None, seed: int, limit: int) -> None:
-        self.subjects: Final = [s for s in subjects if s.kubelet is not None and s.states]
-        self.steps: Final = limit
-        self._draw, self._seed = Draw(seed), seed
-        self._groups: Final = self._grouped(pods)
+    subject: Subject
+    pods: Sequence[tuple[Pod, Mapping[str, int]]]
+    nodes: int
+
+
+class Tune:
+    """The search. *pods*: a list to replay; None: every node's own pods (then *subjects* have their facts).
+
+    `nodes_left_out`: nodes of *subjects* that are not replayed, because there are too many.
+    """
+
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        pods: Sequence[PodWorkload] | None,
+        seed: int,
+        limit: int,
+        spent: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """*spent*: the share of the time that is over. The search ends at `SEARCH_SHARE` of it."""
+        known = [s for s in subjects if s.kubelet is not None and s.states]
+        self._draw, self._seed, self._limit, self._spent = Draw(seed), seed, limit, spent
+        self.is_late = False
+        drawn = self._drawn(known, pods, MAX_REPLAYS // (limit + MIN_ORDERS * (MAX_FRONT + 1)))
+        self.subjects: Final = [subject for subject, _ in drawn]
+        self.nodes_left_out: Final = len(known) - len(drawn)
+        self.steps: Final = limit + MIN_ORDERS * (MAX_FRONT + 1)
+        self._groups: Final = _grouped(drawn)
+        self.pods: Final = sum(len(group.pods) * group.nodes for group in self._groups)
         self._tried: dict[Change, Tuned] = {}
 
     def run(self) -> Iterator[Sequence[Tuned]]:
         """All configurations so far, after each one more; the present one first."""
         self._try(())
         yield list(self._tried.values())
-        while len(self._tried) < self.steps:
-            change = self._next(len(self._tried) * 2 >= self.steps)
+        while len(self._tried) < self._limit and not self._late(SEARCH_SHARE):
+            third = 3 * len(self._tried) // self._limit
+            change = (self._smaller() if third == 2 else None) or (self._next(improve=True) if third else None)
+            change = change or self._next(improve=False)
             if change is None:
                 break
             self._try(change)
             yield list(self._tried.values())
         found = list(self._tried.values())
-        for each in found:
-            each.is_best = not any(_is_better(other, each) for other in found)
-        for each in found:
-            if each.is_best or not each.change:
-                each.trials += [self._trial(each.change, order) for order in range(1, ORDERS)]
+        front = sorted((each for each in found if _is_on_front(each, found)), key=lambda e: e.rank, reverse=True)
+        listed = [found[0], *(each for each in front[:MAX_FRONT] if each.change)]
+        orders = min(MAX_ORDERS, max(MIN_ORDERS, MAX_REPLAYS // 8 // max(1, self.pods * len(listed))))
+        for order, each in product(range(1, orders), listed):
+            if order < MIN_ORDERS or not self._late(ORDERS_SHARE):
+                each.trials.append(self._trial(each.change, order))
+                yield found
+        for each in listed:
+            each.is_best = _is_on_front(each, listed)
         yield found
 
     def config(self, subject: Subject, change: Change) -> KubeletConfig:
@@ -116,22 +170,43 @@ class Tune:
             config = _with(config, subject.kubelet, name, value)
         return config
 
-    def _grouped(self, pods: Sequence[Pod] | None) -> list[tuple[Subject, list[Pod], int]]:
-        """Equal nodes with equal pods, and how many they are."""
-        groups: dict[object, tuple[Subject, list[Pod], int]] = {}
-        for number, subject in enumerate(self.subjects):
-            assert subject.kubelet is not None
-            own = (
-                [p.workload.pod for p in pods_of(subject)] if pods is None else list(pods[number :: len(self.subjects)])
-            )
-            own = [replace(p, uid=f"what-if-{i}") for i, p in enumerate(sorted(own, key=lambda p: repr(p.shape)))]
-            empty = initial_state(subject.kubelet, subject.states[0].devices.devices)
-            key = subject.kubelet.identity, empty.devices.key, tuple(repr(p.shape) for p in own)
-            first = groups.get(key, (subject, own, 0))
-            groups[key] = (first[0], first[1], first[2] + 1)
-        return list(groups.values())
+    def _late(self, share: float) -> bool:
+        self.is_late = self.is_late or self._spent() > share
+        return self._spent() > share
 
-    def _next(self, improve: bool) -> Change | None:  # noqa: FBT001 - one of two ways
+    def spread(self, tuned: Tuned) -> tuple[int, int]:
+        """The range in which the number of admitted pods is in 19 of 20 orders of arrival."""
+        orders = len(tuned.trials)
+        by_group = list(zip(*(trial.by_group for trial in tuned.trials), strict=True))
+        mean = sum(fmean(each) * group.nodes for each, group in zip(by_group, self._groups, strict=True))
+        if orders < MIN_ORDERS:
+            return floor(mean), ceil(mean)
+        squares = sum(variance(each) * group.nodes for each, group in zip(by_group, self._groups, strict=True))
+        margin = 2 * sqrt(squares * (1 + 1 / orders))
+        return max(0, floor(mean - margin)), min(self.pods, ceil(mean + margin))
+
+    def _drawn(
+        self, subjects: Sequence[Subject], pods: Sequence[PodWorkload] | None, most: int
+    ) -> list[tuple[Subject, Sequence[PodWorkload]]]:
+        """Nodes with their pods, as many as have at most *most* pods, and at least one."""
+        numbers = list(range(len(subjects)))
+        drawn: dict[int, Sequence[PodWorkload]] = {}
+        left = most
+        for number in Draw(self._seed).shuffled(numbers):
+            own = [pod.workload for pod in pods_of(subjects[number])] if pods is None else pods[number :: len(subjects)]
+            if drawn and len(own) > left:
+                break
+            drawn[number], left = own, left - max(1, len(own))
+        return [(subjects[number], drawn[number]) for number in sorted(drawn)]
+
+    def _smaller(self) -> Change | None:
+        """A change on the front without one of its fields, if it was not tried; None: there is none left."""
+        found = list(self._tried.values())
+        front = (each.change for each in found if _is_on_front(each, found))
+        shorter = (change[:i] + change[i + 1 :] for change in front for i in range(len(change)))
+        return next((change for change in shorter if change not in self._tried), None)
+
+    def _next(self, *, improve: bool) -> Change | None:
         """A change that was not tried: at random, or one field away from the best; None: there is none left."""
         for _ in range(200):
             base = max(self._tried.values(), key=lambda t: t.rank).change if improve else ()
@@ -153,39 +228,67 @@ class Tune:
     def _trial(self, change: Change, order: int) -> Trial:
         alignments: Counter[Alignment] = Counter()
         refused = stranded = failing = 0
+        by_group = []
         draw = Draw(self._seed * 1000 + order)
-        for subject, pods, nodes in self._groups:
-            assert subject.kubelet is not None
+        for group in self._groups:
+            assert group.subject.kubelet is not None
             try:
-                kubelet = start(subject.kubelet.machine, self.config(subject, change))
+                kubelet = start(group.subject.kubelet.machine, self.config(group.subject, change))
             except KubeletConfigError:
-                refused, failing = refused + nodes * len(pods), failing + nodes
+                refused, failing = refused + group.nodes * len(group.pods), failing + group.nodes
+                by_group.append(0)
                 continue
-            found, left, waste = _replay(kubelet, subject, draw.shuffled(pods))
-            alignments.update({alignment: count * nodes for alignment, count in found.items()})
-            refused, stranded = refused + nodes * left, stranded + nodes * waste
-        return Trial(alignments=alignments, refused=refused, stranded_cpus=stranded, failing_nodes=failing)
+            found, waste = _replay(kubelet, group.subject, draw.shuffled(group.pods))
+            by_group.append(found.total())
+            alignments.update({alignment: count * group.nodes for alignment, count in found.items()})
+            refused += group.nodes * (len(group.pods) - found.total())
+            stranded += group.nodes * waste
+        return Trial(
+            alignments=alignments, by_group=by_group, refused=refused, stranded_cpus=stranded, failing_nodes=failing
+        )
 
 
-def _replay(kubelet: Kubelet, subject: Subject, pods: Sequence[Pod]) -> tuple[Counter[Alignment], int, int]:
-    """Alignments, refusals, and stranded CPUs of one node."""
-    state = initial_state(kubelet, subject.states[0].devices.devices)
+def _grouped(drawn: Sequence[tuple[Subject, Sequence[PodWorkload]]]) -> list[_EqualNodes]:
+    groups: dict[object, _EqualNodes] = {}
+    for subject, pods in drawn:
+        assert subject.kubelet is not None
+        own = sorted(
+            ((repr(each.pod.shape), each.pod, pod_requests(each.pod, each.rules.overhead_milli)) for each in pods),
+            key=itemgetter(0),
+        )
+        numbered = [(replace(pod, uid=f"what-if-{i}"), requests) for i, (_, pod, requests) in enumerate(own)]
+        empty = initial_state(subject.kubelet, subject.states[0].devices.devices)
+        key = subject.kubelet.identity, empty.devices.key, tuple(shape for shape, _, _ in own)
+        known = groups.get(key)
+        groups[key] = _EqualNodes(subject, numbered, 1) if known is None else replace(known, nodes=known.nodes + 1)
+    return list(groups.values())
+
+
+def _replay(
+    kubelet: Kubelet, subject: Subject, pods: Sequence[tuple[Pod, Mapping[str, int]]]
+) -> tuple[Counter[Alignment], int]:
+    """Alignments of the admitted pods, and stranded CPUs, of one node."""
+    before, devices = subject.kubelet, subject.states[0].devices
+    assert before is not None
+    state = initial_state(kubelet, devices.devices)
+    allocatable = allocatable_after(subject, before, kubelet)
+    used: Mapping[str, int] = {}
     found: Counter[Alignment] = Counter()
-    refused, smallest = 0, 0
-    for pod in pods:
+    smallest = 0
+    for pod, wanted in pods:
         request = resolve(pod, kubelet.rules)
         cpus = max((c.cpus for c in request.containers), default=0)
         smallest = min(smallest or cpus, cpus or smallest)
-        outcome = admit(kubelet, state, request, max_replays=MAX_REPLAYS)
+        outcome = admit(kubelet, state, request, max_replays=MAX_CHOICES)
         alignment = alignment_of_outcomes(kubelet, (outcome, *outcome.alternatives))
-        if not isinstance(outcome.verdict, Admitted) or alignment is None:
-            refused += 1
+        if not isinstance(outcome.verdict, Admitted) or alignment is None or exceeds(wanted, allocatable, [used]):
             continue
         found[alignment.alignment] += 1
+        used = add(used, wanted)
         state = start_pod(outcome.state, request)
     free = state.cpu.default & ~kubelet.reserved_cpus if kubelet.cpu_static else 0
     rests = [(free & bits).bit_count() for bits in kubelet.machine.numa_cpus.values()]
-    return found, refused, sum(rest for rest in rests if rest < smallest)
+    return found, sum(rest for rest in rests if rest < smallest)
 
 
 def _with(config: KubeletConfig, kubelet: Kubelet, name: str, value: str) -> KubeletConfig:
@@ -195,12 +298,36 @@ def _with(config: KubeletConfig, kubelet: Kubelet, name: str, value: str) -> Kub
         return replace(config, topology_manager_scope=value)
     options = {value: "true"} if value else {}
     if name == "cpuManagerPolicyOptions":
-        return replace(config, cpu_manager_policy_options=options) if config.cpu_manager_policy == "static" else config
+        return replace(config, cpu_manager_policy_options=options) if kubelet.cpu_static else config
     if name == "topologyManagerPolicyOptions":
         return replace(config, topology_manager_policy_options=options)
+    if name == "reservedSystemCPUs":
+        cpus = reserved_cpus(kubelet, value)
+        if not kubelet.cpu_static or cpus == kubelet.reserved_cpus:
+            return config
+        return replace(config, reserved_system_cpus=cpus, reservation_cpu_milli=cpus.bit_count() * 1000)
     if value == config.memory_manager_policy:
         return config
     return replace(config, memory_manager_policy=value, reserved_memory=reserved_memory(config, kubelet, value))
+
+
+def reserved_cpus(kubelet: Kubelet, where: str) -> int:
+    """As many CPUs as are reserved now, as bits: core by core, from the first NUMA nodes or from all in turn."""
+    machine, left = kubelet.machine, kubelet.reserved_cpus.bit_count()
+    by_numa = [
+        sorted((core for core in machine.core_cpus.values() if core & bits), key=lambda core: core & -core)
+        for bits in machine.numa_cpus.values()
+    ]
+    if where == FIRST_NUMA:
+        cores = [core for each in by_numa for core in each]
+    else:
+        cores = [core for turn in zip_longest(*by_numa, fillvalue=0) for core in turn]
+    bits = 0
+    for cpu in chain.from_iterable(map(iter_bits, cores)):
+        if left <= 0:
+            break
+        bits, left = bits | 1 << cpu, left - 1
+    return bits
 
 
 def reserved_memory(config: KubeletConfig, kubelet: Kubelet, policy: str) -> tuple[ReservedMemory, ...]:
@@ -214,6 +341,10 @@ def reserved_memory(config: KubeletConfig, kubelet: Kubelet, policy: str) -> tup
             found.append(ReservedMemory(numa=node.id, limits_bytes={"memory": amount}))
         left -= amount
     return tuple(found)
+
+
+def _is_on_front(one: Tuned, others: Sequence[Tuned]) -> bool:
+    return not any(_is_better(other, one) for other in others)
 
 
 def _is_better(one: Tuned, other: Tuned) -> bool:

@@ -8,7 +8,7 @@ Rules of this file
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from extender.cluster.node_class import NodeClass
 from extender.questions.demands import demand_fault
@@ -18,7 +18,7 @@ from extender.questions.subjects import Subject, candidates_of
 from extender.replay.admission import MAX_OUTCOMES
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
-from extender.replay.verdict import Certainty, Rejected, Verdict, When
+from extender.replay.verdict import Certainty, Provider, Rejected, Verdict, When
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
@@ -27,6 +27,11 @@ from extender.scheduling.totals import pod_requests
 from extender.wire.workloads import PodWorkload
 
 Outcome = Literal["fits", "topology", "scheduler", "unknown"]
+
+
+_POLICY_UNKNOWN: Final = (
+    "The kubelet admits the pod. Whether the NRI policy of the node then creates its containers is not known."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,14 @@ class NodeWhatIf:
             return "unknown" if self.certainty is Certainty.UNKNOWN else "topology"
         if self.scheduler.outcome == "fails":
             return "scheduler"
-        return "unknown" if self.certainty is Certainty.UNKNOWN or self.verdict is None else "fits"
+        return (
+            "unknown" if self.certainty is Certainty.UNKNOWN or self.verdict is None or self._hides_policy else "fits"
+        )
+
+    @property
+    def _hides_policy(self) -> bool:
+        """Whether only the kubelet has answered, and the grants of the NRI policy, which decides next, are unknown."""
+        return Provider.NRI in self.subject.node_class.hidden
 
     @property
     def alignment(self) -> PodAlignment | None:
@@ -73,7 +85,7 @@ class NodeWhatIf:
             failure = self.scheduler.first_failure
             return "" if failure is None else failure.detail
         if self.judgement.refusal is None:
-            return ""
+            return _POLICY_UNKNOWN if self._hides_policy else ""
         return self.first_fault or f"{self.judgement.refusal.text[0].upper()}{self.judgement.refusal.text[1:]}."
 
     @property

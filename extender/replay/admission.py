@@ -275,7 +275,7 @@ def _created(walk: Walk, before: ManagerState) -> Outcome:
     verdict, policy, granted = _admitted(walk), walk.kubelet.nri, before.nri
     if policy is None or granted is None:
         return Outcome(verdict=verdict, state=walk.state, before=before)
-    created, after = create_containers(policy, granted, walk.pod, verdict, walk.budget)
+    created, after = create_containers(policy, granted, walk.pod, verdict, walk.state.devices, walk.budget)
     return Outcome(verdict=created, state=replace(walk.state, nri=after), before=before)
 
 

@@ -22,10 +22,10 @@ from extender.replay.state import ManagerState
 from extender.replay.verdict import Certainty, is_given_up, is_out_of_steps
 
 MAX_STATES: Final = 64
-"""States kept from one admission to the next. If there are more, verdicts are `possible` and the rest is dropped."""
+"""How many states are kept from one admission to the next. The others are dropped, and verdicts are `possible`."""
 
 MAX_REPLAYS: Final = 512
-"""Replays of one admission, shared between all states."""
+"""How many replays one admission may take, for all states together."""
 
 
 def admit_in_all(

@@ -35,14 +35,14 @@ class OutOfStepsError(BudgetError):
     """The replay has used up its steps. `steps`: how many it had."""
 
     def __init__(self, steps: float) -> None:
-        super().__init__(f"the replay was given up after {steps:.0f} steps")
+        super().__init__(f"the replay was stopped after {steps:.0f} steps")
 
 
 class OutOfTimeError(BudgetError):
     """The caller's deadline has passed."""
 
     def __init__(self) -> None:
-        super().__init__("the replay was given up because its time was over")
+        super().__init__("the replay was stopped because its time limit was reached")
 
 
 def _never() -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 from extender.replay.budget import UNLIMITED, Budget
 
 MAX_ALTERNATIVES: Final = 65
-"""Alternatives counted for one choice. More are never tried (`admission.MAX_OUTCOMES`)."""
+"""How many alternatives are counted for one choice. More are never tried (`admission.MAX_OUTCOMES`)."""
 
 
 class Choices:

@@ -97,7 +97,7 @@ class Assignment:
             raise NotEnoughCPUsError(f"not enough cpus available to satisfy request{counts}", count, free)
 
     def _take_or_nothing(self, available: int, count: int, budget: Budget) -> int:
-        """A packed take whose failure the distribution ignores: only the sum is checked at the end."""
+        """A packed allocation. The distribution ignores its failure, and only checks the sum at the end."""
         try:
             return self._take_packed(available, count, budget, uncore=False)
         except NotEnoughCPUsError:
@@ -151,7 +151,7 @@ class Assignment:
 
 
 class _Accumulator:
-    """The state of one take: free CPUs, CPUs taken, and CPUs still needed (may become negative)."""
+    """One allocation in progress: free CPUs, CPUs taken, and CPUs still needed (may become negative)."""
 
     def __init__(self, machine: Machine, available: int, count: int, budget: Budget) -> None:
         self.machine = machine

@@ -122,7 +122,7 @@ class _Search:
         """Every node has whole groups only, so that trying a set of them never hangs the kubelet."""
 
     def run(self) -> Slot | None:
-        """The nodes of the winning combination, as the kubelet's slice shows them at the end; None: there is none."""
+        """The NUMA nodes of the best combination, in the order that the kubelet's slice has at the end; None: none."""
         # 1. Refuse a search that would take the kubelet hours.
         items = tuple(self.free)
         sets = math.comb(len(items), self.k)

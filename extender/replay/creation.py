@@ -11,29 +11,39 @@ from typing import Final
 from extender.replay.budget import Budget, BudgetError
 from extender.replay.nri.admission import NriVerdict
 from extender.replay.nri.events import start
+from extender.replay.nri.objects import Hint
 from extender.replay.nri.state import NriPod, NriPolicy, NriState
 from extender.replay.nri.verdict import Refusal
 from extender.replay.pod import PodRequest
-from extender.replay.state import ManagerState
+from extender.replay.sets import format_list
+from extender.replay.state import DeviceState, ManagerState
 from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, Verdict, When
 
-NO_DEVICES: Final = "the place of devices in the machine is not known to the replay of the NRI policy"
+DEVICES: Final = (
+    "the files of its devices are assumed to be on the NUMA nodes that the device plugin reports; the NRI policy looks "
+    "them up in sysfs"
+)
 OTHERS: Final = "an affinity selects containers by ids or names of pods, and nodes are compared without these"
 _NEVER: Final = frozenset({Refusal.SLICE, Refusal.FRACTION, Refusal.OFFER, Refusal.AFFINITY, Refusal.REQUEST})
 """Refusals that are final if an empty node has them: no pool has more than the root of an empty node."""
 
 
 def create_containers(
-    policy: NriPolicy, state: NriState, pod: PodRequest, admitted: Admitted, budget: Budget
+    policy: NriPolicy, state: NriState, pod: PodRequest, admitted: Admitted, devices: DeviceState, budget: Budget
 ) -> tuple[Verdict, NriState]:
     """The verdict on a pod that the kubelet has *admitted*, and the grants after it.
+
+    *devices*: with those that it has assigned to the pod. The pod is refused only if it is without their hints as well.
 
     Raises:
         BudgetError: the replay takes more steps than *budget* has.
     """
     assert pod.nri is not None
-    created, after = state.admit(pod.nri, budget)
-    doubts = ((NO_DEVICES,) if pod.total_devices else ()) + ((OTHERS,) if pod.nri.names_others else ())
+    hinted = with_devices(policy, pod.nri, admitted, devices)
+    created, after = state.admit(hinted, budget)
+    if created.reason is not None and hinted is not pod.nri:
+        created, after = state.admit(pod.nri, budget)
+    doubts = ((DEVICES,) if pod.total_devices else ()) + ((OTHERS,) if pod.nri.names_others else ())
     certainty = Certainty.POSSIBLE if doubts else admitted.certainty
     caveats = (*admitted.caveats, *doubts)
     if created.reason is None:
@@ -48,6 +58,32 @@ def create_containers(
         caveats=caveats,
     )
     return rejected, after
+
+
+def with_devices(policy: NriPolicy, pod: NriPod, admitted: Admitted, devices: DeviceState) -> NriPod:
+    """*pod* with topology hints of the devices that the kubelet has assigned to its containers.
+
+    The plugin takes them from the sysfs entries of the device files that the runtime passes on (`pkg/topology`), which
+    only the device plugin knows before. A device has the NUMA node that its device plugin reports, as sysfs has it. One
+    that is on several NUMA nodes, or on one without CPUs, gives no hint.
+    """
+    machine, hints, nodes = policy.setup.topology.machine, dict[str, tuple[tuple[str, Hint], ...]](), {}
+    for name, placement in admitted.placements.items():
+        found = []
+        for resource, ids in sorted(placement.devices.items()):
+            for id_ in ids:
+                device = devices.devices.get(resource, {}).get(id_)
+                cpus = machine.cpus_of_nodes(device.numa or 0) if device is not None else 0
+                if device is not None and device.numa is not None and device.numa.bit_count() == 1 and cpus:
+                    node = device.numa.bit_length() - 1
+                    found.append((resource, node, (f"{resource}/{id_}", Hint(cpus=format_list(cpus), numas=str(node)))))
+        if found:
+            hints[name] = tuple(hint for _, _, hint in found)
+            nodes[name] = tuple((resource, (node,)) for resource, node, _ in found)
+    if not hints:
+        return pod
+    listed = nodes if policy.setup.config.pod_resource_api else {}
+    return replace(pod, pod=replace(pod.pod, device_hints=hints, device_nodes=listed))
 
 
 def init_phases(state: ManagerState, pod: PodRequest, budget: Budget) -> tuple[ManagerState, ...]:

@@ -31,7 +31,7 @@ class MemoryDemand(StrEnum):
 
 
 class Demand(NamedTuple):
-    """A field is None if the pod says nothing. `fault`: what is not understood, in a sentence without an end.
+    """A field is None if the pod says nothing. `fault`: what is not understood, as part of a sentence.
 
     A tuple, because it is a part of every cached pod shape.
     """
@@ -51,7 +51,7 @@ class Demand(NamedTuple):
         )
 
     def or_default(self, default: "Demand") -> "Demand":
-        """This demand, with *default* where it says nothing."""
+        """This demand; what it leaves open is taken from *default*."""
         if default == NO_DEMAND:
             return self
         return Demand(

@@ -8,6 +8,8 @@ The definition:
 - `single-numa-node`: one NUMA node has everything that the container gets. `same-socket`: one socket has it. With scope
   `pod` it is the same NUMA node, or socket, for all containers. A device that belongs to several NUMA nodes is local to
   each. A NUMA node without CPUs is on no socket.
+- Where the NRI topology-aware policy runs, the exclusive CPUs that it grants count as well, and the memory that it pins
+  with them. It and the kubelet both set the container's CPUs, so both placements together have to meet the demand.
 - `no-remote-memory`: the memory of each container with exclusive CPUs is pinned, to NUMA nodes of these CPUs.
 - Where a machine has only one NUMA node, or one socket, every placement meets the demand for it.
 """
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import reduce
 from operator import and_
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from extender.replay.admission import Outcome
 from extender.replay.demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
@@ -70,31 +72,44 @@ class Held(NamedTuple):
 
 
 NOTHING_HELD = Held(0, 0)
+NOTHING_CLAIMED: Final[Mapping[str, tuple[int, ...]]] = {}
 
 
 def broken_by_outcome(demand: Demand, kubelet: Kubelet, request: PodRequest, outcome: Outcome) -> BrokenDemand | None:
-    """How the outcome breaks the demand. None: it is met, or the pod is not admitted."""
+    """How the outcome breaks the pod's demand. None: it meets the demand, or the pod is not admitted."""
     verdict = outcome.verdict
     if not isinstance(verdict, Admitted):
         return None
     return broken_in_state(demand, kubelet.machine, request, outcome.state)
 
 
-def broken_in_state(demand: Demand, machine: Machine, request: PodRequest, state: ManagerState) -> BrokenDemand | None:
-    """How what the pod holds in *state* breaks the demand; None: it is met. The pod is on the node."""
+def broken_in_state(
+    demand: Demand,
+    machine: Machine,
+    request: PodRequest,
+    state: ManagerState,
+    claimed: Mapping[str, tuple[int, ...]] = NOTHING_CLAIMED,
+) -> BrokenDemand | None:
+    """How the resources of the pod in *state* break its demand; None: they meet it. The pod is on the node.
+
+    *claimed*: the NUMA nodes of each device that DRA drivers have allocated, by container.
+    """
     uid = request.uid
     cpus, memory = state.cpu.entries.get(uid, {}), state.memory.entries.get(uid, {})
     devices = state.devices.entries.get(uid, {})
+    pinned = {} if state.nri is None else state.nri.pinned(uid)
     held = {}
     for container in request.containers:
         name = container.name
+        exclusive, nodes = pinned.get(name, (0, 0))
+        blocks = [block.mask for block in memory.get(name, ())]
         held[name] = Held(
-            *_of_cpus(machine, cpus.get(name, 0)),
-            tuple([block.mask for block in memory.get(name, ())]),
-            tuple(_local_nodes(devices.get(name, {}), state)),
+            *_of_cpus(machine, cpus.get(name, 0) | exclusive),
+            tuple([*blocks, nodes] if nodes else blocks),
+            (*_local_nodes(devices.get(name, {}), state), *claimed.get(name, ())),
         )
-    blocks = tuple([block.mask for block in state.memory.pod_entries.get(uid, ())])
-    shared = Held(*_of_cpus(machine, state.cpu.pod_entries.get(uid, 0)), blocks)
+    of_pod = tuple([block.mask for block in state.memory.pod_entries.get(uid, ())])
+    shared = Held(*_of_cpus(machine, state.cpu.pod_entries.get(uid, 0)), of_pod)
     return broken_by(demand, machine, request, held, shared)
 
 
@@ -159,7 +174,7 @@ def _split(
     *,
     together: bool,
 ) -> BrokenDemand | None:
-    """The first container of which no place has everything. *whole_on*: the places that have all of each part."""
+    """The first container for which no place has all parts. *whole_on*: the places that have all of each part."""
     common_to_all, numa = -1, 0
     for name, each in [*held.items(), (None, shared)]:
         common = reduce(and_, whole_on(machine, each), -1)

@@ -5,9 +5,9 @@ Rules of this file
   in free resources, so "refused on an empty node" proves nothing.
 - In doubt the result is False: "not now" is always safe.
 
-The argument: CPUs that can ever be available are among the allocatable ones, devices that can ever be free are among
-the healthy ones, and every preferred hint of any state is among those offered with all of them free. Memory is left
-out: for too little memory its manager has "no preference".
+The argument: a CPU can only become available if it is allocatable, and a device only if it is healthy. A hint that is
+preferred in some state is also preferred where all of these are free. Memory is left out: where memory is too little,
+its manager has "no preference".
 """
 
 from collections.abc import Iterator

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from extender.replay.kubelet import Kubelet
-from extender.replay.sets import format_list, iter_bits
+from extender.replay.sets import bits_of, format_list, iter_bits
 from extender.replay.state import Block, CPUState, DeviceState, ManagerState, MemoryState, NUMANodeMemory
 
 CPU_FIELD: Final = "state.cpu_manager_state"
@@ -38,9 +38,7 @@ def check_observed(kubelet: Kubelet, state: ManagerState) -> None:
 
 def _check_cpus(kubelet: Kubelet, state: CPUState) -> None:
     machine = kubelet.machine
-    for field, cpus in _cpu_sets(state):
-        if unknown := cpus & ~machine.all_cpus:
-            raise ObservedStateError(field, f"CPUs {format_list(unknown)} are not online on this machine")
+    _check_online(machine.all_cpus, state)
     if any(core.bit_count() != machine.cpus_per_core for core in machine.core_cpus.values()):
         return  # hybrid machine: a running kubelet allocates foreign and reserved CPUs, and the sums need not match
     holders: dict[str, int] = {}
@@ -59,6 +57,20 @@ def _check_cpus(kubelet: Kubelet, state: CPUState) -> None:
         holders[uid] = held
         all_held |= held
     _check_cpu_totals(kubelet, state, all_held)
+
+
+def _check_online(online: int, state: CPUState) -> None:
+    named = state.default
+    for cpus in state.pod_entries.values():
+        named |= cpus
+    for containers in state.entries.values():
+        for cpus in containers.values():
+            named |= cpus
+    if not named & ~online:
+        return
+    for field, cpus in _cpu_sets(state):  # paths are made for an error only: they take longer than all checks
+        if unknown := cpus & ~online:
+            raise ObservedStateError(field, f"CPUs {format_list(unknown)} are not online on this machine")
 
 
 def _cpu_sets(state: CPUState) -> Iterator[tuple[str, int]]:
@@ -94,29 +106,42 @@ def _check_memory(kubelet: Kubelet, state: MemoryState) -> None:
             if amounts.free + amounts.reserved != amounts.allocatable:
                 message = f"free {amounts.free} + reserved {amounts.reserved} is not {amounts.allocatable} allocatable"
                 raise ObservedStateError(f"{field}.{node.id}.memoryMap.{name}", message)
-    blocks = list(_memory_blocks(state))
-    for where, block in blocks:
-        if unknown := [i for i in iter_bits(block.mask) if i not in ids]:
-            raise ObservedStateError(where, f"NUMA nodes {unknown} do not exist on this machine")
+    blocks = _memory_blocks(state)
+    if any(block.mask & ~bits_of(ids) for block in blocks):
+        _refuse_numa_nodes(state, ids)
     for node in state.nodes:
-        _check_assignments(node, [b for _, b in blocks], field)
+        _check_assignments(node, blocks, field)
         if node.cells >> node.id & 1 == 0:
             raise ObservedStateError(f"{field}.{node.id}.cells", "the node itself is not among them")
     if kubelet.rules.memory_group_check:  # until 1.31 groups could overlap, and a release then loses bytes for good
-        _check_sums(state, [b for _, b in blocks], field)
+        _check_sums(state, blocks, field)
 
 
-def _memory_blocks(state: MemoryState) -> Iterator[tuple[str, Block]]:
+def _memory_blocks(state: MemoryState) -> list[Block]:
     """The blocks that the machine state is charged with; a pod's own blocks replace those of its containers."""
+    found: list[Block] = []
     for uid, containers in state.entries.items():
-        if uid in state.pod_entries:
-            continue
-        for name, blocks in containers.items():
-            for block in blocks:
-                yield f"{MEMORY_FIELD}.entries.{uid}.{name}", block
-    for uid, blocks in state.pod_entries.items():
+        if uid not in state.pod_entries:
+            for blocks in containers.values():
+                found += blocks
+    for blocks in state.pod_entries.values():
+        found += blocks
+    return found
+
+
+def _refuse_numa_nodes(state: MemoryState, ids: tuple[int, ...]) -> None:
+    """Raise ObservedStateError for the first block that names a NUMA node which does not exist."""
+    places = [
+        (f"{MEMORY_FIELD}.entries.{uid}.{name}", blocks)
+        for uid, containers in state.entries.items()
+        for name, blocks in containers.items()
+        if uid not in state.pod_entries
+    ]
+    places += [(f"{MEMORY_FIELD}.podEntries.{uid}", blocks) for uid, blocks in state.pod_entries.items()]
+    for where, blocks in places:
         for block in blocks:
-            yield f"{MEMORY_FIELD}.podEntries.{uid}", block
+            if unknown := [i for i in iter_bits(block.mask) if i not in ids]:
+                raise ObservedStateError(where, f"NUMA nodes {unknown} do not exist on this machine")
 
 
 def _check_assignments(node: NUMANodeMemory, blocks: list[Block], field: str) -> None:

@@ -10,7 +10,7 @@ Mirrors: kubelet `pkg/apis/core/v1/helper/qos`, `cm/cpumanager/policy_static.go`
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -47,7 +47,8 @@ class Container:
     """One container, with amounts in thousandths by resource name.
 
     `allocated_milli` is `status.containerStatuses[].allocatedResources`: None if the container has no status entry.
-    `dra_resources` are extended resources of this container that a DRA claim satisfies.
+    `dra_resources` are extended resources of this container that a DRA claim satisfies. `claims`: the ResourceClaims
+    that it uses, as NAMESPACE/NAME, "" for one that does not exist yet; no manager of the kubelet reads them.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Container:
     limits_milli: Mapping[str, int] = field(default_factory=dict)
     allocated_milli: Mapping[str, int] | None = None
     dra_resources: frozenset[str] = frozenset()
+    claims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,11 @@ class Pod:
     created_at: int | None = None
     demand: Demand = NO_DEMAND
     metadata: Metadata = NO_METADATA
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether a container uses ResourceClaims."""
+        return any(container.claims for container in self.containers)
 
     @property
     def nri_shape(self) -> tuple[object, ...]:
@@ -171,6 +178,11 @@ class PodRequest:
     def aligned(self) -> bool:
         """Whether any manager may have something to allocate for the pod."""
         return self.pod_level is not None or any(c.cpus or c.memory_bytes or c.devices for c in self.containers)
+
+    def copy(self, uid: str) -> "PodRequest":
+        """The same request of another pod, which has *uid* as its name as well."""
+        nri = self.nri and replace(self.nri, pod=replace(self.nri.pod, id=uid, uid=uid, name=uid))
+        return replace(self, uid=uid, nri=nri)
 
 
 def value(milli: int) -> int:

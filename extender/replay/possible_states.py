@@ -20,10 +20,15 @@ from extender.replay.state import ManagerState
 
 @dataclass(frozen=True, slots=True)
 class PossibleStates:
-    """`states`: empty if no verdict is possible. `complete`: whether these are all states."""
+    """`states`: empty if no verdict is possible. `complete`: whether these are all states.
+
+    `in_turn`: the NRI topology-aware policy has yet to place containers of other pods. It may place them between those
+    of the next pod, so that a verdict on that pod is never more than possible.
+    """
 
     states: tuple[ManagerState, ...] = ()
     complete: bool = True
+    in_turn: bool = False
 
     @property
     def first(self) -> ManagerState | None:
@@ -33,13 +38,13 @@ class PossibleStates:
     @property
     def is_certain(self) -> bool:
         """Whether there is exactly one state."""
-        return self.complete and len(self.states) == 1
+        return self.complete and len(self.states) == 1 and not self.in_turn
 
     @property
     def key(self) -> object:
         """Equal for possible states that give the same verdict for every new pod."""
         one = self.states[0].key if len(self.states) == 1 else frozenset(state.key for state in self.states)
-        return one, self.complete
+        return one, self.complete, self.in_turn
 
     def admit(
         self, kubelet: Kubelet, request: PodRequest, *, max_replays: int = MAX_REPLAYS, budget: Budget | None = None
@@ -51,7 +56,7 @@ class PossibleStates:
         """The states after these pods are gone."""
         gone = sorted(uids)
         after = {s.key: s for s in (release_pods(state, gone) for state in self.states)}
-        return type(self)(tuple(after.values()), self.complete)
+        return type(self)(tuple(after.values()), self.complete, self.in_turn)
 
 
 NO_STATES: Final = PossibleStates()

@@ -64,7 +64,10 @@ def resize(kubelet: Kubelet, state: ManagerState, before: Pod, after: Pod) -> Re
 
 
 def _infeasible(manager: str, changed: str, minor: int) -> Resize:
-    text = f"kubelet 1.{minor} changes {changed} of no Guaranteed pod while the {manager} Manager's policy is static"
+    text = (
+        f"kubelet 1.{minor} does not change {changed} of a Guaranteed pod "
+        f"while the {manager} Manager's policy is static"
+    )
     return Resize(result=ResizeResult.INFEASIBLE, reason=text)
 
 

@@ -102,7 +102,7 @@ class Rules:
     memory_group_check: bool
     """A multi-node mask that would break a memory group is refused in Allocate (1.32)."""
     smt_message_fixed: bool
-    """The SMT error for want of free cores names them even when there are none (1.32)."""
+    """The SMT error about missing free cores names their number even if it is 0 (1.32)."""
     pod_level_qos: bool
     """QoS of a pod with `spec.resources` comes from there alone (1.32, gate PodLevelResources)."""
     pod_level_qos_needs_amounts: bool
@@ -183,7 +183,7 @@ class Rules:
 
 @lru_cache(maxsize=1024)
 def _one(rules: Rules) -> Rules:
-    """One object for equal rules: they are looked up for each node, and then compare by identity."""
+    """The one object for equal rules. Rules are looked up for each node, and one object compares by identity."""
     return rules
 
 

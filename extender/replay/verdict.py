@@ -128,9 +128,10 @@ class Admitted:
 class Rejected:
     """The managers refuse the pod.
 
-    `message` is the kubelet's own. `container` None when the whole pod was refused (pod scope). `wanted` / `had` are
-    in units of `resource` (CPUs, bytes, devices) where the refusal is about an amount. `caveats` as of `Admitted`.
-    `alternatives` are messages that the kubelet gives as well instead: it visits device resources in random order.
+    `message` is the kubelet's own. `container` None when the whole pod was refused (pod scope). `wanted` / `had` are in
+    units of `resource` (CPUs, bytes, devices) where the refusal is about an amount. `caveats` as of `Admitted`.
+    `alternatives`: other messages that the kubelet may give instead, because it visits device resources in random
+    order.
     """
 
     reason: Reason

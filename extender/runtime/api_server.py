@@ -11,35 +11,38 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from extender.api.service import Service
 from extender.cluster.watching import Watching
 from extender.config.settings import Settings
 from extender.kube.access import Access, discover
-from extender.kube.binder import AsyncBinder, Binder, Binding, BindingWritten, Conflict, Failed, NotFound
+from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient
+from extender.kube.dynamic_resources import CLAIMS, SLICES, DynamicDevicesFeed
 from extender.kube.feed import ClusterFeed
+from extender.kube.groups import GroupFeed, sized_objects
 from extender.kube.handoff import LoopHandoff
-from extender.kube.namespaces import LabelledNamespace, NamespaceFeed, watch_namespaces
+from extender.kube.namespaces import NAMESPACES, LabelledNamespace, NamespaceFeed
 from extender.kube.node_annotations import NodeToucher
 from extender.kube.node_context import WatchedSurroundings
-from extender.kube.nodes import NodeObject, watch_nodes
-from extender.kube.nominated import NominatedFeed, watch_nominated
-from extender.kube.pdbs import watch_budgets
-from extender.kube.pods import PodRecord, watch_pods
+from extender.kube.nodes import NODES, NodeObject
+from extender.kube.nominated import NOMINATED, NominatedFeed
+from extender.kube.pdbs import BUDGETS
+from extender.kube.pods import PODS, PodRecord
 from extender.kube.running import WatchedPods
 from extender.kube.siblings import Siblings
-from extender.kube.topologies import TopologyFeed, watch_topologies
+from extender.kube.topologies import BATCH, TOPOLOGIES, TopologyFeed
 from extender.kube.watch import Watch, WatchSettings
-from extender.observability.logs import FaultLog
 from extender.runtime.janitor import Janitor
 from extender.runtime.leadership import leadership
+from extender.runtime.pod_events import PodEvents
 from extender.runtime.requeue import Requeuer
 from extender.runtime.server import make_authority
-from extender.scheduling.binder import BindFailure, BindOutcome, GatedBinder, Leadership, MaybeBound, NotBound, PodBound
-from extender.scheduling.preemption.budgets import DisruptionBudget
+from extender.scheduling.binder import GatedBinder, Leadership
+from extender.wire.groups import apis_of
 
 LOG: Final = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 1.0
@@ -48,39 +51,12 @@ IDLE_SHARE: Final = 0.8
 T = TypeVar("T")
 
 
-class KubeBindings:
-    """`BindingApi` through the API server."""
-
-    def __init__(self, binder: AsyncBinder, clock: Callable[[], float]) -> None:
-        self._binder = binder
-        self._faults = FaultLog(LOG, "bindings", clock)
-
-    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> BindOutcome:
-        """See `BindingApi`. During an outage every binding fails, so that such failures are logged once a minute."""
-        outcome = await self._binder.bind(Binding(namespace=namespace, name=name, uid=uid, node_name=node_name))
-        if isinstance(outcome, Failed):
-            self._faults.failed("not bound pod=%s/%s node=%s reason=%r", namespace, name, node_name, outcome.reason)
-        else:
-            self._faults.ended()
-        match outcome:
-            case BindingWritten():
-                return PodBound()
-            case Conflict(reason):
-                return NotBound(reason, BindFailure.CONFLICT)
-            case NotFound():
-                return NotBound("there is no such pod", BindFailure.NOT_FOUND)
-            case Failed(reason, maybe_bound=True):
-                return MaybeBound(reason)
-            case Failed(reason):
-                return NotBound(reason)
-
-
 class ClusterWatches:
     """The watches of one service and their health."""
 
     def __init__(self, service: Service, client: KubeClient, settings: WatchSettings) -> None:
         self._service = service
-        self._running, self._surroundings = WatchedPods(), WatchedSurroundings()
+        self._running, self._surroundings = WatchedPods(), WatchedSurroundings(service.known.devices)
         service.known.running.use(self._running)
         service.surroundings.use(self._surroundings)
         demands = service.scheduling.demands
@@ -88,15 +64,15 @@ class ClusterWatches:
         self._feed.demands, self._feed.on_refused = demands, service.records.refusals.note
         self._namespaces = NamespaceFeed(demands)
         labels = [label.strip() for label in service.settings.sibling_labels.split(",")]
-        self._siblings = Siblings(service.known.nodes, list(filter(None, labels)), service.clock)
+        self._siblings = Siblings(service.known.nodes, list(filter(None, labels)), service.clock, service.profiles)
         nominated = NominatedFeed(service.known.pods, service.clock)
         self.on_pods: Callable[[Batch[PodRecord]], None] = lambda _batch: None
         self._handoffs: list[LoopHandoff[Any]] = []
         self._watches: dict[str, Watch[Any]] = {
-            "nodes": watch_nodes(client, self._handoff(self._take_nodes), settings),
-            "pods": watch_pods(client, self._handoff(self._take_pods), settings),
-            "nominations": watch_nominated(client, self._handoff(nominated.apply), settings),
-            "budgets": watch_budgets(client, self._handoff(self._take_budgets), settings),
+            "nodes": Watch(client, NODES, self._handoff(self._take_nodes), settings),
+            "pods": Watch(client, PODS, self._handoff(self._take_pods), settings),
+            "nominations": Watch(client, NOMINATED, self._handoff(nominated.apply), settings),
+            "budgets": Watch(client, BUDGETS, self._handoff(self._running.apply_budgets), settings),
         }
         self._topologies = TopologyFeed(
             service.known.nodes,
@@ -106,10 +82,21 @@ class ClusterWatches:
             switches=service.settings.switches,
         )
         if service.settings.topologies == "on":
-            self._watches["topologies"] = watch_topologies(client, self._handoff(self._topologies.apply), settings)
+            small = replace(settings, batch_size=BATCH)
+            self._watches["topologies"] = Watch(client, TOPOLOGIES, self._handoff(self._topologies.apply), small)
+        gangs = service.scheduling.gangs
+        self._groups = None if gangs is None else GroupFeed(gangs.groups, service.clock)
+        if self._groups is not None:
+            for api in apis_of(service.settings.gang_apis):
+                apply = self._handoff(self._groups.apply_objects)
+                self._watches[api] = Watch(client, sized_objects(api), apply, settings)
+        if service.settings.dra == "on":
+            claimed = DynamicDevicesFeed(service.known.devices)
+            self._watches["resource slices"] = Watch(client, SLICES, self._handoff(claimed.apply_slices), settings)
+            self._watches["resource claims"] = Watch(client, CLAIMS, self._handoff(claimed.apply_claims), settings)
         self._needs_namespaces = service.settings.namespace_demands == "on"
         if self._needs_namespaces:
-            self._watches["namespaces"] = watch_namespaces(client, self._handoff(self._take_namespaces), settings)
+            self._watches["namespaces"] = Watch(client, NAMESPACES, self._handoff(self._take_namespaces), settings)
 
     def start(self) -> None:
         """Start the watches."""
@@ -163,6 +150,8 @@ class ClusterWatches:
         self._running.apply_pods(batch)
         self._surroundings.apply_pods(batch)
         self._feed.apply_pods(batch)
+        if self._groups is not None:
+            self._groups.apply_pods(batch)
         self.on_pods(batch)
         self._service.authority.end_pods(change.value.uid for change in batch.changes if isinstance(change, Gone))
         if self._feed.pods_complete is not was_complete:
@@ -179,9 +168,6 @@ class ClusterWatches:
     def _take_namespaces(self, batch: Batch[LabelledNamespace]) -> None:
         self._namespaces.apply(batch)
         self.check()
-
-    def _take_budgets(self, batch: Batch[DisruptionBudget]) -> None:
-        self._running.apply_budgets(batch)
 
 
 def watch_settings(settings: Settings) -> WatchSettings:
@@ -223,6 +209,8 @@ async def connected(
             watches.on_pods = janitor.apply
             await stack.enter_async_context(_running(janitor.run()))
         await stack.enter_async_context(_watching(watches))
+        if service.settings.pod_events == "on":
+            await stack.enter_async_context(_running(PodEvents(service, client, lambda: leads.leads).run()))
         if service.settings.wake_up:
             requeuer = Requeuer(service, NodeToucher(client), lambda: leads.leads)
             await stack.enter_async_context(_running(requeuer.run()))
@@ -233,8 +221,8 @@ async def connected(
 async def _binding(service: Service, client: KubeClient, leads: Leadership) -> AsyncIterator[None]:
     """Writes bindings while this process leads. At the end it waits for bindings in progress."""
     seconds = service.settings.binding_seconds
-    calls = AsyncBinder(Binder(client, timeout_seconds=seconds))
-    service.known.link.binder = GatedBinder(KubeBindings(calls, service.clock), leads, seconds=seconds)
+    calls = AsyncBinder(Binder(client, timeout_seconds=seconds), clock=service.clock)
+    service.known.link.binder = GatedBinder(calls, leads, seconds=seconds)
     try:
         yield
     finally:

@@ -39,11 +39,11 @@ REASONS: Final = frozenset(
     )
 )
 COUNTED_OWNERS: Final = frozenset({"Job"})
-"""Kinds of controllers that read their failed pods."""
+"""Kinds of controllers that count their failed pods."""
 
 
 class Janitor:
-    """The failed pods, and their end. *can_write*: whether this process leads. *clock*: seconds, monotonic."""
+    """Deletes failed pods when they are due. *can_write*: whether this process leads. *clock*: seconds, monotonic."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from extender.replay.pod import Pod
 LOG: Final = logging.getLogger(__name__)
 SCAN_SECONDS: Final = 0.25
 MAX_TRIES: Final = 8
-"""Nodes tried in one scan if the first ones were touched too recently."""
+"""How many nodes one scan tries if the first ones were touched too recently."""
 
 
 class Requeuer:
@@ -63,6 +63,8 @@ class Requeuer:
         service.metrics.refused_pods.set(len(refused))
         pods = refused[: service.settings.max_refused_pods]
         service.known.nodes.expire(now)
+        for name in service.scheduling.gangs.groups.released() if service.scheduling.gangs is not None else ():
+            self._scanned_at.pop(name, None)  # room that was held for a group is free again
         changed = {r.name: r.node_class for r in service.known.nodes if self._scanned_at.get(r.name) != r.node_class.id}
         if not pods:
             self._done(changed)

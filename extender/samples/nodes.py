@@ -26,7 +26,7 @@ EVICTION_BYTES = 100 << 20
 
 
 class DescriptionError(Exception):
-    """The description of a sample node is not possible."""
+    """The description of a sample node describes an impossible node."""
 
 
 class Reserved(BaseModel):

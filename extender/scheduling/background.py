@@ -3,8 +3,8 @@
 Rules of this file
 - One shape at a time, the oldest first, in slices of `SLICE_SECONDS`. No slice begins while calls wait for replays, and
   one that has begun ends as soon as a call does so.
-- Bounded: `MAX_SHAPES` shapes wait, the oldest is given up for a new one; `MAX_SHAPE_SECONDS` of replays for a shape.
-- A shape that left the cache is given up. A class that no node has any more is skipped.
+- Bounded: `MAX_SHAPES` shapes wait, the oldest is dropped for a new one; `MAX_SHAPE_SECONDS` of replays for a shape.
+- A shape that left the cache is dropped. A class that no node has any more is skipped.
 - Everything but the replays runs on the event loop. `aclose` ends the work.
 """
 
@@ -43,7 +43,7 @@ class BackgroundMetrics(Protocol):
     """Shows the progress."""
 
     def in_background(self, shapes: int, classes: int) -> None:
-        """So many shapes and classes are left to judge."""
+        """This many shapes and classes are left to judge."""
 
     def background_worked(self, seconds: float) -> None:
         """A slice has ended."""
@@ -100,7 +100,7 @@ class BackgroundJudging:
 
     @contextlib.contextmanager
     def yielding(self) -> Iterator[None]:
-        """While the context lasts, a call waits for replays, and the background rests."""
+        """While the context lasts, a call waits for replays, and the background work pauses."""
         self._calls += 1
         try:
             yield

@@ -1,4 +1,4 @@
-"""Read your own writes, where kube-scheduler binds pods itself.
+"""Lets a filter call see the pods of earlier calls, where kube-scheduler binds pods itself.
 
 kube-scheduler decides pod by pod, but binds in the background. When it sends the filter call of the next pod, the last
 pod may not be on its node yet, and its room seems free. So a filter call waits, for some milliseconds at most, until
@@ -25,7 +25,7 @@ class Barrier:
         self._changed.set()
 
     async def wait(self, uid: str) -> None:
-        """Wait for the pods that nodes were offered for before this one. None of them is waited for again."""
+        """Wait for the pods that were offered nodes before this one. No call waits for the same pod again."""
         awaited = self._pods.offered(self._clock()) - {uid}
         if not awaited or not self.seconds:
             return

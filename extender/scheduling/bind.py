@@ -14,8 +14,9 @@ Rules of this file
   of the API server such ends are many, and the pod is deferred until kubelets have reported them.
 - On its nominated node a pod waits within the call, up to `wait_seconds`, while only leaving pods are in its way: after
   an error kube-scheduler would clear the nomination, and other pods could take the room. A pod also waits where the
-  node's totals suffice only without pods that have just ended. Few calls wait at a time.
+  node's totals do not suffice, because of pods that have just ended. Few calls wait at a time.
 - A node whose kubelet is stopped or has just started takes no replayed pod, for a bounded time.
+- A pod of a group is bound when all pods of the group have come and fit. It waits for them within the call as well.
 """
 
 import logging
@@ -33,6 +34,7 @@ from extender.scheduling.binder import (
     BY_ADMISSION_CHECK,
     RETRY,
     BindFailure,
+    Binding,
     BindOutcome,
     GatedBinder,
     MaybeBound,
@@ -40,9 +42,12 @@ from extender.scheduling.binder import (
     PodBound,
 )
 from extender.scheduling.cached_judge import CachedJudge, Offload
+from extender.scheduling.claims import ClaimCheck
+from extender.scheduling.gangs.gangs import HELD, INCOMPLETE, Gangs
 from extender.scheduling.locks import NodeLocks, SharedBudget, WaitingPlaces
 from extender.scheduling.node_totals import NodeTotals, TotalsFit
 from extender.scheduling.nominator import Nominator
+from extender.scheduling.placement_annotation import ANNOTATION, placement_annotation
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.reservation import Reservation
 from extender.wire.binding import ExtenderBindingArgs
@@ -57,6 +62,8 @@ TOTALS: Final = NotBound(
 )
 PROMISED: Final = NotBound(f"{RefusalReason.PROMISED.text}; {RETRY}", BindFailure.PROMISED)
 STARTING: Final = NotBound(f"the node's kubelet is starting and releases nothing yet; {RETRY}", BindFailure.STARTING)
+PASSING: Final = frozenset({BindFailure.CLAIMS, BindFailure.GROUP, BindFailure.TOTALS, BindFailure.UNSETTLED})
+"""The failures after which a pod of a group keeps its place."""
 NO_ACCESS: Final = NotBound(
     "this extender has no access to the API server: leave `bindVerb` out", BindFailure.NO_ACCESS
 )
@@ -66,7 +73,8 @@ NO_ACCESS: Final = NotBound(
 class BindSettings:
     """`seconds`: for the node's lock. `judge_seconds`: for replays. `wait_seconds`, `defer_seconds`: see the rules.
 
-    `certain_only`: whether a pod is bound only if it is certain to be admitted.
+    `certain_only`: whether a pod is bound only if it is certain to be admitted. `annotates`: whether the pod gets its
+    predicted placement as an annotation.
     """
 
     seconds: float
@@ -74,6 +82,7 @@ class BindSettings:
     wait_seconds: float
     defer_seconds: float
     certain_only: bool
+    annotates: bool
 
 
 class ExitRisk(Enum):
@@ -96,14 +105,16 @@ class Bind:
         judge: CachedJudge,
         nominator: Nominator,
         totals: NodeTotals,
+        gangs: Gangs | None,
+        claims: ClaimCheck,
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         offload: Offload,
     ) -> None:
         self._settings, self._cluster, self._pods, self._link = settings, cluster, pods, link
-        self._judge, self._nominator, self._totals = judge, nominator, totals
-        self._clock, self._sleep, self._offload = clock, sleep, offload
+        self._judge, self._nominator, self._totals, self._gangs = judge, nominator, totals, gangs
+        self._claims, self._clock, self._sleep, self._offload = claims, clock, sleep, offload
         self._locks = NodeLocks()
         self._waiting = WaitingPlaces()
         self._admissions = SharedBudget(MAX_EXIT_ADMISSIONS, MAX_EXITS)
@@ -136,7 +147,7 @@ class Bind:
         """Whether the pod was refused for a reason that is likely to pass within the call; see the file's rules."""
         if not isinstance(outcome, NotBound):
             return False
-        if outcome.failure is BindFailure.TOTALS:
+        if outcome.failure in (BindFailure.TOTALS, BindFailure.CLAIMS) or outcome is INCOMPLETE:
             return True
         known = self._pods.get(args.PodUID)
         nomination = known.nominated(self._clock())
@@ -155,11 +166,13 @@ class Bind:
         with Reservation(self._cluster, self._pods, known, args.Node, self._clock) as reservation:
             if reservation.is_repeat:
                 reservation.reserve()
-            elif (refused := await self._reserve(reservation)) is not None:
+            elif (refused := await self._reserve_beside_groups(reservation)) is not None:
                 return refused
             outcome = await self._send(reservation, binder)
         if not isinstance(outcome, PodBound):
             _log("not bound", args, outcome)
+        elif self._gangs is not None:
+            self._gangs.groups.bind(args.PodUID, args.Node, self._clock())
         return outcome
 
     def _known(self, args: ExtenderBindingArgs) -> Pod | PodBound | NotBound:
@@ -181,6 +194,21 @@ class Bind:
             return NotBound(f"there is no node {args.Node}", BindFailure.UNKNOWN_NODE)
         return pod
 
+    async def _reserve_beside_groups(self, reservation: Reservation) -> NotBound | None:
+        """As `_reserve`, where places are held: the pod must keep off them, or have one and not be the only one."""
+        gangs, pod = self._gangs, reservation.pod
+        if gangs is None or not gangs.groups.held:
+            return await self._reserve(reservation)
+        refused = await gangs.admit(pod.uid)
+        if refused is None and await gangs.takes_held_room(
+            pod, self._pods.get(pod.uid).priority, reservation.node_name
+        ):
+            refused = HELD
+        refused = refused or await self._reserve(reservation)
+        if refused is not None and refused.failure not in PASSING:
+            gangs.groups.lose(pod.uid, self._clock())
+        return refused
+
     async def _reserve(self, reservation: Reservation) -> NotBound | None:
         """Check that the node admits the pod and reserve its room; None if that succeeded, else why not."""
         pod, node_name = reservation.pod, reservation.node_name
@@ -194,6 +222,8 @@ class Bind:
             return STARTING
         if judgement.refusal is not None:
             return NotBound(f"{judgement.refusal.text}; {RETRY}", BindFailure.REFUSED)
+        if self._claims.concerns(pod) and (obstacle := await self._claims.obstacle(pod, node_name)) is not None:
+            return obstacle
         reservation.reserve()
         if not self._settings.certain_only or (
             reservation.is_safe and not (is_replayed and await self._defers_for_exits(pod, node_name))
@@ -205,15 +235,18 @@ class Bind:
     def _defers_for_totals(self, pod: Pod, node_name: str) -> bool:
         """Whether the totals are too small for now; the pod is then recorded as deferred.
 
-        Where they suffice without finished pods, the doubt ends by itself. Otherwise the totals that are known here
-        are wrong rather than late, and the pod is deferred for a bounded time.
+        Where they suffice without finished pods, the doubt ends by itself. Otherwise kube-scheduler may have learned
+        of a pod's end before this service, which learns of it soon. Totals that stay the same for long are wrong
+        rather than late, and kube-scheduler's own check decides. How long the pod itself has waited proves nothing.
         """
         now = self._clock()
-        fit = self._totals.fit(pod, node_name, now)
+        fit, unchanged_seconds = self._totals.fit(pod, node_name, now)
+        if fit is TotalsFit.TOO_LITTLE and not self._link.may_miss_exits(now):
+            fit = TotalsFit.TOO_LITTLE if unchanged_seconds < self._settings.defer_seconds else TotalsFit.ENOUGH
         if fit is TotalsFit.ENOUGH:
             return False
-        deferred_seconds = self._pods.defer(pod.uid, node_name, now)
-        return fit is TotalsFit.WITHOUT_FINISHED or deferred_seconds < self._settings.defer_seconds
+        self._pods.defer(pod.uid, node_name, now)
+        return True
 
     async def _defers_for_exits(self, pod: Pod, node_name: str) -> bool:
         """Whether the end of another pod is too likely to matter for now; the pod is then recorded as deferred."""
@@ -221,7 +254,7 @@ class Bind:
         risk = await self._exit_risk(pod, node_name, now)
         if risk is not ExitRisk.ANY_EXIT:
             return risk is ExitRisk.CHANGED
-        deferred_seconds = self._pods.defer(pod.uid, node_name, now)
+        deferred_seconds = self._pods.defer_for_exits(pod.uid, node_name, now)
         return deferred_seconds < self._settings.defer_seconds or self._link.may_miss_exits(now)
 
     async def _exit_risk(self, pod: Pod, node_name: str, now: float) -> ExitRisk:
@@ -240,7 +273,7 @@ class Bind:
         pod = reservation.pod
         reservation.send()
         try:
-            outcome = await binder.bind(pod.namespace, pod.name, pod.uid, reservation.node_name)
+            outcome = await binder.bind(self._binding(pod, reservation.node_name))
         except BaseException:  # cancelled: the API server may have the binding, and the reservation ends in doubt
             self._link.note_failure(self._clock())
             raise
@@ -248,6 +281,15 @@ class Bind:
         if isinstance(outcome, MaybeBound) or (isinstance(outcome, NotBound) and outcome.failure is BindFailure.FAILED):
             self._link.note_failure(self._clock())
         return outcome
+
+    def _binding(self, pod: Pod, node_name: str) -> Binding:
+        """The binding, with the predicted placement as an annotation if that is wanted and known."""
+        predicted = self._cluster.prediction(node_name, pod.uid) if self._settings.annotates else None
+        text = "" if predicted is None else placement_annotation(predicted)
+        annotations = {ANNOTATION: text} if text else {}
+        return Binding(
+            namespace=pod.namespace, name=pod.name, uid=pod.uid, node_name=node_name, annotations=annotations
+        )
 
 
 def _log(what: str, args: ExtenderBindingArgs, outcome: NotBound | MaybeBound) -> None:

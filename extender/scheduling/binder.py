@@ -9,12 +9,13 @@ Rules of this file
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol, final
 
 AT_ONCE: Final = 16
-"""As many as `kube.binder.AsyncBinder` has threads: a call that has its turn is sent at once."""
+"""`kube.binder.AsyncBinder` has as many threads: a call that has its turn is sent at once."""
 RETRY: Final = "the scheduler will try again"
 
 
@@ -43,8 +44,14 @@ class BindFailure(StrEnum):
     """Pods that come to or leave the node decide."""
     TOTALS = "totals"
     """The kubelet may still count pods that have ended."""
+    CLAIMS = "claims"
+    """It is not known yet which devices the pod's claims have."""
     PROMISED = "promised"
     """The room is held for a nominated pod."""
+    HELD = "held"
+    """The room is held for the pods of a group."""
+    GROUP = "group"
+    """Other pods of the pod's group are still to come, or do not fit."""
     STARTING = "starting"
     """The node's kubelet is stopped or starting."""
 
@@ -54,7 +61,10 @@ BY_ADMISSION_CHECK: Final = frozenset(
         BindFailure.REFUSED,
         BindFailure.UNSETTLED,
         BindFailure.TOTALS,
+        BindFailure.CLAIMS,
         BindFailure.PROMISED,
+        BindFailure.HELD,
+        BindFailure.GROUP,
         BindFailure.STARTING,
     }
 )
@@ -69,7 +79,7 @@ class PodBound:
 
     @property
     def label(self) -> str:
-        """For metrics."""
+        """The label of the outcome in metrics."""
         return "bound"
 
 
@@ -82,7 +92,7 @@ class NotBound:
 
     @property
     def label(self) -> str:
-        """For metrics."""
+        """The label of the outcome in metrics."""
         return self.failure.value
 
 
@@ -94,17 +104,28 @@ class MaybeBound:
 
     @property
     def label(self) -> str:
-        """For metrics."""
+        """The label of the outcome in metrics."""
         return "unsure"
 
 
 BindOutcome = PodBound | NotBound | MaybeBound
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """A pod and its node. `annotations`: those that the API server sets on the pod as well."""
+
+    namespace: str
+    name: str
+    uid: str
+    node_name: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
 class BindingApi(Protocol):
     """Writes bindings to the API server."""
 
-    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> BindOutcome:
+    async def bind(self, binding: Binding) -> BindOutcome:
         """Bind the pod, in bounded time. Raises nothing."""
 
 
@@ -125,7 +146,7 @@ class Unelected:
     leads: Final = True
 
     def obstacle(self, _seconds: float) -> str | None:
-        """None."""
+        """Always None."""
         return None
 
 
@@ -137,10 +158,10 @@ class GatedBinder:
         self._api, self._leadership, self._seconds = api, leadership, seconds
         self._places = asyncio.Semaphore(at_once)
 
-    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> BindOutcome:
+    async def bind(self, binding: Binding) -> BindOutcome:
         """As `BindingApi.bind`; `BindFailure.STANDBY` if nothing was sent because another extender leads."""
         async with self._places:
             obstacle = self._leadership.obstacle(self._seconds)
             if obstacle is not None:
                 return NotBound(f"{obstacle}; {RETRY}", BindFailure.STANDBY)
-            return await self._api.bind(namespace, name, uid, node_name)
+            return await self._api.bind(binding)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
 from extender.replay.pod import Pod
 from extender.scheduling.columns import Column
@@ -22,7 +23,7 @@ Judgements = Mapping[int, Judgement]
 """Judgements of one pod shape, by class id."""
 
 MAX_COLUMNS: Final = 16
-"""Pod shapes whose judgements are kept by slot too: 16 bytes a node each."""
+"""For how many pod shapes the judgements are also kept by slot: 16 bytes for each node and shape."""
 
 
 class ShapeJudgements:
@@ -42,6 +43,10 @@ class ShapeJudgements:
         for class_id, judgement in judgements.items():
             self.judgements[class_id] = one_of(judgement, judgement)
 
+    def add_alike(self, class_ids: Iterable[int], judgement: Judgement) -> None:
+        """Add the same judgement of several classes."""
+        self.judgements.update(dict.fromkeys(class_ids, self._different.setdefault(judgement, judgement)))
+
     def missing(self, classes: Iterable[NodeClass]) -> list[NodeClass]:
         """The classes of *classes* that have no judgement."""
         known = self.judgements
@@ -54,7 +59,7 @@ class JudgementCache:
     def __init__(self, max_judgements: int) -> None:
         self._max: Final = max_judgements
         self._shapes: OrderedDict[object, ShapeJudgements] = OrderedDict()
-        self._columns: OrderedDict[ShapeJudgements, Column] = OrderedDict()
+        self._columns: BoundedMap[ShapeJudgements, Column] = BoundedMap(MAX_COLUMNS)
         self._held = 0
         """Judgements held, and one for each shape."""
 
@@ -84,22 +89,30 @@ class JudgementCache:
         """
         before = len(entry.judgements)
         entry.add(judgements)
+        self._count(entry, len(entry.judgements) - before)
+
+    def store_alike(self, entry: ShapeJudgements, alike: Iterable[tuple[Iterable[int], Judgement]]) -> None:
+        """As `store`: sets of class ids, and the judgement of each set."""
+        before = len(entry.judgements)
+        for class_ids, judgement in alike:
+            entry.add_alike(class_ids, judgement)
+        self._count(entry, len(entry.judgements) - before)
+
+    def _count(self, entry: ShapeJudgements, added: int) -> None:
         if self._shapes.get(entry.key) is entry:
-            self._held += len(entry.judgements) - before
+            self._held += added
             self._make_room()
 
     def has(self, entry: ShapeJudgements) -> bool:
-        """Whether the entry is still here."""
+        """Whether the entry is still in the cache."""
         return self._shapes.get(entry.key) is entry
 
     def column(self, entry: ShapeJudgements) -> Column:
         """The judgements of a shape by slot; an empty column if there is none. Only the last shapes used have one."""
         if self._shapes.get(entry.key) is not entry:  # dropped
             return Column()
-        found = self._columns.setdefault(entry, Column())
-        self._columns.move_to_end(entry)
-        if len(self._columns) > MAX_COLUMNS:
-            self._columns.popitem(last=False)
+        found = self._columns.pop(entry, None) or Column()
+        self._columns[entry] = found
         return found
 
     def _make_room(self) -> None:

@@ -23,10 +23,11 @@ from extender.cluster.store import NodeStore
 from extender.replay.pod import Pod
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
+from extender.scheduling.alike import alike
 from extender.scheduling.background import BackgroundJudging, BackgroundMetrics
 from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
-from extender.scheduling.columns import UNJUDGED, Int64s, Kinds
-from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.columns import UNJUDGED, Column, Int64s, Kinds
+from extender.scheduling.judge import BoundedJudge, follows_from_key
 from extender.scheduling.judgement import INDIFFERENT, Judgement, Trouble
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
@@ -39,15 +40,15 @@ T = TypeVar("T")
 NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 """The rules assumed for kubelets that have not reported."""
 MAX_AT_ONCE: Final = 16
-"""Classes that are judged on the event loop: of the few nodes that have changed since the last call of a shape."""
+"""How many classes are judged on the event loop: those of the few nodes that changed since the last call of a shape."""
 NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
-"""Of classes that were not judged in time, where the settings pass them."""
+"""The judgement of classes that were not judged in time, if the settings pass them."""
 TOO_LATE: Final = Judgement(RefusalReason.LATE, Certainty.UNKNOWN)
-"""Of classes whose own replay takes too long: only their nodes are left out."""
+"""The judgement of classes whose own replay takes too long: only their nodes are left out."""
 NO_TURN: Final = Judgement(RefusalReason.NO_TURN, Certainty.UNKNOWN)
-"""Of classes that were not judged in time, where the settings refuse them."""
+"""The judgement of classes that were not judged in time, if the settings refuse them."""
 CHANGING: Final = Judgement(RefusalReason.UNSETTLED, Certainty.UNKNOWN)
-"""Of a node that changes faster than it can be judged."""
+"""The judgement of a node that changes faster than it can be judged."""
 _MAX_ATTEMPTS: Final = 5
 """How often a node is judged that changes while it is judged."""
 _MAX_NAMES: Final = 5
@@ -127,21 +128,21 @@ class CachedJudge:
         self._cluster = cluster
         self._metrics, self._clock, self._offload, self._late_nodes = metrics, clock, offload, late_nodes
         self.background: Final = BackgroundJudging(
-            self._judge_until, cache.has, cluster.has_class, metrics=metrics, clock=clock
+            self._judge_until, cache.has, cluster.classes.has, metrics=metrics, clock=clock
         )
 
     def entry(self, pod: Pod) -> ShapeJudgements:
         """The cache entry of the pod's shape."""
-        return self.cache.entry(pod, with_nri=self._cluster.has_nri)
+        return self.cache.entry(pod, with_nri=self._cluster.classes.has_nri)
 
     def is_aligned(self, shape: PodShape) -> bool:
         """Whether a manager of any known kubelet, or the newest one, may align something, or the pod demands it.
 
         Always, where the NRI topology-aware policy runs on a node: it places every container.
         """
-        if self._cluster.has_nri or shape.pod.demand.is_required:
+        if self._cluster.classes.has_nri or shape.pod.demand.is_required:
             return True
-        return shape.is_aligned_anywhere((NEWEST_RULES, *self._cluster.rules))
+        return shape.is_aligned_anywhere((NEWEST_RULES, *self._cluster.classes.rules))
 
     async def answer(
         self, entry: ShapeJudgements, classes: Collection[NodeClass], deadline: float | None = None
@@ -228,6 +229,10 @@ class CachedJudge:
         ids = index.ids[slots]
         codes = column.codes(slots, ids, len(index.ids), entry.judgements)
         missing = np.flatnonzero(codes == UNJUDGED)
+        if len(missing) > MAX_AT_ONCE:
+            await self._judge_alike(entry, column, snapshot, names, missing, deadline)
+            codes = column.codes(slots, ids, len(index.ids), entry.judgements)
+            missing = np.flatnonzero(codes == UNJUDGED)
         if len(missing):
             classes = dict.fromkeys(snapshot.at(slots[missing])).keys()
             are_few = len(classes) <= MAX_AT_ONCE and len(missing) < len(slots)
@@ -253,6 +258,36 @@ class CachedJudge:
             judgements=judgements,
             names_at=names_at,
         )
+
+    async def _judge_alike(
+        self,
+        entry: ShapeJudgements,
+        column: Column,
+        snapshot: ClusterSnapshot,
+        names: NodeNames,
+        missing: Int64s,
+        deadline: float | None,
+    ) -> None:
+        """Judge one node of each set of nodes that are alike for the pod, and store its judgement for all of them.
+
+        *missing*: the nodes among *names* that have no judgement.
+        """
+        index = self._cluster.index
+        slots = self._slots_of(names)[missing]
+        ids, found = index.ids[slots], list(alike(self._cluster.classes.free, entry.shape, index.places[slots]))
+        if not found:
+            return
+        firsts = snapshot.at(slots[[members[0] for members in found]])
+        if not (len(firsts) <= MAX_AT_ONCE and self.answer_at_once(entry, firsts)):
+            names.parsed  # noqa: B018 - slots can be other nodes' after the wait
+            await self.answer(entry, firsts, deadline)
+        judged: list[tuple[list[int], Judgement]] = []
+        for first, members in zip(firsts, found, strict=True):
+            judgement = entry.judgements.get(first.id)
+            if judgement is not None and follows_from_key(self.judge, entry.shape, first):
+                judged.append((ids[members].tolist(), judgement))
+                column.put(slots[members], ids[members], judgement)
+        self.cache.store_alike(entry, judged)
 
     def _slots_of(self, names: NodeNames) -> Int64s:
         table = self._cluster.index.names

@@ -19,7 +19,7 @@ UNJUDGED: Final = -1
 """The code of a slot without a judgement."""
 _MANY: Final = 1000
 _MAX_SCALES: Final = 8
-"""Scales whose scores are kept."""
+"""For how many scales the scores are kept."""
 
 Int64s = NDArray[np.int64]
 Answer = tuple[str | None, Certainty]
@@ -65,7 +65,7 @@ class Kinds:
         scale_of: Callable[[Iterable[Judgement]], S],
         score: Callable[[Judgement, S], int],
     ) -> NDArray[np.uint8]:
-        """The score of each node of a request. *scale_of*: of the judgements of a request. *score*: on a scale.
+        """The score of each node of a request. *scale_of* makes a scale of its judgements; *score* applies it to one.
 
         Both are always the same functions.
         """
@@ -104,8 +104,15 @@ class Column:
         codes = self._codes[slots]
         changed = np.flatnonzero(self._class_ids[slots] != ids)
         if len(changed):
+            if not judgements:
+                codes[changed] = UNJUDGED
+                return codes
             code, found = self.kinds.code, map(judgements.get, ids[changed].tolist())
             codes[changed] = [UNJUDGED if each is None else code(each) for each in found]
             judged = changed[codes[changed] != UNJUDGED]
             self._class_ids[slots[judged]], self._codes[slots[judged]] = ids[judged], codes[judged]
         return codes
+
+    def put(self, slots: Int64s, ids: Int64s, judgement: Judgement) -> None:
+        """Set the judgement of nodes that are alike, after `codes` with the same size."""
+        self._class_ids[slots], self._codes[slots] = ids, self.kinds.code(judgement)

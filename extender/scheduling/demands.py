@@ -21,7 +21,7 @@ from extender.replay.verdict import Admitted
 from extender.scheduling.reasons import RefusalReason
 
 MAX_KNOWN: Final = 4096
-"""Outcomes of the coarse replay whose check one `CoarseDemand` keeps; then all are dropped."""
+"""For how many outcomes of the coarse replay one `CoarseDemand` keeps the check; then all are dropped."""
 REASONS: Final[Mapping[Breach, RefusalReason]] = {
     Breach.NUMA_NODES: RefusalReason.DEMAND_NUMA_NODE,
     Breach.SOCKETS: RefusalReason.DEMAND_SOCKET,

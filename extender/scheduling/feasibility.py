@@ -22,8 +22,17 @@ PASSED: Final = "passed"
 AVOIDED: Final = Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)
 """In place of the judgement of nodes that the bind verb would refuse at the moment."""
 
+CLAIMED_ELSEWHERE: Final = Judgement(RefusalReason.DEMAND_CLAIM, Certainty.EXACT)
+"""In place of the judgement of nodes where devices of the pod's claims break its demand."""
+
 LEFT_OUT: Final = Judgement(RefusalReason.JUST_REFUSED, Certainty.EXACT)
 """In place of the judgement of nodes whose kubelets have just refused a pod of the same shape."""
+
+HELD: Final = Judgement(RefusalReason.HELD, Certainty.EXACT)
+"""In place of the judgement of nodes where the pod would take room that is held for the pods of a group."""
+
+NOT_TOGETHER: Final = Judgement(RefusalReason.GROUP_UNFIT, Certainty.EXACT)
+"""In place of the judgement of nodes that admit the pod, but not all pods of its group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +70,14 @@ def leave_out(filtered: Filtered, names: Collection[str]) -> Filtered:
     """*filtered* with the feasible nodes among *names* refused as `LEFT_OUT`."""
     found = set(names).intersection(filtered.feasible)
     return without(filtered, found, RefusalReason.JUST_REFUSED) if found else filtered
+
+
+def refused_for_groups(before: Filtered, after: Filtered) -> Mapping[str, Judgement]:
+    """The judgement in place of that of each node that *after* refuses and *before* does not."""
+    if after.refused is before.refused:
+        return {}
+    new = after.refused.keys() - before.refused.keys()
+    return {name: HELD if after.refused[name] == RefusalReason.HELD.text else NOT_TOGETHER for name in new}
 
 
 def with_feasible(filtered: Filtered, name: str) -> Filtered:
@@ -106,8 +123,8 @@ def filtered_by_answers(
         is_feasible &= ~has_it
         text = answers[number][0] or ""
         refused.setdefault(text, []).extend(names_at(np.flatnonzero(has_it)))
-    feasible = names_at(np.flatnonzero(is_feasible))
-    if names.is_plain:
-        return Filtered(feasible=NodeNames.plain(feasible), refused=GroupedReasons(refused)), counted
+    if names.spans is not None:
+        feasible = names.kept(is_feasible) if is_feasible.any() else NodeNames.of([])
+        return Filtered(feasible=feasible, refused=GroupedReasons(refused)), counted
     by_name = {name: text for text, each in refused.items() for name in each}
-    return Filtered(feasible=feasible, refused=by_name), counted
+    return Filtered(feasible=names_at(np.flatnonzero(is_feasible)), refused=by_name), counted

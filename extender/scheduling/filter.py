@@ -17,16 +17,20 @@ from extender.replay.verdict import Certainty
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, NotReadyError
+from extender.scheduling.claims import ClaimCheck
 from extender.scheduling.feasibility import (
     AVOIDED,
+    CLAIMED_ELSEWHERE,
     LEFT_OUT,
     PASSED,
     Filtered,
     avoid,
     filtered_by_answers,
     leave_out,
+    refused_for_groups,
     with_resolvable,
 )
+from extender.scheduling.gangs.gangs import Gangs
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.nominator import Nominator
 from extender.scheduling.reasons import RefusalReason
@@ -72,14 +76,16 @@ class Filter:
         barrier: Barrier,
         decisions: DecisionLog,
         refusals: RecentRefusals,
+        gangs: Gangs | None,
+        claims: ClaimCheck,
         *,
         metrics: FilterMetrics,
         clock: Callable[[], float],
     ) -> None:
         self._settings, self._cluster, self._pods, self._link = settings, cluster, pods, link
         self._judge, self._nominator, self._barrier = judge, nominator, barrier
-        self._decisions, self._refusals = decisions, refusals
-        self._metrics, self._clock = metrics, clock
+        self._decisions, self._refusals, self._gangs = decisions, refusals, gangs
+        self._claims, self._metrics, self._clock = claims, metrics, clock
 
     async def filter(self, args: SchedulerArgs) -> Filtered:
         """Separate the candidates into feasible and refused ones.
@@ -101,6 +107,12 @@ class Filter:
         if avoided := self._avoided(known, is_aligned=is_aligned):
             before, filtered = filtered, avoid(filtered, avoided)
             instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), AVOIDED)
+        if self._claims.concerns(args.pod):
+            before, filtered = filtered, await self._claims.filter(args.pod, filtered)
+            instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), CLAIMED_ELSEWHERE)
+        if self._gangs is not None and (args.group is not None or self._gangs.groups.held):
+            before, filtered = filtered, await self._gangs.filter(args, filtered, answers)
+            instead |= refused_for_groups(before, filtered)
         call = Call("filter", args.pod, args.packed_names, len(args.names), now)
         if answers is not None:
             call = call.about(answers.snapshot, answers.slots, answers.judgements)
@@ -137,7 +149,7 @@ class Filter:
         The pod's nominated node is not avoided: victims made room there.
         """
         now = self._clock()
-        deferred = known.deferred_from if now - known.deferred_at < self._settings.defer_seconds else ()
+        deferred = [name for name, at in known.deferred_from.items() if now - at < self._settings.defer_seconds]
         starting = self._cluster.starting(now) if is_aligned else ()
         if not deferred and not starting:
             return ()

@@ -9,7 +9,7 @@ Rules of this file
 - If a replay ends before all random choices were tried, and one of the others could change the result, the result is
   POSSIBLE.
 - The coarse replay judges first, in every state that the nodes can be in. Where it has no verdict of one of them, or
-  where ids decide the merit, the full replay judges instead. Both have the same judgement.
+  where ids decide the merit, the full replay judges instead. Both give the same judgement.
 """
 
 import traceback
@@ -34,7 +34,7 @@ from extender.scheduling.ranking.strategies import BY_PLACEMENT
 from extender.scheduling.reasons import RefusalReason, refusal_of
 
 _MAX_DETAIL: Final = 4_000
-"""Characters kept of a traceback, from its end."""
+"""How many characters of a traceback are kept, from its end."""
 
 COARSE_STEPS: Final = 5_000
 """Steps of the coarse replay for one judgement: some milliseconds, so that the event loop can run it. It takes a few
@@ -54,6 +54,11 @@ class BoundedJudge(Protocol):
 def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
     """A judge with this strategy and this policy."""
     return _Judge(strategy, policy)
+
+
+def follows_from_key(judge: BoundedJudge, shape: PodShape, node_class: NodeClass) -> bool:
+    """Whether the judgement of this class, which is known, is that of all classes with the same kubelet and key."""
+    return isinstance(judge, _Judge) and judge.has_key(shape, node_class)
 
 
 _ALIGNMENT: Final = frozenset({RefusalReason.ALIGNMENT_NOW, RefusalReason.ALIGNMENT_NEVER})
@@ -83,6 +88,25 @@ class _Judge:
             detail = traceback.format_exc()[-_MAX_DETAIL:]
             unknown = _unknown(self._policy)._replace(trouble=Trouble.DEFECT, detail=detail)
             return _placed(shape, node_class, unknown)
+
+    def has_key(self, shape: PodShape, node_class: NodeClass) -> bool:
+        """See `follows_from_key`."""
+        if not (shape.is_ordinary and node_class.is_ordinary):
+            return False
+        if self._known(shape, node_class) is not None:
+            return True
+        kubelet = node_class.kubelet
+        if kubelet is None or len(node_class.amounts) == 1:
+            return False
+        resolved = shape.resolved(kubelet.rules)
+        keys = [resolved.replay.key(amounts) for amounts in node_class.amounts]
+        if any(key is None or key not in resolved.judgements_of(self) for key in keys):
+            return False
+        try:
+            self._coarse_verdicts(shape, node_class, kubelet)
+        except (IdsDecideError, OutOfStepsError):
+            return False
+        return True
 
     def _known(self, shape: PodShape, node_class: NodeClass) -> Judgement | None:
         """The judgement of an ordinary class in one state, if one with the same key was judged; None if not."""
@@ -189,7 +213,8 @@ class _Judge:
 
     def _decided(self, node_class: NodeClass, kubelet: Kubelet, found: "_Verdicts") -> Judgement:
         policy = self._policy
-        certainty = found.certainty if node_class.complete else Certainty.POSSIBLE
+        is_settled = node_class.complete and not node_class.possible.in_turn
+        certainty = found.certainty if is_settled else Certainty.POSSIBLE
         certainty = Certainty.STALE if node_class.stale else certainty
         is_refused = found.refusal is not None or found.is_open
         is_score_only = kubelet.rules.newer_than_known and policy.newer is Action.PASS

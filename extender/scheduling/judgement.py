@@ -28,8 +28,8 @@ class UncertaintyPolicy:
     node if any possible outcome is a refusal. `degraded`: only counts per NUMA node are known; REPLAY refuses the node
     where they prove that its kubelet must refuse the pod. `newer`: the kubelet is newer than the newest known one;
     REPLAY judges the node by the rules of the newest known one, PASS scores it by them and never refuses it.
-    `annotations`: the pod has an annotation of the NRI topology-aware policy with a fault that costs its effect, and
-    the policy runs on the node (PASS or REFUSE).
+    `annotations`: the pod has an annotation of the NRI topology-aware policy with a fault, so that it has no effect,
+    and the policy runs on the node (PASS or REFUSE).
     """
 
     unknown: Action = Action.PASS

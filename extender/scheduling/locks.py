@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 MAX_WAITING: Final = 16
-"""Bind calls that wait for a node to change: a quarter of the places for scheduler calls."""
+"""How many bind calls wait for a node to change: a quarter of the places for scheduler calls."""
 
 
 class NodeLocks:
@@ -58,7 +58,7 @@ class WaitingPlaces:
 
 
 class SharedBudget:
-    """An amount of work, shared by all calls under way; no call gets less than *least*."""
+    """An amount of work, shared by all calls in progress; no call gets less than *least*."""
 
     def __init__(self, total: int, least: int) -> None:
         self._total: Final = total

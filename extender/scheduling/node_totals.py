@@ -6,12 +6,16 @@ then refuses the next pod as `OutOfcpu` or the like.
 
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
+from extender.bounded import BoundedMap
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.replay.pod import Pod
-from extender.scheduling.totals import exceeds, pod_requests
+from extender.scheduling.totals import add, exceeds, pod_requests
+
+MAX_SHORTAGES: Final = 10_000
+"""Shortages are kept for at most this many nodes."""
 
 
 class NodeAmounts(Protocol):
@@ -37,13 +41,33 @@ class TotalsFit(Enum):
     """Whether the totals suffice."""
 
     ENOUGH = "enough"
-    """Also if the kubelet counts every finished pod. Or it is not known."""
+    """They suffice even if the kubelet counts every finished pod, or nothing is known of them."""
     WITHOUT_FINISHED = "enough without finished pods"
     TOO_LITTLE = "too little"
 
 
+class _Shortage(NamedTuple):
+    """Totals that were too small for a pod. `since`: when that was noticed first, in seconds of the caller's clock."""
+
+    allocatable: Mapping[str, int]
+    requested: Mapping[str, int]
+    unseen: tuple[str, ...]
+    since: float
+
+    def has_same_totals(self, other: Self) -> bool:
+        """Whether nothing has become known of the node since then.
+
+        Equal sums do not show this: another pod can request as much as one that ended.
+        """
+        is_same = self.requested is other.requested and self.unseen == other.unseen
+        return is_same and self.allocatable == other.allocatable
+
+
 class NodeTotals:
-    """Compares pods with the totals of nodes. *amounts_of*: what is known of a node, by name."""
+    """Compares pods with the totals of nodes. *amounts_of*: what is known of a node, by name.
+
+    `requested_milli` of a node must be the same object as long as none of its pods changes.
+    """
 
     def __init__(
         self,
@@ -53,18 +77,38 @@ class NodeTotals:
         finished: FinishedRequests,
     ) -> None:
         self._cluster, self._pods, self._amounts_of, self._finished = cluster, pods, amounts_of, finished
+        self._shortages: Final = BoundedMap[str, _Shortage](MAX_SHORTAGES)
 
-    def fit(self, pod: Pod, node_name: str, now: float) -> TotalsFit:
-        """How the pod fits beside all pods of the node, those included whose bindings the watch has not shown yet."""
+    def left(self, node_name: str) -> Mapping[str, int] | None:
+        """What all pods of the node leave of its totals; None if it is not known."""
         amounts = self._amounts_of(node_name)
         allocatable, requested = amounts.allocatable_milli, amounts.requested_milli
         if allocatable is None or requested is None:
-            return TotalsFit.ENOUGH
+            return None
+        total = requested
+        for each in self._pods.unseen_on(node_name):
+            total = add(total, pod_requests(each, {}))
+        return {name: amount - total.get(name, 0) for name, amount in allocatable.items()}
+
+    def fit(self, pod: Pod, node_name: str, now: float) -> tuple[TotalsFit, float]:
+        """Whether the pod fits beside all pods of the node, including those whose bindings the watch has not shown yet.
+
+        If it does not fit, the second value is for how many seconds this has been so, without a change of the totals.
+        """
+        amounts = self._amounts_of(node_name)
+        allocatable, requested = amounts.allocatable_milli, amounts.requested_milli
+        if allocatable is None or requested is None:
+            return TotalsFit.ENOUGH, 0.0
         wanted = pod_requests(pod, {})
-        unseen = [pod_requests(each, {}) for each in self._pods.unseen_on(node_name) if each.uid != pod.uid]
+        unseen_pods = [each for each in self._pods.unseen_on(node_name) if each.uid != pod.uid]
+        unseen = [pod_requests(each, {}) for each in unseen_pods]
         finished = self._finished(node_name, self._cluster.may_be_gone(node_name, now))
         if not exceeds(wanted, allocatable, [requested, finished, *unseen]):
-            return TotalsFit.ENOUGH
-        return (
-            TotalsFit.TOO_LITTLE if exceeds(wanted, allocatable, [requested, *unseen]) else TotalsFit.WITHOUT_FINISHED
-        )
+            return TotalsFit.ENOUGH, 0.0
+        if not exceeds(wanted, allocatable, [requested, *unseen]):
+            return TotalsFit.WITHOUT_FINISHED, 0.0
+        shortage = _Shortage(allocatable, requested, tuple(each.uid for each in unseen_pods), now)
+        before = self._shortages.get(node_name)
+        if before is None or not before.has_same_totals(shortage):
+            before = self._shortages[node_name] = shortage
+        return TotalsFit.TOO_LITTLE, now - before.since

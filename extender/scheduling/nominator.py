@@ -21,9 +21,9 @@ from extender.scheduling.preemption.nominated import NominatedNode, only_waits_f
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 
 MAX_NOMINATIONS: Final = 8
-"""Nominated pods of one node whose room one call protects."""
+"""For how many nominated pods of one node one call protects the room."""
 MAX_NODES: Final = 64
-"""Nodes with nominated pods that one filter call checks; bind checks the node that is chosen."""
+"""How many nodes with nominated pods one filter call checks. Bind checks the chosen node in any case."""
 
 
 class Nominator:

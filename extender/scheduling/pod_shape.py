@@ -18,7 +18,7 @@ SHAPE_UID: Final = "\0shape"
 class _Resolved:
     """A pod under one rule set: its request, its coarse replay, and the judgements that follow from a key of it alone.
 
-    `judgements`: those of the judge that asked last. A tuple that is replaced as a whole, so that any thread may.
+    `judgements`: those of the last judge. The tuple is replaced as a whole, so any thread may replace it.
     """
 
     __slots__ = ("judgements", "replay", "request")

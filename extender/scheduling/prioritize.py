@@ -1,6 +1,9 @@
 """The prioritize verb: the score of each candidate."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.records.decisions import Call, DecisionLog
@@ -14,14 +17,13 @@ class Prioritize:
     def __init__(self, judge: CachedJudge, decisions: DecisionLog, *, clock: Callable[[], float]) -> None:
         self._judge, self._decisions, self._clock = judge, decisions, clock
 
-    async def prioritize(self, args: SchedulerArgs) -> Sequence[int]:
+    async def prioritize(self, args: SchedulerArgs) -> NDArray[np.uint8]:
         """The score of each candidate, 0 to 10, in the order of the request."""
         entry, now = self._judge.entry(args.pod), self._clock()
         call = Call("prioritize", args.pod, args.packed_names, len(args.names), now)
         if not self._judge.is_aligned(entry.shape):
             self._decisions.note(call)
-            return [MAX_SCORE] * len(args.names)
+            return np.full(len(args.names), MAX_SCORE, np.uint8)
         answers = await self._judge.answer_nodes(entry, args.names, now)
         self._decisions.note(call.about(answers.snapshot, answers.slots, answers.judgements))
-        scores: list[int] = answers.kinds.scores_of(answers.codes, scale_of, score_of_one).tolist()
-        return scores
+        return answers.kinds.scores_of(answers.codes, scale_of, score_of_one)

@@ -53,10 +53,10 @@ def judge_all(
     out_of_time: Callable[[], bool] = lambda: False,
     known_heavy: Callable[[int], bool] = lambda _class_id: False,
 ) -> Judged:
-    """Judge each class, or as many as there is time for; the work of a first call, fit for another thread.
+    """Judge each class, or as many as there is time for. May run in another thread.
 
-    Every class gets `FIRST_STEPS` at first. Those that need more come after all the others, with `MAX_STEPS`; but not
-    those of which *known_heavy* says that they were given up before, for this pod or another one.
+    Every class gets `FIRST_STEPS` at first. Those that need more come after all the others, with `MAX_STEPS`. Classes
+    that are *known_heavy* do not come again: their replay was stopped before, for this pod or another one.
     """
     judged: dict[int, Judgement] = {}
     heavy: dict[int, NodeClass] = {}

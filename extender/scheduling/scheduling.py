@@ -1,9 +1,10 @@
-"""The four verbs of a scheduler extender as one object, and how it is put together."""
+"""The four verbs of a scheduler extender as one object, and the function that creates it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from extender.cluster.dynamic_devices import DynamicDevices
 from extender.cluster.namespace_demands import NamespaceDemands
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
@@ -11,7 +12,10 @@ from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.bind import Bind, BindSettings
 from extender.scheduling.cached_judge import CachedJudge, JudgeMetrics, Offload
+from extender.scheduling.claims import ClaimCheck
 from extender.scheduling.filter import Filter, FilterMetrics, FilterSettings
+from extender.scheduling.gangs.gangs import Gangs
+from extender.scheduling.gangs.groups import GangSettings
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.nominator import Nominator
 from extender.scheduling.preempt import Preempt, PreemptMetrics
@@ -31,16 +35,20 @@ class SchedulingMetrics(JudgeMetrics, FilterMetrics, PreemptMetrics, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingSettings:
-    """The settings of each verb. `preempt_seconds`: for one preempt call."""
+    """The settings of each verb. `preempt_seconds`: for one preempt call. `gangs` None: each pod counts by itself."""
 
     filter: FilterSettings
     bind: BindSettings
     preempt_seconds: float
+    gangs: GangSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCluster:
-    """What is known: of nodes, pods, pods on nodes, the nodes' totals, the API server, and labels of namespaces."""
+    """What is known: of nodes, pods, pods on nodes, the nodes' totals, the API server, and labels of namespaces.
+
+    `devices`: of DRA drivers.
+    """
 
     nodes: NodeStore
     pods: PodRegistry
@@ -48,11 +56,12 @@ class KnownCluster:
     totals: NodeTotals
     link: ApiServerLink
     demands: NamespaceDemands
+    devices: DynamicDevices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecords:
-    """What calls leave behind, for explanations and for the next filter call, and what kubelets have just refused."""
+    """Records of calls, for explanations and for the next filter call, and of pods that kubelets have just refused."""
 
     decisions: DecisionLog
     barrier: Barrier
@@ -81,6 +90,7 @@ class Scheduling:
     bind: Bind
     preempt: Preempt
     demands: NamespaceDemands
+    gangs: Gangs | None
 
     def completed(self, args: Args) -> Args:
         """The arguments of a call, the pod with what it demands by its namespace. For filter, prioritize, preempt."""
@@ -94,8 +104,13 @@ def make_scheduling(
     """The verbs over *known*, which share *judge*."""
     clock, offload, metrics = effects.clock, effects.offload, effects.metrics
     nominator = Nominator(known.nodes, known.pods, judge.judge, clock=clock, offload=offload)
+    gangs = None
+    claims = ClaimCheck(known.nodes, known.devices, offload)
+    if settings.gangs is not None:
+        gangs = Gangs(settings.gangs, known.nodes, judge, known.totals, clock=clock, offload=offload)
     return Scheduling(
         demands=known.demands,
+        gangs=gangs,
         filter=Filter(
             settings.filter,
             known.nodes,
@@ -106,6 +121,8 @@ def make_scheduling(
             records.barrier,
             records.decisions,
             records.refusals,
+            gangs,
+            claims,
             metrics=metrics,
             clock=clock,
         ),
@@ -118,6 +135,8 @@ def make_scheduling(
             judge,
             nominator,
             known.totals,
+            gangs,
+            claims,
             clock=clock,
             sleep=effects.sleep,
             offload=offload,

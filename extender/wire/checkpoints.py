@@ -8,13 +8,15 @@ Rules of this file
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
+from sys import intern
 from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter
 
 from extender.replay.machine import MAX_NUMA_NODE_ID
 from extender.replay.sets import MAX_CPU_ID, bits_of, parse_list
-from extender.replay.state import Block, CPUState, MemoryAmounts, MemoryState, NUMANodeMemory
+from extender.replay.state import NOTHING, Block, CPUState, MemoryAmounts, MemoryState, NUMANodeMemory, OneContainer
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.validation import Document, parse_object
 from node_exporter.state_document import StateDocumentError, effective_document
@@ -29,6 +31,8 @@ MAX_LIST_CHARACTERS: Final = 65_536
 """Limit on the length of a list of CPUs. Every second one of 8,192 takes 20,000."""
 MAX_TYPES: Final = 64
 """Limit on the kinds of memory of a NUMA node."""
+_SHARED: Final = 10_000
+"""For how many holdings of containers equal ones share one object: most pods are replicas."""
 
 DeviceEntries = dict[str, dict[str, dict[str, frozenset[str]]]]
 """Device ids by pod UID, container name and resource."""
@@ -131,14 +135,27 @@ def cpu_state_from_json(document: JsonObject, max_cpu: int = MAX_CPU_ID) -> CPUS
     _check_count(sum(map(len, entries.values())) + len(pod_entries), CPU_FIELD, "entries", MAX_ENTRIES)
     return CPUState(
         default=_cpus(parsed.default, "defaultCpuSet", max_cpu),
-        entries={
-            uid: {name: _cpus(text, f"entries.{uid}.{name}", max_cpu) for name, text in containers.items()}
-            for uid, containers in entries.items()
-        },
+        entries={uid: _cpus_of(containers, f"entries.{uid}", max_cpu) for uid, containers in entries.items()},
         pod_entries={
             uid: _cpus(entry.cpu_set, f"podEntries.{uid}.cpuSet", max_cpu) for uid, entry in pod_entries.items()
-        },
+        }
+        or NOTHING,
     )
+
+
+def _cpus_of(containers: Mapping[str, str], field: str, max_cpu: int) -> Mapping[str, int]:
+    held = {intern(name): _cpus(text, f"{field}.{name}", max_cpu) for name, text in containers.items()}
+    return OneContainer(*held.popitem()) if len(held) == 1 else held
+
+
+def _memory_of(containers: Mapping[str, list[_Block]]) -> Mapping[str, tuple[Block, ...]]:
+    held = {intern(name): _blocks(blocks) for name, blocks in containers.items()}
+    return _one_container(*held.popitem()) if len(held) == 1 else held
+
+
+@lru_cache(_SHARED)
+def _one_container(name: str, blocks: tuple[Block, ...]) -> OneContainer[tuple[Block, ...]]:
+    return OneContainer(name, blocks)
 
 
 def _check_count(count: int, field: str, what: str, most: int) -> None:
@@ -171,11 +188,8 @@ def memory_state_from_json(document: JsonObject) -> MemoryState | None:
     nodes = [_memory_node(key, node) for key, node in parsed.machine.items()]
     return MemoryState(
         nodes=tuple(sorted(nodes)),
-        entries={
-            uid: {name: _blocks(blocks) for name, blocks in containers.items()}
-            for uid, containers in (parsed.entries or {}).items()
-        },
-        pod_entries={uid: _blocks(entry.blocks) for uid, entry in (parsed.pod_entries or {}).items()},
+        entries={uid: _memory_of(containers) for uid, containers in (parsed.entries or {}).items()},
+        pod_entries={uid: _blocks(entry.blocks) for uid, entry in (parsed.pod_entries or {}).items()} or NOTHING,
     )
 
 
@@ -183,14 +197,14 @@ def _memory_node(key: str, node: _MemoryNode) -> NUMANodeMemory:
     if not (key.isascii() and key.isdigit() and len(key) <= 4 and int(key) <= MAX_NUMA_NODE_ID):
         raise WireError(f"{MEMORY_FIELD}.machineState", f"{shown(key)} is not a NUMA id from 0 to {MAX_NUMA_NODE_ID}")
     amounts = (
-        (name, MemoryAmounts(t.total, t.system_reserved, t.allocatable, t.reserved, t.free))
+        (intern(name), MemoryAmounts(t.total, t.system_reserved, t.allocatable, t.reserved, t.free))
         for name, t in sorted(node.memory.items())
     )
     return NUMANodeMemory(int(key), node.assignments, bits_of(node.cells), tuple(amounts))
 
 
 def _blocks(blocks: list[_Block]) -> tuple[Block, ...]:
-    return tuple(Block(bits_of(block.numa), block.type, block.size) for block in blocks)
+    return tuple([Block(bits_of(block.numa), intern(block.type), block.size) for block in blocks])
 
 
 def device_entries_from_json(document: JsonObject) -> DeviceEntries:

@@ -1,7 +1,7 @@
 """The annotations of a pod, and labels of its namespace, that demand alignment.
 
-A value that is not understood is no error of the document: kube-scheduler would try the pod again at once and show no
-reason. It becomes `Demand.fault`, for which every node is refused.
+A value that is not understood is not an error of the document: kube-scheduler would try the pod again at once and show
+no reason. It becomes `Demand.fault`, for which every node is refused.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.wire.errors import shown
+from extender.wire.groups import ANNOTATIONS, PREFIX
 
-PREFIX: Final = "numa-extender.io/"
 ALIGNMENT: Final = f"{PREFIX}alignment"
 SCOPE: Final = f"{PREFIX}alignment-scope"
 MEMORY: Final = f"{PREFIX}memory"
@@ -50,7 +50,8 @@ def unknown_keys(texts: object) -> list[str]:
     """The keys with our prefix that have no meaning, such as misspelled ones."""
     if not isinstance(texts, dict):
         return []
-    return [key for key in texts if isinstance(key, str) and key.startswith(PREFIX) and key not in _VALUES]
+    known = (*_VALUES, *ANNOTATIONS)
+    return [key for key in texts if isinstance(key, str) and key.startswith(PREFIX) and key not in known]
 
 
 def _value(kind: type[E], text: object) -> E | None:

@@ -20,7 +20,7 @@ from node_exporter.report import NodeReport
 
 SMALL: Final = 256 << 10
 MAX_PROBLEMS: Final = 200
-"""Problems of one report that are kept."""
+"""How many problems of one report are kept."""
 
 _MIB: Final = 1 << 20
 MAX_BYTES: Final[Mapping[str, int]] = {

@@ -7,6 +7,7 @@ Rules of this file
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple, overload
 
 import numpy as np
@@ -14,6 +15,18 @@ import orjson
 from numpy.typing import NDArray
 
 _QUOTE, _COMMA, _FIRST_PRINTABLE = 0x22, 0x2C, 0x20
+_BLANK = _FIRST_PRINTABLE
+_AROUND = len('"",')
+_MAX_WIDTH: Final = 320
+"""Bytes of a padded name. Kubernetes allows names of 253."""
+
+
+@lru_cache(maxsize=8)
+def _masks(width: int) -> tuple[NDArray[np.void], NDArray[np.void]]:
+    """For each size of a name, below *width*: 0xff for each byte of the name and its quote; blanks for the rest."""
+    is_inside = np.tri(width, width, 0, dtype=np.uint8)
+    inside, blanks = is_inside * np.uint8(0xFF), (1 - is_inside) * np.uint8(_BLANK)
+    return inside.view(f"V{width}").reshape(-1), blanks.view(f"V{width}").reshape(-1)
 
 
 class Spans(NamedTuple):
@@ -29,15 +42,11 @@ class NodeNames(Sequence[str]):
     `packed`: the names as a JSON array. `spans`: see the rules; None if they are not proven.
     """
 
-    __slots__ = ("_count", "_parsed", "is_plain", "packed", "slots", "spans")
+    __slots__ = ("_count", "_parsed", "packed", "slots", "spans")
 
-    def __init__(
-        self, packed: bytes, spans: Spans | None, parsed: list[str] | None = None, *, is_plain: bool = False
-    ) -> None:
+    def __init__(self, packed: bytes, spans: Spans | None, parsed: list[str] | None = None) -> None:
         self.packed: Final = packed
         self.spans: Final = spans
-        self.is_plain: Final = is_plain
-        """Whether no name needs an escape in JSON; False if that is not known."""
         self.slots: tuple[int, NDArray[np.int64]] | None = None
         """The number of each name in the table of nodes, and the version of that table; None: not looked up yet."""
         self._parsed = parsed
@@ -48,12 +57,6 @@ class NodeNames(Sequence[str]):
         """These names."""
         parsed = list(names)
         return cls(orjson.dumps(parsed), None, parsed)
-
-    @classmethod
-    def plain(cls, names: list[str]) -> "NodeNames":
-        """These names, none of which needs an escape in JSON."""
-        inner = '","'.join(names)
-        return cls(f'["{inner}"]'.encode() if names else b"[]", None, names, is_plain=True)
 
     @classmethod
     def proven(cls, packed: bytes) -> "NodeNames | None":
@@ -68,7 +71,36 @@ class NodeNames(Sequence[str]):
         if quotes[-1] != len(packed) - 2 or np.any(next_starts - ends != 2) or np.any(characters[ends + 1] != _COMMA):
             return None
         starts = quotes[::2] + 1
-        return cls(packed, Spans(starts, quotes[1::2] - starts), is_plain=True)
+        return cls(packed, Spans(starts, quotes[1::2] - starts))
+
+    def kept(self, is_kept: NDArray[np.bool_]) -> "NodeNames":
+        """The names where *is_kept*, in the same order; at least one. `spans` are given."""
+        assert self.spans is not None
+        sizes = self.spans.sizes
+        after_bracket = np.frombuffer(self.packed, np.uint8)[1:]  # each name with its quotes, and a comma or the end
+        inner = after_bracket[np.repeat(is_kept, sizes + _AROUND)][:-1].tobytes()
+        sizes = sizes[is_kept]
+        kept = type(self)(b"[%b]" % inner, Spans(np.cumsum(sizes + _AROUND) - sizes - 1, sizes))
+        if self.slots is not None:
+            kept.slots = self.slots[0], self.slots[1][is_kept]
+        return kept
+
+    def padded(self) -> NDArray[np.void] | None:
+        """Each name with its closing quote, and blanks up to a common width. `spans` are given.
+
+        None if a name is too long, or if this would be much longer than the JSON.
+        """
+        assert self.spans is not None
+        starts, sizes = self.spans
+        width = int(sizes.max()) + 1
+        if width > _MAX_WIDTH or width * len(sizes) > 2 * len(self.packed):
+            return None
+        windows = np.ndarray((len(self.packed),), f"V{width}", self.packed + bytes(width), strides=(1,))
+        names = windows[starts]
+        rows, (inside, blanks) = names.view(np.uint8).reshape(-1, width), _masks(width)
+        rows &= inside[sizes].view(np.uint8).reshape(-1, width)
+        rows |= blanks[sizes].view(np.uint8).reshape(-1, width)
+        return names
 
     @property
     def is_parsed(self) -> bool:

@@ -24,11 +24,11 @@ from extender.wire.nri_scenarios import NriStep, pod_of
 
 MAX_FAULTS: Final = 20
 MAX_ANNOTATIONS: Final = 256
-"""Annotations of the policy that are checked; a pod needs a few for each container."""
+"""How many annotations of the policy are checked; a pod needs a few for each container."""
 MAX_CONTAINERS: Final = 100
-"""Containers for which annotations are checked."""
+"""For how many containers annotations are checked."""
 MAX_TEXT: Final = 64 << 10
-"""Characters of all values together. Reading YAML takes about 10 microseconds a value."""
+"""The most characters of all values together. Reading YAML takes about 10 microseconds for each value."""
 MAX_NUMA_NODES: Final = 63
 """The plugin does not start on a machine with more."""
 _MEMORY_TYPES: Final = frozenset({"dram", "pmem", "hbm", "mixed"})
@@ -71,7 +71,7 @@ _VALUES: Final[Mapping[str, Callable[[str], bool]]] = {
     "cpu.preserve": lambda text: text in ("true", "false"),
     "memory.preserve": lambda text: text in ("true", "false"),
 }
-"""Keys of which a wrong value is ignored, and what is a right one."""
+"""Keys whose wrong values are ignored, and which values are right."""
 _OTHERS: Final = frozenset({
     "cold-start", "irq-affinity", "cpu-class", "topologyhints", "allow.topologyhints", "deny.topologyhints",
     "test.topologyhints", "scheduling-class", "rdtclass", "blockioclass", "toptierlimit",
@@ -104,7 +104,7 @@ def annotation_faults(annotations: Mapping[str, str], containers: Sequence[str])
 
 
 def _faults_of(key: str, text: str, containers: Sequence[str]) -> Iterator[AnnotationFault]:
-    """Faults of one annotation that cost its effect."""
+    """Faults because of which one annotation has no effect."""
     if key in (AFFINITY_KEY, ANTI_AFFINITY_KEY):
         return
     for reason in _effects_lost(key, text, containers):

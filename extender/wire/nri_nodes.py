@@ -23,7 +23,7 @@ from extender.wire.nri_reports import FIELD, NriFacts
 from node_exporter.report import ReportedNriGrant
 
 _SHARED: Final = 128
-"""Machines with a configuration that are kept, so that equal nodes share one."""
+"""How many machines with a configuration are kept, so that equal nodes share one."""
 MAX_POOLS: Final = 512
 """Every container is compared at each of them. The largest recorded machine has 41."""
 
@@ -101,5 +101,5 @@ def _observed(grant: ReportedNriGrant) -> ObservedGrant:
 
 
 def _labels(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Without those that a kubelet sets: with ids in them no two nodes would be equal."""
+    """The labels without those that a kubelet sets. These contain ids, so that no two nodes would be equal."""
     return tuple(sorted((key, text) for key, text in labels.items() if not key.startswith(KUBELET_LABELS)))

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from extender.replay.nri.objects import MALFORMED, NO_METADATA, Metadata, Resources
-from extender.wire.documents import read_yaml
+from extender.wire.documents import read_yaml_documents
 from extender.wire.errors import WireError
 from extender.wire.quantity import parse_milli
 from extender.wire.validation import load_json
@@ -41,16 +41,15 @@ def metadata_of(labels: object, annotations: object, *, max_text: int = MAX_TEXT
 
 @lru_cache(maxsize=1024)
 def _yaml(text: str) -> object:
-    if not text.strip():
-        return None
+    """The first document in *text*, which is all that the plugin reads; None if it is empty."""
     try:
-        return read_yaml(text.encode())
+        return next(iter(read_yaml_documents(text.encode())), None)
     except (WireError, UnicodeEncodeError):
         return MALFORMED
 
 
 def milli_or_none(text: object) -> int | None:
-    """A quantity in thousandths; None if the text is none."""
+    """A quantity in thousandths; None if the text is not a quantity."""
     try:
         return parse_milli(text, "")
     except WireError:
@@ -65,26 +64,41 @@ def _annotated_resources(text: str | None) -> Mapping[str, Resources]:
         document = load_json(text.encode())
     except (WireError, UnicodeEncodeError):
         return {}
-    containers = document.get("containers") if isinstance(document, dict) else None
+    fields = _fields(document)
+    if fields is None or any(_resources_of(fields.get(kind)) is None for kind in ("containers", "initcontainers")):
+        return {}
+    return _resources_of(fields.get("containers")) or {}
+
+
+def _fields(value: object) -> dict[str, object] | None:
+    """The fields of an object, by lower case name, as Go reads them; none for null, and None for anything else."""
+    if value is None:
+        return {}
+    return {key.lower(): field for key, field in value.items()} if isinstance(value, dict) else None
+
+
+def _resources_of(containers: object) -> dict[str, Resources] | None:
+    """Requests and limits by container; None if the plugin cannot read them."""
     result = {}
-    for name, value in containers.items() if isinstance(containers, dict) else ():
-        if not isinstance(value, dict):
-            return {}
-        parts = [_amounts(value.get(kind)) for kind in ("requests", "limits")]
-        if parts[0] is None or parts[1] is None:
-            return {}
-        result[name] = Resources(parts[0], parts[1])
+    if not isinstance(containers, dict):
+        return None if containers is not None else {}
+    for name, value in containers.items():
+        fields = _fields(value)
+        if fields is None or not isinstance(fields.get("claims") or [], list):
+            return None
+        requests, limits = _amounts(fields.get("requests")), _amounts(fields.get("limits"))
+        if requests is None or limits is None:
+            return None
+        result[name] = Resources(requests, limits)
     return result
 
 
 def _amounts(value: object) -> dict[str, int] | None:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
+    if value is not None and not isinstance(value, dict):
         return None
     result = {}
-    for key, quantity in value.items():
-        milli = milli_or_none(quantity)
+    for key, quantity in (value or {}).items():
+        milli = 0 if quantity is None else milli_or_none(quantity.strip() if isinstance(quantity, str) else quantity)
         if milli is None:
             return None
         result[key] = milli if key == "cpu" else -(-milli // 1000)

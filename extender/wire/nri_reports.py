@@ -70,7 +70,7 @@ def read_nri(policy: ReportedNriPolicy) -> tuple[NriFacts | None, list[Problem]]
 
 
 def nri_facts(policy: ReportedNriPolicy) -> NriFacts:
-    """The facts of the section *policy*; raises WireError, and CapError for what is larger than any sane node's."""
+    """The facts of the section *policy*; raises WireError, and CapError for a part larger than any real node has."""
     faults: list[tuple[str, str]] = []
     machine = None
     if policy.machine is not None:
@@ -112,10 +112,8 @@ def nri_facts(policy: ReportedNriPolicy) -> NriFacts:
 def nri_machine(reported: ReportedNriMachine) -> Machine:
     """The machine that the plugin makes of these facts.
 
-    Raises:
-        WireError: the facts contradict each other.
-        CapError: there are more of them than any sane node has.
-        _DiscoveryError: the plugin does not start on such a machine.
+    Raises: WireError: the facts contradict each other. CapError: there are more of them than any real node has.
+    _DiscoveryError: the plugin does not start on such a machine.
     """
     where = f"{FIELD}.machine"
     for name, found, most in (
@@ -126,7 +124,7 @@ def nri_machine(reported: ReportedNriMachine) -> Machine:
         if found > most:
             raise CapError(f"{where}.{name}", f"{found} of them, more than {most}")
     if reported.memory_total <= 0:
-        raise WireError(f"{where}.memory_total", f"{reported.memory_total} bytes is no size")
+        raise WireError(f"{where}.memory_total", f"{reported.memory_total} bytes is not a size")
     nodes = _nodes(reported)
     cpus = _cpus(reported, len(nodes))
     online = sum(1 << cpu.id for cpu in cpus)
@@ -158,13 +156,13 @@ def _cpus(reported: ReportedNriMachine, node_count: int) -> tuple[CPU, ...]:
         if not 0 <= id_ < MAX_CPUS or id_ in found:
             raise WireError(field, f"CPU {id_} is listed twice, or is not an id below {MAX_CPUS}")
         if not 0 <= node < node_count or not all(0 <= i < len(caches) for i in indexes):
-            raise WireError(field, "its NUMA node and its caches are to be listed")
+            raise WireError(field, "its NUMA node and its caches must be listed")
         core = _list(threads, field)
         if not core >> id_ & 1:
             raise WireError(field, "the CPU is not among the threads of its core")
         found[id_] = CPU(id_, package, die, cluster, node, core, base_khz, epp, tuple(caches[i] for i in indexes))
     if not found:
-        raise WireError(f"{where}.cpus", "at least one CPU is to be online")
+        raise WireError(f"{where}.cpus", "at least one CPU must be online")
     online = sum(1 << id_ for id_ in found)
     # The kernel lists only online threads in core_cpus_list; anything else comes from a moment between two states.
     if any(cpu.threads & ~online for cpu in found.values()):

@@ -63,6 +63,10 @@ class _CPUClass(Document):
     name: str
 
 
+class _Agent(Document):
+    pod_resource_api: bool = Field(default=False, alias="podResourceAPI")
+
+
 class _Config(Document):
     pin_cpu: bool = Field(default=False, alias="pinCPU")
     pin_memory: bool = Field(default=False, alias="pinMemory")
@@ -77,6 +81,7 @@ class _Config(Document):
     unlimited_burstable: str = Field(default="", alias="unlimitedBurstable")
     cpu_classes: list[_CPUClass] = Field(default_factory=list, alias="cpuClasses")
     exclusive_class: str = Field(default="", alias="defaultExclusiveCPUClass")
+    agent: _Agent | None = None
 
 
 _LINE: Final = TypeAdapter(_Line)
@@ -97,6 +102,9 @@ class NRIScenario:
 def scenario_from_json(value: object) -> NRIScenario:
     """The scenario of one line; raises WireError."""
     line = parse_object(_LINE, value, "")
+    for number, step in enumerate(line.steps):
+        if step.o == "cfg":
+            config_from_json(step.cfg, f"steps[{number}].cfg")
     recorded = {k: v for k, v in value.items() if k in ("start", "r", "z0")} if isinstance(value, dict) else {}
     return NRIScenario(line.id, line.m, config_from_json(line.cfg, "cfg"), tuple(line.steps), recorded)
 
@@ -122,6 +130,7 @@ def config_from_json(value: object, field: str) -> PolicyConfig:
         unlimited_burstable=config.unlimited_burstable,
         cpu_classes=frozenset(c.name for c in config.cpu_classes),
         default_exclusive_cpu_class=config.exclusive_class,
+        pod_resource_api=config.agent is not None and config.agent.pod_resource_api,
     )
 
 

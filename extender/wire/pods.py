@@ -21,6 +21,7 @@ from extender.wire.times import unix_seconds
 
 MAX_CONTAINERS: Final = 1000
 MAX_RESOURCES: Final = 256
+MAX_CLAIMS: Final = 1000
 
 
 def pod_from_json(document: object, path: str = "Pod") -> Pod:
@@ -33,7 +34,12 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
     metadata = object_at(pod.get("metadata"), f"{path}.metadata")
     spec = object_at(pod.get("spec"), f"{path}.spec")
     status = optional_object_at(pod.get("status"), f"{path}.status")
-    known = _Known(_statuses(status, f"{path}.status"), _claimed(status, f"{path}.status.extendedResourceClaimStatus"))
+    namespace = text_at(metadata.get("namespace") or "default", f"{path}.metadata.namespace")
+    known = _Known(
+        _statuses(status, f"{path}.status"),
+        _claimed(status, f"{path}.status.extendedResourceClaimStatus"),
+        _claims(spec.get("resourceClaims"), status, namespace, path),
+    )
     containers = [
         *_containers(spec.get("initContainers"), f"{path}.spec.initContainers", known, init=True),
         *_containers(spec.get("containers"), f"{path}.spec.containers", known, init=False),
@@ -48,7 +54,7 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
     return Pod(
         uid=text_at(metadata.get("uid", ""), f"{path}.metadata.uid"),
         name=text_at(metadata.get("name", ""), f"{path}.metadata.name"),
-        namespace=text_at(metadata.get("namespace") or "default", f"{path}.metadata.namespace"),
+        namespace=namespace,
         containers=tuple(containers),
         pod_requests_milli=requests,
         pod_limits_milli=limits,
@@ -61,10 +67,11 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The parts of the pod's status about its containers, by name."""
+    """The parts of the pod's status about its containers, by name, and the pod's claims by their names in the pod."""
 
     allocated: Mapping[str, Mapping[str, int]]
     claimed: Mapping[str, frozenset[str]]
+    claims: Mapping[str, str]
 
 
 def _containers(value: object, path: str, known: _Known, *, init: bool) -> list[Container]:
@@ -91,6 +98,7 @@ def _container(document: Json, path: str, known: _Known, *, init: bool) -> Conta
         limits_milli=limits,
         allocated_milli=known.allocated.get(name),
         dra_resources=known.claimed.get(name, frozenset()),
+        claims=_used(resources.get("claims"), f"{path}.resources.claims", known.claims),
     )
 
 
@@ -144,6 +152,32 @@ def _statuses(status: Json, path: str) -> dict[str, dict[str, int]]:
             name = text_at(entry.get("name", ""), f"{path}.{key}[{i}].name")
             result[name] = _amounts(entry.get("allocatedResources"), f"{path}.{key}[{i}].allocatedResources")
     return result
+
+
+def _claims(value: object, status: Json, namespace: str, path: str) -> dict[str, str]:
+    """NAMESPACE/NAME of each of the pod's claims by its name in the pod; "" for one that does not exist yet."""
+    made = {}
+    where = f"{path}.status.resourceClaimStatuses"
+    for i, item in enumerate(list_at(status.get("resourceClaimStatuses"), where, MAX_CLAIMS)):
+        entry = object_at(item, f"{where}[{i}]")
+        made[text_at(entry.get("name"), f"{where}[{i}].name")] = entry.get("resourceClaimName")
+    result = {}
+    where = f"{path}.spec.resourceClaims"
+    for i, item in enumerate(list_at(value, where, MAX_CLAIMS)):
+        entry = object_at(item, f"{where}[{i}]")
+        name = text_at(entry.get("name"), f"{where}[{i}].name")
+        claim = text_at(entry.get("resourceClaimName") or made.get(name) or "", f"{where}[{i}].resourceClaimName")
+        result[name] = f"{namespace}/{claim}" if claim else ""
+    return result
+
+
+def _used(value: object, path: str, claims: Mapping[str, str]) -> tuple[str, ...]:
+    """The claims that a container uses, each once."""
+    names = (
+        text_at(object_at(item, f"{path}[{i}]").get("name"), f"{path}[{i}].name")
+        for i, item in enumerate(list_at(value, path, MAX_CLAIMS))
+    )
+    return tuple(claims.get(name, "") for name in dict.fromkeys(names))
 
 
 def _claimed(status: Json, path: str) -> dict[str, frozenset[str]]:

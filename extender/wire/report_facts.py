@@ -1,7 +1,11 @@
 """The parts of a report that people read and the replay does not need."""
 
+import zlib
+from collections.abc import Iterator, Mapping
+from sys import intern
 from typing import Final
 
+import orjson
 from pydantic import TypeAdapter
 
 from extender.wire.reports import ReadReport
@@ -10,13 +14,46 @@ from node_exporter.report import Problem, ReportedPod, Zone
 _PODS: Final = TypeAdapter(tuple[ReportedPod, ...])
 _ZONES: Final = TypeAdapter(tuple[Zone, ...])
 _PROBLEMS: Final = TypeAdapter(tuple[Problem, ...])
+_LEVEL: Final = 1
+"""The fastest level of zlib: the result has a fifth of the size."""
 
 
-def report_facts(report: ReadReport) -> dict[str, object]:
-    """The facts in *report*, as JSON."""
-    return {
-        "kubelet_version": report.kubelet_version,
-        "pods": None if report.pods is None else _PODS.dump_python(report.pods, mode="json"),
-        "zones": _ZONES.dump_python(report.zones, mode="json"),
-        "problems": _PROBLEMS.dump_python(report.problems, mode="json"),
-    }
+class PackedFacts(Mapping[str, object]):
+    """Facts whose long lists are compressed JSON: a few hundred bytes for a node instead of a few thousand.
+
+    Each access to `pods` or `zones` parses them again, in about ten microseconds.
+    """
+
+    __slots__ = ("_packed", "_plain")
+    _PACKED: Final = ("pods", "zones")
+
+    def __init__(self, plain: Mapping[str, object], pods: bytes, zones: bytes) -> None:
+        """*pods*, *zones*: JSON."""
+        self._plain: Final = plain
+        self._packed: Final = zlib.compress(b"[%b,%b]" % (pods, zones), _LEVEL)
+
+    def __getitem__(self, key: str) -> object:
+        if key not in self._PACKED:
+            return self._plain[key]
+        parts: list[object] = orjson.loads(zlib.decompress(self._packed))
+        return parts[self._PACKED.index(key)]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._plain
+        yield from self._PACKED
+
+    def __len__(self) -> int:
+        return len(self._plain) + len(self._PACKED)
+
+
+def report_facts(report: ReadReport) -> Mapping[str, object]:
+    """The facts in *report*, as JSON. `pod_count`: of `pods`, None if the node could not list them."""
+    return PackedFacts(
+        {
+            "kubelet_version": report.kubelet_version and intern(report.kubelet_version),
+            "pod_count": None if report.pods is None else len(report.pods),
+            "problems": _PROBLEMS.dump_python(report.problems, mode="json"),
+        },
+        b"null" if report.pods is None else _PODS.dump_json(report.pods),
+        _ZONES.dump_json(report.zones),
+    )

@@ -25,30 +25,19 @@ from pydantic import TypeAdapter
 from extender.replay.budget import Budget, BudgetError
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
-from extender.replay.machine import MAX_CPUS
-from extender.replay.observed import ObservedStateError, check_observed
-from extender.replay.startup import initial_state, start
-from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
+from extender.replay.startup import start
+from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider
-from extender.wire.checkpoints import (
-    CPU_FIELD,
-    DEVICE_FIELD,
-    MEMORY_FIELD,
-    JsonObject,
-    cpu_state_from_json,
-    device_entries_from_json,
-    memory_state_from_json,
-    policy_name,
-)
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.large_reports import MAX_PROBLEMS, cut_down
 from extender.wire.nri_nodes import UnknownPolicyError, policy_and_grants
 from extender.wire.nri_reports import FIELD as NRI_FIELD
 from extender.wire.nri_reports import NriFacts, read_nri, without_unknown_version
 from extender.wire.problems import problem
+from extender.wire.reported_state import NOTHING_HIDDEN, observed_state
 from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json, machine_from_json
 from extender.wire.switches import check_switches
-from extender.wire.validation import Document, load_json, parse_json, parse_object
+from extender.wire.validation import Document, load_json, parse_json, parse_object, parsed
 from node_exporter.report import (
     SCHEMA_VERSION,
     Heartbeat,
@@ -116,20 +105,27 @@ class ReadReport:
         return frozenset(pod.uid for pod in self.pods or () if pod.counted is False and pod.uid is not None)
 
 
+class NewKubeletError(Exception):
+    """No earlier report has described the kubelet."""
+
+
 def read_report(
     body: bytes,
     version_of: Callable[[str], str] = lambda _name: "",
     *,
     known: Callable[[str], Kubelet | None] = lambda _digest: None,
     switches: Mapping[str, bool] = NO_SWITCHES,
+    starts: bool = True,
 ) -> ReadReport:
     """Read and check the body of a report.
 
     *version_of* returns the kubelet version in a node's API object, "" if unknown. It is used if the report has no
     version. *known*: the kubelet of an earlier report by its digest; it saves work, and changes nothing. *switches*:
-    rules of the replay for every node of the cluster; the report's own `rules` take precedence.
+    rules of the replay for every node of the cluster; the report's own `rules` take precedence. *starts*: whether to
+    start a kubelet that *known* does not have, which takes long.
 
     Raises:
+        NewKubeletError: *starts* is False, and *known* does not have the kubelet.
         WireError: not JSON, an unknown schema version, a wrong type, a quantity that does not parse, or parts that
             contradict each other.
     """
@@ -139,7 +135,7 @@ def read_report(
     if version != SCHEMA_VERSION:
         raise WireError("schema_version", f"{version} is unknown; this extender reads version {SCHEMA_VERSION}")
     body, unknown_nri = without_unknown_version(document, body)
-    facts = parse_json(REPORT, body)
+    facts = parsed(REPORT, body)
     assert isinstance(document, dict)
     _check_envelope(facts)
     version_from_node = None if facts.kubelet_version else version_of(facts.node_name)
@@ -153,7 +149,7 @@ def read_report(
     is_starting = _is_starting(facts)
     if is_starting:
         facts = replace(facts, pods=_in_doubt(facts.pods))
-    node = _read_node(facts, document, problems, known, is_whole=not left_out_counts(left_out))
+    node = _read_node(facts, document, problems, known, is_whole=not left_out_counts(left_out), starts=starts)
     if unknown_nri or any(field == NRI_FIELD for field, _ in left_out):
         node = node._replace(hidden=node.hidden | {Provider.NRI})
     return ReadReport(
@@ -182,7 +178,7 @@ class _ReplayFacts(NamedTuple):
     kubelet: Kubelet | None = None
     kubelet_digest: str = ""
     state: ManagerState | None = None
-    hidden: frozenset[Provider] = frozenset()
+    hidden: frozenset[Provider] = NOTHING_HIDDEN
     nri: NriFacts | None = None
 
 
@@ -193,6 +189,7 @@ def _read_node(
     known: Callable[[str], Kubelet | None],
     *,
     is_whole: bool,
+    starts: bool,
 ) -> _ReplayFacts:
     """The kubelet, its state, and the facts of the NRI policy; adds to *problems*.
 
@@ -203,6 +200,8 @@ def _read_node(
         _check_sizes(facts)
         digest = _kubelet_digest(facts, document)
         same = known(digest) if digest else None
+        if digest and same is None and not starts:
+            raise NewKubeletError
         if facts.nri is not None:
             nri, nri_problems = read_nri(facts.nri)
             problems += nri_problems
@@ -212,7 +211,7 @@ def _read_node(
         if not is_whole:
             problems.append(problem("", "a part of the report is too large: no verdict is possible", "error"))
             return _ReplayFacts(nri=nri)
-        state, hidden = _observed_state(facts, kubelet, devices, problems)
+        state, hidden = observed_state(facts, kubelet, devices, problems)
     except CapError as cap:
         problems.append(problem(cap.field, f"too large for a node: {cap.reason}: no verdict is possible", "error"))
         return _ReplayFacts(nri=nri)
@@ -333,74 +332,3 @@ def _read_fixed(
     except BudgetError as error:
         problems.append(problem("kubelet.reservation", f"the choice of the reserved CPUs: {error}", "error"))
         return None, devices
-
-
-class _Gaps:
-    """Collects what is missing in a report."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        self.problems = problems
-        self.hidden: set[Provider] = set()
-
-    def hide(self, manager: Provider, path: str, reason: str) -> None:
-        self.hidden.add(manager)
-        self.problems.append(problem(path, f"{reason}: no verdict for pods that need the {manager.value} manager"))
-
-
-def _observed_state(
-    facts: NodeReport, kubelet: Kubelet, devices: Devices, problems: list[Problem]
-) -> tuple[ManagerState, frozenset[Provider]]:
-    """What the managers hold, and the managers whose state is unknown."""
-    gaps = _Gaps(problems)
-    empty = initial_state(kubelet, devices)
-    state = ManagerState(
-        cpu=_cpu_state(facts.state.cpu_manager_state, kubelet, empty.cpu, gaps),
-        memory=_memory_state(facts.state.memory_manager_state, kubelet, empty.memory, gaps),
-        devices=_device_state(facts, devices, gaps),
-    )
-    try:
-        check_observed(kubelet, state)
-    except ObservedStateError as error:
-        raise WireError(error.field, error.reason) from None
-    return state, frozenset(gaps.hidden)
-
-
-def _cpu_state(document: JsonObject | None, kubelet: Kubelet, empty: CPUState, gaps: _Gaps) -> CPUState:
-    policy = kubelet.config.cpu_manager_policy
-    if _is_readable(document, policy, Provider.CPU, CPU_FIELD, gaps, needed=kubelet.cpu_static) and document:
-        return cpu_state_from_json(document, max(MAX_CPUS - 1, kubelet.machine.cpus[-1].cpu)) or empty
-    return empty
-
-
-def _memory_state(document: JsonObject | None, kubelet: Kubelet, empty: MemoryState, gaps: _Gaps) -> MemoryState:
-    policy = kubelet.config.memory_manager_policy
-    if _is_readable(document, policy, Provider.MEMORY, MEMORY_FIELD, gaps, needed=kubelet.memory_static) and document:
-        return memory_state_from_json(document) or empty
-    return empty
-
-
-def _is_readable(
-    document: JsonObject | None, policy: str, manager: Provider, field: str, gaps: _Gaps, *, needed: bool
-) -> bool:
-    """Whether the document has the state. If it should and does not, the manager is hidden."""
-    if document is None:
-        if needed:
-            gaps.hide(manager, field, "missing")
-        return False
-    written_by = policy_name(document, field)
-    if written_by != policy:
-        gaps.hide(
-            manager, field, f"written under policy {shown(written_by)}, but the configuration has {shown(policy)}"
-        )
-        return False
-    return needed
-
-
-def _device_state(facts: NodeReport, devices: Devices, gaps: _Gaps) -> DeviceState:
-    """A node on which no plugin ever registered has no checkpoint, and needs none."""
-    document = facts.state.kubelet_internal_checkpoint
-    if facts.devices is None:
-        gaps.hide(Provider.DEVICE, "devices", "not known")
-    elif document is None and devices:
-        gaps.hide(Provider.DEVICE, DEVICE_FIELD, "missing")
-    return DeviceState.of(devices, device_entries_from_json(document) if document is not None else {})

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 
 def unix_seconds(written: object) -> int | None:
-    """An RFC 3339 time in whole seconds since 1970. None if it is not valid: an order by age does without it."""
+    """An RFC 3339 time in whole seconds since 1970. None if it is not valid: pods are then ordered without it."""
     if not isinstance(written, str):
         return None
     try:

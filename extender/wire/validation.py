@@ -33,6 +33,11 @@ def load_json(body: bytes) -> object:
 def parse_json(adapter: TypeAdapter[T], body: bytes) -> T:
     """The value of the JSON text *body*. Raises WireError for the first error."""
     load_json(body)  # pydantic's parser is more lenient
+    return parsed(adapter, body)
+
+
+def parsed(adapter: TypeAdapter[T], body: bytes) -> T:
+    """As `parse_json`, where `load_json` has accepted the text."""
     try:
         return adapter.validate_json(body, strict=True)
     except ValidationError as error:

@@ -24,7 +24,7 @@ def verdict_to_json(verdict: Verdict) -> JsonObject:
     return {"admit": True, "reason": "", "message": "", "containers": placements_to_json(verdict.placements)}
 
 
-def _granted(placed: PlacedContainer) -> JsonObject:
+def granted_to_json(placed: PlacedContainer) -> JsonObject:
     """A container as the NRI topology-aware policy places it; `shared_millicpu` also of reserved CPUs."""
     grant = placed.grant
     return {
@@ -55,7 +55,9 @@ def _placement(placement: Placement) -> JsonObject:
     }
 
 
-def aligned_placements_to_json(placements: Mapping[str, Placement], alignment: PodAlignment | None) -> JsonObject:
+def aligned_placements_to_json(
+    placements: Mapping[str, Placement], alignment: PodAlignment | None
+) -> dict[str, JsonObject]:
     """As `placements_to_json`, with the alignment of each container and the resources picked at random."""
     spreads = {} if alignment is None else alignment.containers
     return {
@@ -81,9 +83,10 @@ def alignment_to_json(alignment: PodAlignment | None) -> JsonObject:
 
 
 def explained_to_json(verdict: Verdict, alignment: PodAlignment | None) -> JsonObject:
-    """A verdict for people: the same with its certainty. A refusal also has who refused, what, and whether for good.
+    """A verdict for people: the same with its certainty.
 
-    An admitted pod also has its *alignment*, and `pod_cpus`: the CPUs of a pod with pod-level resources as a whole.
+    A refusal also has who refused which resource, and whether that is permanent. An admitted pod also has its
+    *alignment*, and `pod_cpus`: the CPUs of a pod with pod-level resources as a whole.
 
     `caveats` are assumptions of the verdict, such as that the rules of an older kubelet apply to a newer one. `when` is
     "never" if the node's hardware and configuration exclude the pod, and "now" if resources in use may be the only
@@ -100,7 +103,7 @@ def explained_to_json(verdict: Verdict, alignment: PodAlignment | None) -> JsonO
     if isinstance(verdict, Admitted):
         document["pod_cpus"] = format_list(verdict.pod_cpus)
         document["containers"] = aligned_placements_to_json(verdict.whole_placements, alignment)
-        document["nri"] = [_granted(placed) for placed in verdict.nri]
+        document["nri"] = [granted_to_json(placed) for placed in verdict.nri]
         return document
     refused_by: JsonObject = {
         "provider": verdict.provider.value,

@@ -16,8 +16,8 @@ from extender.wire.quantity import parse_milli
 
 KINDS: Final = ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet")
 NOTE: Final = (
-    "this is the pod of a KubeVirt machine as far as its CPUs, memory and host devices go; what KubeVirt adds to the "
-    "guest's memory is estimated, and its further containers are left out"
+    "this is the pod of a KubeVirt machine with its CPUs, memory and host devices; the memory that KubeVirt adds to "
+    "the guest's is estimated, and KubeVirt's other containers are left out"
 )
 MAX_VCPUS: Final = 4096
 CPUS_A_REQUEST: Final = 10

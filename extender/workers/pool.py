@@ -180,7 +180,9 @@ class AskedQuestions:
         return DefectError()
 
     async def _in_threads(self, asked: Asked) -> AsyncGenerator[bytes, None]:
-        deadline = time.monotonic() + self._limits.seconds
+        began = time.monotonic()
+        deadline = began + self._limits.seconds
+        asked = replace(asked, spent=lambda: (time.monotonic() - began) / self._limits.seconds)
         snapshot = Snapshot.of(self._records(), self._look_up)
         pieces = await asyncio.to_thread(answer, asked, snapshot, self._judge)
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:

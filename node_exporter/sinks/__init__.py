@@ -16,7 +16,7 @@ class Delivery(Enum):
     REFUSED = "refused"
     """The receiver will never accept this content: sending it again is useless."""
     UNAVAILABLE = "unavailable"
-    """No reply, or one that asks to retry later."""
+    """No reply, or a reply that says to retry later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,7 +168,7 @@ class NrtSink:
         if REPORT not in annotations:
             LOG.warning("the report is too large for the object: readers know only counts by NUMA node")
         elif LEFT_OUT in annotations:
-            LOG.info("the report is large for the object left_out=%s", annotations[LEFT_OUT])
+            LOG.info("parts of the report do not fit into the object left_out=%s", annotations[LEFT_OUT])
 
 
 def _is_success(answer: HTTPReply) -> bool:

@@ -1,5 +1,6 @@
 """Advice over HTTP: what is asked is checked, and what is answered was replayed."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -7,6 +8,9 @@ import pytest
 import yaml
 from starlette.testclient import TestClient
 
+from extender.answers.answering import answer
+from extender.answers.question import Asked, QuestionKind
+from extender.answers.snapshot import Snapshot
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
@@ -15,7 +19,11 @@ from extender.kube.node_context import WatchedSurroundings
 from extender.kube.pods import PodDecoder
 from extender.kube.running import WatchedPods
 from extender.samples.nodes import SampleNode, Workload
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.preemption.budgets import DisruptionBudget, LabelRequirement
+from extender.scheduling.ranking.strategies import make_strategy
+from extender.scheduling.ranking.weights import Weights
 from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample
 
@@ -294,12 +302,38 @@ def test_a_configuration_that_aligns_more_is_found_and_its_restart_checked(clien
 
     assert first == second
     now, *better = first["configurations"]
-    assert (now["current"], now["patch"], now["restart"]) == (True, "", None)
+    assert (now["current"], now["patches"], now["restart"]) == (True, [], None)
     assert better
     assert all(each["best"] and each["restart"] is not None for each in better)
     assert max(each["aligned"] for each in better) > now["aligned"]
-    patch = yaml.safe_load(better[0]["patch"])
+    patch = yaml.safe_load(better[0]["patches"][0]["patch"])
     assert {name: each for name, each in patch.items() if name in better[0]["change"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "question"),
+    [
+        (QuestionKind.TUNE, {}),
+        (QuestionKind.DEFRAGMENT, {"pod": pod_of(12)}),
+        (QuestionKind.MAKE_ROOM, {"pod": pod_of(15)}),
+        (QuestionKind.RIGHTSIZE, {}),
+        (QuestionKind.RESTART_CHECK, {}),
+    ],
+)
+def test_a_search_that_is_out_of_time_answers_with_what_it_has(
+    client: TestClient, service: Service, kind: QuestionKind, question: Json
+) -> None:
+    _report(client, sample(workloads=TWO_A_NODE), sample("node-b", workloads=FULLER))
+    snapshot = Snapshot.of(list(service.known.nodes), service.surroundings)
+    judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
+    asked = Asked(kind=kind, body=orjson.dumps(question), media_type="application/json")
+
+    in_time, late = (
+        orjson.loads(b"".join(answer(each, snapshot, judge))) for each in (asked, replace(asked, spent=lambda: 0.99))
+    )
+
+    assert not any("the time was over" in note for note in in_time["notes"])
+    assert any("the time was over after" in note or "the time was over:" in note for note in late["notes"])
 
 
 def test_answers_of_advice_stop_when_the_time_is_over(clock: Clock) -> None:

@@ -16,7 +16,7 @@ from extender.cluster.pods import PodRegistry
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from extender.scheduling.barrier import Barrier
-from extender.scheduling.binder import BindOutcome, GatedBinder, NotBound, PodBound, Unelected
+from extender.scheduling.binder import Binding, BindOutcome, GatedBinder, NotBound, PodBound, Unelected
 from extender.scheduling.judgement import Action
 from extender.scheduling.locks import NodeLocks, SharedBudget
 from extender.wire.pods import pod_from_json
@@ -33,7 +33,7 @@ class Answers:
         self.outcome = outcome
         self.calls = 0
 
-    async def bind(self, _namespace: str, _name: str, _uid: str, _node_name: str) -> BindOutcome:
+    async def bind(self, _binding: Binding) -> BindOutcome:
         self.calls += 1
         return self.outcome
 

@@ -138,7 +138,7 @@ def test_faults_name_the_path_in_the_document_as_sent(client: TestClient) -> Non
 
     assert (bare.status_code, bare.json()["field"]) == (422, path)
     assert (asked.status_code, asked.json()["field"]) == (422, f"pod.{path}")
-    assert (broken.status_code, "line 2" in broken.json()["detail"]) == (400, True)
+    assert (broken.status_code, "line 1" in broken.json()["detail"]) == (400, True)
     assert planned.json()["field"] == "pods[1].pod.spec.containers[0].resources.limits.cpu"
     assert (typo.json()["field"], typo.json()["detail"]) == ("max_copy", "max_copy: unknown field")
 

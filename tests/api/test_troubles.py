@@ -48,7 +48,7 @@ def test_a_replay_that_is_too_long(client: TestClient, caplog: pytest.LogCapture
     assert len(noted[0]) < 3_000
     detail = client.get("/v1/nodes/long").json()
     assert detail["problems"] == 1
-    assert "the replay of the kubelet was given up" in detail["problem_list"][-1]["reason"]
+    assert "the replay of the kubelet was stopped" in detail["problem_list"][-1]["reason"]
     assert client.get("/v1/nodes/good").json()["problem_list"] == []
     assert "numa_extender_unjudged_total" in client.get("/metrics").text
 

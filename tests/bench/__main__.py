@@ -6,8 +6,8 @@ import sys
 from rich.console import Console
 
 ALL = (
-    "replay", "distinct_states", "filter_http", "bind_http", "pods", "preempt",
-    "capacity", "nri", "nri_counts", "nri_states",
+    "replay", "distinct_states", "many_nodes", "filter_http", "bind_http", "pods", "preempt",
+    "capacity", "advice", "nri", "nri_counts", "nri_states",
 )  # fmt: skip
 
 

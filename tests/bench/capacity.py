@@ -1,9 +1,11 @@
 """Capacity of a cluster for common pods: seconds of processor time on one core.
 
-1,000 nodes (128 CPUs, 2 NUMA nodes, 256 GiB), half full, in 300 distinct states. Everything is measured from the parsed
-question to the rendered reply; the sharing of what follows from equal states begins anew with each question.
+Nodes of 128 CPUs, 2 NUMA nodes and 256 GiB, half full, in 300 distinct states or in a state of their own each.
+Everything is measured from the parsed question to the rendered reply; the sharing of what follows from equal states
+begins anew with each question.
 """
 
+import itertools
 import time
 from collections.abc import Sequence
 
@@ -25,7 +27,7 @@ from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.totals import node_allocatable
 from extender.wire.workloads import workload_from_json
-from tests.bench.states import shared_states
+from tests.bench.states import own_states, shared_states
 from tests.reports import pod_of
 
 CLUSTERS = (1000, 5000)
@@ -43,12 +45,14 @@ def run(console: Console) -> None:
     """Measure and print."""
     states = shared_states()
     table = Table(title="Capacity, one core")
-    for column in ("pods", *(f"{nodes:,} nodes" for nodes in CLUSTERS), "replays", "copies"):
+    columns = [f"{nodes:,} nodes" for nodes in CLUSTERS] + [f"{CLUSTERS[-1]:,} nodes, own states"]
+    for column in ("pods", *columns, "replays", "copies"):
         table.add_column(column, justify="left" if column == "pods" else "right")
     clusters = [_subjects(states, nodes) for nodes in CLUSTERS]
+    clusters.append(_subjects(list(itertools.islice(own_states(), CLUSTERS[-1])), CLUSTERS[-1]))
     for name, pods in PODS.items():
         measured = [_measure(subjects, pods) for subjects in clusters]
-        copies, replays = measured[0][1:]
+        copies, replays = measured[-1][1:]
         table.add_row(name, *(f"{seconds:.2f} s" for seconds, _, _ in measured), f"{replays:,}", f"{copies:,}")
     console.print(table)
 

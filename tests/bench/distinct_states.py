@@ -28,6 +28,7 @@ from typing import Any
 from unittest.mock import patch
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -41,8 +42,10 @@ from extender.replay.possible_states import PossibleStates
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
-from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.alike import alike
+from extender.scheduling.cache import Judgements
+from extender.scheduling.judge import BoundedJudge, follows_from_key, make_judge
+from extender.scheduling.judgement import Judgement, UncertaintyPolicy
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
 from extender.scheduling.ranking.weights import Weights
@@ -151,9 +154,9 @@ def _measured(kind: Type, states: Sequence[PossibleStates], *, profiled: bool) -
     for number in range(SHAPES):
         pod = replace(pod_from_json(random_pod(kind, f"new-{number}", random)), uid=SHAPE_UID)
         if profiled:
-            profile.runcall(judge_all, judge, PodShape(pod), classes)
+            profile.runcall(_judgements, judge, PodShape(pod), classes, table)
         began = time.process_time()
-        judgements = judge_all(judge, PodShape(pod), classes).judgements
+        judgements = _judgements(judge, PodShape(pod), classes, table)
         tally.shapes.append(time.process_time() - began)
         some = random.sample(classes, min(len(classes), SAMPLE))
         seconds, full = _full_replays(judge, PodShape(pod), some)
@@ -163,6 +166,18 @@ def _measured(kind: Type, states: Sequence[PossibleStates], *, profiled: bool) -
     if profiled:
         pstats.Stats(profile).sort_stats("tottime").print_stats(10)
     return tally
+
+
+def _judgements(judge: BoundedJudge, shape: PodShape, classes: list[NodeClass], table: ClassTable) -> Judgements:
+    """As `CachedJudge` finds them: one of each set of classes that are alike, and then those that are alike to none."""
+    judgements: dict[int, Judgement] = {}
+    for members in alike(table.free, shape, np.array([each.place for each in classes])):
+        first = classes[members[0]]
+        judgement = judge(shape, first)
+        if follows_from_key(judge, shape, first):
+            judgements |= dict.fromkeys([classes[i].id for i in members.tolist()], judgement)
+    rest = [each for each in classes if each.id not in judgements]
+    return judgements | judge_all(judge, shape, rest).judgements
 
 
 def _full_replays(judge: Any, shape: PodShape, classes: list[NodeClass]) -> tuple[float, object]:  # noqa: ANN401

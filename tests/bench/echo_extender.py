@@ -14,8 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from extender.kube.access import discover
-from extender.kube.binder import AsyncBinder, Binder, Binding, BindingWritten
+from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.client import KubeClient
+from extender.scheduling.binder import Binding, PodBound
 
 
 def make_app(kubeconfig: Path) -> Starlette:
@@ -37,7 +38,7 @@ def make_app(kubeconfig: Path) -> Starlette:
             namespace=args["PodNamespace"], name=args["PodName"], uid=args["PodUID"], node_name=args["Node"]
         )
         outcome = await binder.bind(binding)
-        return _json({"Error": "" if isinstance(outcome, BindingWritten) else str(outcome)})
+        return _json({"Error": "" if isinstance(outcome, PodBound) else outcome.reason})
 
     verbs = {"filter": filter_, "prioritize": prioritize, "bind": bind}
     return Starlette(routes=[Route(f"/scheduler/{verb}", answer, methods=["POST"]) for verb, answer in verbs.items()])

@@ -6,7 +6,9 @@ Client and server are two processes on one machine, one connection kept alive, a
 of the same server that parses the same body and sends all names back. `first` is the first request of a pod shape:
 every class is replayed. `repeated` is another pod of a shape that was asked for before. Names come in another order
 each time, as kube-scheduler's do. `changed`: nodes have reported another state since the last call. `under reports`: a
-process of its own meanwhile sends 6,500 reports a minute, each with another state.
+process of its own meanwhile sends 6,500 reports a minute, each with another state. `CPU ms` is the processor time of
+the server for one call, which other work on the machine changes less than the time on the clock. Several sizes are
+compared at the end.
 """
 
 import http.client
@@ -21,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -33,20 +36,25 @@ from rich.progress import track
 from rich.table import Table
 
 from extender.samples.nodes import SampleNode
-from tests.bench.states import own_states, shared_states
-from tests.reports import args_of, pod_of, report_of
+from tests.bench.states import full_report_of, own_states, shared_states
+from tests.reports import args_of, pod_of
 
 CLUSTERS = (1000, 5000)
-KINDS = ("shared", "own")
+KINDS = {"shared": "300 shared states", "own": "each in its own state"}
 FIRST_CALLS = 20
 REPEATED_CALLS = 200
 WARM_UP_CALLS = 100
 """Of each kind: so many fill what is remembered of the last calls, and until then each one needs new pages."""
 MANY_NODES = 20_000
-"""From here on a tenth of the calls."""
+"""From here on a quarter of the calls."""
+PAGE = 1000
+"""Nodes on a page of the map, as the web page asks for them."""
 SMALL, LARGE = 8, 48
 """CPUs of the pods asked for repeatedly: the small one fits everywhere."""
 CHANGED_NODES = 8
+GROUP_SIZE = 8
+HOLD_SECONDS = 0.1
+"""For how long the server holds places."""
 REPORTS_A_SECOND = 6500 / 60
 SERVER_START_SECONDS = 30
 
@@ -57,24 +65,73 @@ def run(console: Console) -> None:
         measure(nodes, kind, console)
 
 
-def measure(count: int, kind: str, console: Console, profile: Path | None = None) -> None:
+Row = list[tuple[float, float]]
+"""Milliseconds of each call: on the clock, and of the server's CPU time; sorted."""
+
+
+def measure(count: int, kind: str, console: Console, profile: Path | None = None) -> dict[str, Row]:
     """Measure a cluster of *count* nodes and print; *kind*: one of `KINDS`."""
     arguments = [] if profile is None else [str(profile)]
     states: Iterator[SampleNode] = itertools.cycle(shared_states()) if kind == "shared" else own_states()
+    os.environ.setdefault("NUMA_EXTENDER_MAX_NODES", "100000")
+    os.environ.setdefault("NUMA_EXTENDER_MAX_REMEMBERED_JUDGEMENTS", "4000000")
     with served("tests.bench.server", *arguments) as (port, pid):
         connection = http.client.HTTPConnection("127.0.0.1", port)
-        nodes = ((name, report_of(state)) for name, state in zip(node_names(count), states, strict=False))
+        before = _memory_mib(pid, "VmRSS"), _cpu_ms(pid)
+        nodes = ((name, full_report_of(state)) for name, state in zip(node_names(count), states, strict=False))
         names = load(connection, nodes, console)
+        mib, cpu = (now - was for now, was in zip((_memory_mib(pid, "VmRSS"), _cpu_ms(pid)), before, strict=True))
+        console.print(f"start-up: {cpu / 1000:.1f} s of CPU time; {mib} MiB, {mib * 1024 / count:.1f} KiB a node")
         if profile is not None:
             os.kill(pid, signal.SIGUSR1)
         later = list(itertools.islice(states, 1000))
-        console.print(_measure(port, connection, names, later, kind))
-        console.print(f"peak memory of the server: {_peak_mib(pid)} MiB")
+        rows = _Measure(port, pid, connection, names, later).rows()
+        console.print(_table(f"{count} nodes, {KINDS[kind]}", rows))
+        console.print(f"peak memory of the server: {_memory_mib(pid, 'VmHWM')} MiB")
+        return {"a report at start-up": [(cpu / count, cpu / count)], **rows}
 
 
-def _peak_mib(pid: int) -> int:
+def _table(title: str, rows: dict[str, Row]) -> Table:
+    table = Table(title=title)
+    for heading in ("request", "median ms", "p99 ms", "x echo", "CPU ms", "x echo"):
+        table.add_column(heading, justify="left" if heading == "request" else "right")
+    echo, echo_cpu = _medians(rows["echo"])
+    for what, calls in rows.items():
+        (median, cpu), p99 = _medians(calls), calls[int(len(calls) * 0.99)][0]
+        table.add_row(
+            what, f"{median:.2f}", f"{p99:.2f}", f"{median / echo:.2f}", f"{cpu:.2f}", f"{cpu / echo_cpu:.2f}"
+        )
+    return table
+
+
+def _growth(found: dict[tuple[int, str], dict[str, Row]]) -> Table:
+    """How each row grows with the number of nodes: CPU milliseconds of a call, and how often an echo's."""
+    table = Table(title="CPU ms of a call (times an echo's)")
+    table.add_column("request")
+    for count, kind in found:
+        table.add_column(f"{count:,} {kind}", justify="right")
+    for what in next(iter(found.values())):
+        cells = []
+        for rows in found.values():
+            cpu, echo = _medians(rows[what])[1], _medians(rows["echo"])[1]
+            cells.append(f"{cpu:.2f} ({cpu / echo:.1f})")
+        table.add_row(what, *cells)
+    return table
+
+
+def _medians(calls: Row) -> tuple[float, float]:
+    """On the clock, and of CPU time."""
+    return statistics.median([wall for wall, _ in calls]), statistics.median([cpu for _, cpu in calls])
+
+
+def _memory_mib(pid: int, what: str) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) >> 10
+    return int(status.split(f"{what}:")[1].split()[0]) >> 10
+
+
+def _cpu_ms(pid: int) -> float:
+    """CPU time of all threads of the process, in milliseconds."""
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e6
 
 
 @contextmanager
@@ -143,84 +200,100 @@ def call(connection: http.client.HTTPConnection, method: str, path: str, body: b
 Pods = Iterator[dict[str, Any]]
 
 
-def _measure(
-    port: int, connection: http.client.HTTPConnection, names: list[str], states: list[SampleNode], kind: str
-) -> Table:
-    shuffled = random.Random(1).shuffle
-    few = sorted(names)[:CHANGED_NODES]
-    reports = _reports(few, states)
-    share = 10 if len(names) >= MANY_NODES else 1
+class _Measure:
+    """Calls to a server whose nodes *names* have reported. *states*: for later reports."""
 
-    def change(nodes: int) -> None:
-        for name, body in itertools.islice(reports, nodes):
-            call(connection, "PUT", f"/v1/nodes/{name}/report", body)
+    def __init__(
+        self, port: int, pid: int, connection: http.client.HTTPConnection, names: list[str], states: list[SampleNode]
+    ) -> None:
+        self.port, self.pid, self.connection, self.names, self.states = port, pid, connection, names, states
+        self.share = 4 if len(names) >= MANY_NODES else 1
+        self.shuffled = random.Random(1).shuffle
 
-    def timed(path: str, pods: Pods, calls: int, before: Callable[[], None] = lambda: None) -> list[float]:
-        millis: list[float] = []
-        warm_up = min(WARM_UP_CALLS, calls) // share
-        for i, pod in enumerate(itertools.islice(pods, warm_up + calls // share)):
+    def rows(self) -> dict[str, Row]:
+        """All measurements, by what is measured."""
+        small, new = partial(_equal_pods, SMALL), _new_shapes()
+        reports = _reports(sorted(self.names)[:CHANGED_NODES], self.states)
+
+        def change(nodes: int) -> None:
+            for name, body in itertools.islice(reports, nodes):
+                call(self.connection, "PUT", f"/v1/nodes/{name}/report", body)
+
+        for cpus in (SMALL, LARGE):
+            self.until_answered(cpus)
+        filter_, prioritize = partial(self.timed, "/scheduler/filter"), partial(self.timed, "/scheduler/prioritize")
+        rows = {
+            "echo": self.timed("/echo", small(), REPEATED_CALLS),
+            "filter, first": filter_(new, FIRST_CALLS),
+            "filter, first, demands alignment": filter_(_demanding(new), FIRST_CALLS),
+            "filter, repeated, demands alignment": filter_(_demanding(small()), REPEATED_CALLS),
+            f"filter, repeated, {SMALL} CPUs": filter_(small(), REPEATED_CALLS),
+            f"filter, repeated, {LARGE} CPUs": filter_(_equal_pods(LARGE), REPEATED_CALLS),
+            "filter, repeated, a node changed": filter_(small(), REPEATED_CALLS, lambda: change(1)),
+            f"filter, repeated, {CHANGED_NODES} changed": filter_(
+                small(), REPEATED_CALLS, lambda: change(CHANGED_NODES)
+            ),
+            f"filter, repeated, in groups of {GROUP_SIZE}": filter_(
+                _grouped(), REPEATED_CALLS, partial(_let_expire, itertools.count())
+            ),
+            "filter, nothing to align": filter_(_unaligned(), REPEATED_CALLS),
+            "prioritize, first": prioritize(new, FIRST_CALLS),
+            "prioritize, repeated": prioritize(small(), REPEATED_CALLS),
+            "prioritize after filter": self.as_scheduler(small(), REPEATED_CALLS),
+            "page of 100 nodes": self.read("/v1/nodes?limit=100"),
+            f"page of {PAGE} nodes of the map": self.read(f"/v1/map?limit={PAGE}"),
+        }
+        with _reporting(self.port, self.names[: len(self.names) // 2], self.states):
+            rows["filter, repeated, under reports"] = filter_(small(), REPEATED_CALLS)
+            rows["echo, under reports"] = self.timed("/echo", small(), REPEATED_CALLS)
+        return rows
+
+    def measured(self, work: Callable[[], object]) -> tuple[float, float]:
+        """Milliseconds on the clock, and of the server's CPU time."""
+        cpu, started = _cpu_ms(self.pid), time.perf_counter()
+        work()
+        return (time.perf_counter() - started) * 1000, _cpu_ms(self.pid) - cpu
+
+    def timed(self, path: str, pods: Pods, calls: int, before: Callable[[], None] = lambda: None) -> Row:
+        """Calls of one verb, with the names in another order each time."""
+        found: Row = []
+        warm_up = min(WARM_UP_CALLS, calls) // self.share
+        for i, pod in enumerate(itertools.islice(pods, warm_up + calls // self.share)):
             if i == warm_up:
-                millis.clear()
+                found.clear()
             before()
-            shuffled(names)
-            body = orjson.dumps(args_of(pod, *names))
-            started = time.perf_counter()
-            call(connection, "POST", path, body)
-            millis.append((time.perf_counter() - started) * 1000)
-        return sorted(millis)
+            self.shuffled(self.names)
+            body = orjson.dumps(args_of(pod, *self.names))
+            found.append(self.measured(partial(call, self.connection, "POST", path, body)))
+        return sorted(found)
 
-    def as_scheduler(pods: Pods, calls: int) -> list[float]:
+    def as_scheduler(self, pods: Pods, calls: int) -> Row:
         """Prioritize with the names of the filter reply before it."""
-        millis: list[float] = []
-        for pod in itertools.islice(pods, calls // share):
-            shuffled(names)
-            reply = call(connection, "POST", "/scheduler/filter", orjson.dumps(args_of(pod, *names)))
+        found: Row = []
+        for pod in itertools.islice(pods, calls // self.share):
+            self.shuffled(self.names)
+            reply = call(self.connection, "POST", "/scheduler/filter", orjson.dumps(args_of(pod, *self.names)))
             body = orjson.dumps(args_of(pod, *orjson.loads(reply)["NodeNames"]))
-            started = time.perf_counter()
-            call(connection, "POST", "/scheduler/prioritize", body)
-            millis.append((time.perf_counter() - started) * 1000)
-        return sorted(millis)
+            found.append(self.measured(partial(call, self.connection, "POST", "/scheduler/prioritize", body)))
+        return sorted(found)
 
-    def passing(cpus: int) -> int:
-        while True:
-            body = orjson.dumps(args_of(pod_of(cpus, "16Gi"), *names))
-            reply = orjson.loads(call(connection, "POST", "/scheduler/filter", body))
-            if not reply["Error"]:
-                return len(reply["NodeNames"])
+    def read(self, path: str) -> Row:
+        """A page, some pages into the list."""
+        after = sorted(self.names)[len(self.names) // 2]
+        return sorted(
+            self.measured(partial(call, self.connection, "GET", f"{path}&after={after}", b""))
+            for _ in range(FIRST_CALLS)
+        )
 
-    small, large = passing(SMALL), passing(LARGE)
-    new = _new_shapes()
-    rows = {
-        "echo": timed("/echo", _equal_pods(SMALL), REPEATED_CALLS),
-        "filter, first": timed("/scheduler/filter", new, FIRST_CALLS),
-        "filter, first, demands alignment": timed("/scheduler/filter", _demanding(new), FIRST_CALLS),
-        "filter, repeated, demands alignment": timed(
-            "/scheduler/filter", _demanding(_equal_pods(SMALL)), REPEATED_CALLS
-        ),
-        f"filter, repeated, {small} pass": timed("/scheduler/filter", _equal_pods(SMALL), REPEATED_CALLS),
-        f"filter, repeated, {large} pass": timed("/scheduler/filter", _equal_pods(LARGE), REPEATED_CALLS),
-        "filter, repeated, a node changed": timed(
-            "/scheduler/filter", _equal_pods(SMALL), REPEATED_CALLS, lambda: change(1)
-        ),
-        f"filter, repeated, {CHANGED_NODES} nodes changed": timed(
-            "/scheduler/filter", _equal_pods(SMALL), REPEATED_CALLS, lambda: change(CHANGED_NODES)
-        ),
-        "filter, nothing to align": timed("/scheduler/filter", _unaligned(), REPEATED_CALLS),
-        "prioritize, first": timed("/scheduler/prioritize", new, FIRST_CALLS),
-        "prioritize, repeated": timed("/scheduler/prioritize", _equal_pods(SMALL), REPEATED_CALLS),
-        "prioritize after filter": as_scheduler(_equal_pods(SMALL), REPEATED_CALLS),
-    }
-    with _reporting(port, names[: len(names) // 2], states):
-        rows["filter, repeated, under reports"] = timed("/scheduler/filter", _equal_pods(SMALL), REPEATED_CALLS)
-        rows["echo, under reports"] = timed("/echo", _equal_pods(SMALL), REPEATED_CALLS)
-    table = Table(title=f"{len(names)} nodes, {'300 shared states' if kind == 'shared' else 'each in its own state'}")
-    for heading in ("request", "median ms", "p99 ms", "x echo"):
-        table.add_column(heading, justify="left" if heading == "request" else "right")
-    echo = statistics.median(rows["echo"])
-    for what, millis in rows.items():
-        median, p99 = statistics.median(millis), millis[int(len(millis) * 0.99)]
-        table.add_row(what, f"{median:.2f}", f"{p99:.2f}", f"{median / echo:.2f}")
-    return table
+    def until_answered(self, cpus: int) -> None:
+        """Ask until all nodes are judged."""
+        while orjson.loads(self.filtered(cpus))["Error"]:
+            pass
+
+    def filtered(self, cpus: int) -> bytes:
+        """The reply to a call about a pod of that size."""
+        body = orjson.dumps(args_of(pod_of(cpus, "16Gi"), *self.names))
+        return call(self.connection, "POST", "/scheduler/filter", body)
 
 
 @contextmanager
@@ -252,10 +325,25 @@ def _equal_pods(cpus: int) -> Pods:
     return (pod_of(cpus, "16Gi", name=f"equal-{i}") for i in itertools.count())
 
 
+def _grouped() -> Pods:
+    """Pods of groups, one group after the other."""
+    for i in itertools.count():
+        pod = pod_of(SMALL, "16Gi", name=f"member-{i}")
+        group = {"numa-extender.io/group": f"g-{i // GROUP_SIZE}", "numa-extender.io/group-size": str(GROUP_SIZE)}
+        pod["metadata"]["annotations"] = group
+        yield pod
+
+
+def _let_expire(calls: Iterator[int]) -> None:
+    """One group at a time: before the next one, the places of the last one are given back."""
+    if next(calls) % GROUP_SIZE == 0:
+        time.sleep(2 * HOLD_SECONDS)
+
+
 def _reports(names: Sequence[str], states: Sequence[SampleNode], first: int = 2) -> Iterator[tuple[str, bytes]]:
     """Reports of the nodes in turn, each of another state."""
     for sequence, name in enumerate(itertools.cycle(names), first):
-        document: dict[str, Any] = report_of(states[sequence % len(states)], sequence=sequence)
+        document = full_report_of(states[sequence % len(states)], sequence=sequence)
         yield name, orjson.dumps({**document, "node_name": name})
 
 
@@ -282,13 +370,14 @@ def _unaligned() -> Pods:
 
 @click.command()
 @click.option("--nodes", multiple=True, type=click.IntRange(20), default=CLUSTERS, show_default=True)
-@click.option("--states", multiple=True, type=click.Choice(KINDS), default=KINDS, show_default=True)
+@click.option("--states", multiple=True, type=click.Choice(list(KINDS)), default=list(KINDS), show_default=True)
 @click.option("--profile", type=click.Path(path_type=Path), help="Profile the event loop; pstats go to this file.")
 def main(nodes: Sequence[int], states: Sequence[str], profile: Path | None) -> None:
     """Measure and print. Settings of the server come from the environment (`NUMA_EXTENDER_MAX_NODES`, …)."""
     console = Console(width=110 if not sys.stdout.isatty() else None)
-    for count, kind in itertools.product(nodes, states):
-        measure(count, kind, console, profile)
+    found = {(count, kind): measure(count, kind, console, profile) for count in nodes for kind in states}
+    if len(found) > 1:
+        console.print(_growth(found))
 
 
 if __name__ == "__main__":

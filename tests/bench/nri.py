@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
-from extender.conformance import nri_scenario
 from extender.wire.nri_scenarios import NRIScenario, scenario_from_json
-from tests.replay.nri.vectors import VECTORS, machine
+from tests.replay.nri.vectors import VECTORS, creations, machine
 
 MACHINES = (
     ("s-n4c16", "2 sockets, 16 CPUs"),
@@ -58,7 +57,7 @@ def _scenarios(theme: str) -> Iterator[NRIScenario]:
 def _creations(scenario: NRIScenario) -> list[tuple[float, float]]:
     """(seconds of CPU, steps) of each creation."""
     taken = []
-    for event in nri_scenario.creations(scenario, machine(scenario.machine)):
+    for event in creations(scenario, machine(scenario.machine)):
         began = time.process_time()
         node, _ = event()
         taken.append((time.process_time() - began, node.books.budget.used))

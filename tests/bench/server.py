@@ -14,12 +14,15 @@ from starlette.types import Receive, Scope, Send
 from extender.app import make_app, make_server, make_service, set_up_collector
 from extender.config.settings import Settings
 from extender.identity import EVERYTHING
+from tests.bench.filter_http import HOLD_SECONDS
 
 
 def main(port: int) -> None:
     """Serve on loopback until SIGTERM."""
     set_up_collector()
-    settings = Settings(port=port, loopback_scopes=EVERYTHING)
+    settings = Settings(
+        port=port, loopback_scopes=EVERYTHING, gangs="on", gang_hold_seconds=HOLD_SECONDS, gang_rest_seconds=0
+    )
     app = make_app(make_service(settings))
     gate = app.middleware_stack or app.build_middleware_stack()
 

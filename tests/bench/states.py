@@ -4,20 +4,60 @@ import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.pod import resolve
+from extender.replay.sets import iter_bits
 from extender.replay.verdict import Admitted
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.pods import pod_from_json
-from tests.reports import pod_of, sample
+from tests.reports import pod_of, report_of, sample
 
 SHARED_STATES = 300
 HARDWARE = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=32, threads=2, memory_gib=256, distances=(10, 21))
 """Usual dual-socket servers: 128 CPUs, 2 NUMA nodes."""
 _NODES_A_START = 200
 """Distinct states that follow one after another from one start."""
+
+
+def full_report_of(node: SampleNode, **fields: Any) -> dict[str, Any]:
+    """As `report_of`, with what podresources lists of each container, and the amounts of each NUMA node."""
+    report = report_of(node, **fields)
+    cpu, memory = node.state.cpu, node.state.memory
+    for pod in report["pods"]:
+        blocks = memory.entries.get(pod["uid"], {})
+        pod["containers"] = [
+            {
+                "name": name,
+                "cpus": list(iter_bits(cpus)),
+                "memory": [
+                    {"type": b.type, "size": b.size, "numa": list(iter_bits(b.mask))} for b in blocks.get(name, ())
+                ],
+                "devices": {},
+            }
+            for name, cpus in cpu.entries.get(pod["uid"], {}).items()
+        ]
+    machine = node.kubelet.machine
+    report["zones"] = [
+        {
+            "name": f"node-{numa.id}",
+            "type": "Node",
+            "numa": [numa.id],
+            "costs": {f"node-{other}": distance for other, distance in enumerate(numa.distances)},
+            "resources": {
+                "cpu": _amount(64, (machine.numa_cpus[numa.id] & cpu.default).bit_count()),
+                "memory": _amount(numa.memory_bytes, held.amounts[0][1].free),
+            },
+        }
+        for numa, held in zip(machine.numa_nodes, memory.nodes, strict=True)
+    ]
+    return report
+
+
+def _amount(capacity: int, free: int) -> dict[str, int]:
+    return {"capacity": capacity, "allocatable": capacity, "free": free}
 
 
 def shared_states() -> list[SampleNode]:

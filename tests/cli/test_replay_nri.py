@@ -67,6 +67,7 @@ def test_check_prints_a_table_by_theme_and_the_first_differences(tmp_path: Path)
         ({"m": "nowhere"}, "machine 'nowhere' is not in the machines file"),
         ({"steps": [{"o": "jump"}]}, "steps[0].o"),
         ({"cfg": {"pinCPU": "yes"}}, "cfg.pinCPU"),
+        ({"steps": [{"o": "restart"}, {"o": "cfg", "cfg": {"pinCPU": 5}}]}, "-:1: steps[1].cfg.pinCPU"),
         ({"cfg": {"unlimitedBurstable": "socket"}}, "cfg.unlimitedBurstable"),
     ],
 )

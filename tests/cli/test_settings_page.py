@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli.settings_page import Row, asking_rows, exporter_rows, extender_rows, page
 from extender.config.settings import PREFIX, Settings
 from node_exporter.__main__ import run
+from tests.docs.settings_page import Row, asking_rows, exporter_rows, extender_rows, page
 
 PAGE = Path(__file__).parents[2] / "docs/settings.md"
 ROWS = [*extender_rows(), *exporter_rows(), *asking_rows()]
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    assert PAGE.read_text() == page(), "run: python -m extender.cli.settings_page > docs/settings.md"
+    assert PAGE.read_text() == page(), "run: python -m tests.docs.settings_page > docs/settings.md"
 
 
 def test_every_variable_of_both_programs_is_in_it() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.nominations import DELETE_SECONDS, KEEP_SECONDS
-from extender.cluster.pods import OFFER_SECONDS, KnownPod, PodRegistry
+from extender.cluster.pods import MAX_DEFERRALS, OFFER_SECONDS, KnownPod, PodRegistry
 from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of
@@ -134,12 +134,24 @@ def test_an_offered_pod_may_be_bound_for_a_while() -> None:
     assert pods.offered(100.1 + OFFER_SECONDS) == set()
 
 
-def test_a_deferred_pod_counts_from_the_first_time() -> None:
+def test_exits_count_from_the_first_deferral_for_them_and_nodes_from_the_last_of_any_kind() -> None:
     pods = PodRegistry(10)
 
-    assert pods.defer("u", "n", 5.0) == 0.0
-    assert pods.defer("u", "m", 8.0) == 3.0
-    assert pods.get("u").deferred_from == {"n", "m"}
+    pods.defer("u", "n", 5.0)
+    assert pods.defer_for_exits("u", "m", 20.0) == 0.0
+    assert pods.defer_for_exits("u", "n", 23.0) == 3.0
+    assert pods.get("u").deferred_from == {"n": 23.0, "m": 20.0}
+
+
+def test_the_nodes_that_deferred_a_pod_last_are_kept() -> None:
+    pods = PodRegistry(10)
+    for number in range(MAX_DEFERRALS + 2):
+        pods.defer("u", f"n{number}", 1.0)
+    pods.defer("u", "n2", 2.0)
+
+    assert len(pods.get("u").deferred_from) == MAX_DEFERRALS
+    assert list(pods.get("u").deferred_from)[-1] == "n2"
+    assert "n1" not in pods.get("u").deferred_from
 
 
 def test_a_pod_without_a_uid_has_no_record() -> None:

@@ -62,7 +62,7 @@ def test_a_class_goes_with_its_last_node_and_its_id_is_not_used_again() -> None:
 
     assert cluster.class_count == 1
     assert after.id > before.id
-    assert len(cluster.rules) == 1
+    assert len(cluster.classes.rules) == 1
 
 
 def test_hidden_managers_make_another_class() -> None:

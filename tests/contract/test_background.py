@@ -150,7 +150,7 @@ def test_a_node_that_changes_while_it_is_judged_is_answered_as_it_is() -> None:
 
 
 def test_the_end_of_the_service_ends_the_work() -> None:
-    judge = SlowJudge()
+    judge, before = SlowJudge(), set(threading.enumerate())
     with _extender(judge) as (service, client):
         assert client.filter(pod_of(), *NAMES)["Error"]
         judge.waits.clear()
@@ -159,7 +159,7 @@ def test_the_end_of_the_service_ends_the_work() -> None:
 
     assert len(service.judging.background) == 0
     assert judge.shapes == []
-    assert not [each for each in threading.enumerate() if each.name.startswith("asyncio_")]
+    assert not [each for each in threading.enumerate() if each.name.startswith("asyncio_") and each not in before]
 
 
 def test_a_client_that_leaves_during_its_call_or_during_the_background_harms_nobody() -> None:

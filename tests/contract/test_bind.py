@@ -303,7 +303,9 @@ def test_a_pod_is_held_back_for_a_while_where_it_would_not_fit_if_another_one_ha
     waiting["metadata"] |= {"name": "waiting", "uid": "uid-waiting"}
     waiting = server.pods.create(waiting)
     client.filter(waiting, "node-a")
-    service.known.pods.defer(waiting["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds)
+    service.known.pods.defer_for_exits(
+        waiting["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds
+    )
     service.known.link.failed_at = service.clock() if outage else -math.inf
     assert bool(client.bind(waiting, "node-a")) is outage
     assert _node_of(server, "waiting") == ("" if outage else "node-a")
@@ -323,7 +325,7 @@ def test_a_pod_that_was_held_back_from_a_node_is_offered_others_for_a_while(tmp_
         both = client.filter(fragile, "node-a", "node-b")
         _, decision = client.call("GET", f"/v1/pods/{fragile['metadata']['uid']}/decision?node=node-a")
         other = _create(server, "other", 2)
-        service.known.pods.defer(
+        service.known.pods.defer_for_exits(
             other["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds
         )
         later = client.filter(other, "node-a", "node-b")
@@ -363,7 +365,9 @@ def test_a_pod_that_may_overtake_others_is_bound_only_if_all_of_them_still_fit(l
 
     assert client.bind(first, "node-a") == ""
     assert client.filter(fragile, "node-a")["NodeNames"] == ["node-a"]
-    service.known.pods.defer(fragile["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds)
+    service.known.pods.defer_for_exits(
+        fragile["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds
+    )
     error = client.bind(fragile, "node-a")
 
     if older == "fragile":

@@ -1,10 +1,15 @@
 """Nodes that have just come: judged as the newest node of their kind, empty, until they report."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from extender.app import make_service
+from extender.config.settings import Settings
+from extender.intake.profiles import ProfileError
+from extender.kube.siblings import PROFILE_CAVEAT
 from extender.samples.nodes import SampleNode, Workload
 from tests.contract.live import Client, cluster, until
 from tests.fakes.apiserver import FakeApiServer
@@ -113,6 +118,67 @@ def test_names_that_only_a_filter_call_has_leave_no_trace(tmp_path: Path) -> Non
 
         assert [record.name for record in service.known.nodes] == ["old"]
         assert client.call("GET", f"/v1/nodes/{template}")[0] == 404
+
+
+def _profile(directory: Path, **document: Any) -> Path:
+    """A directory of profiles with one file."""
+    profiles = directory / "profiles"
+    profiles.mkdir()
+    whole = {"labels": {LABEL: "large"}, "report": report_of(sample("recorded", workloads=BUSY)), **document}
+    (profiles / "large.json").write_text(json.dumps(whole))
+    return profiles
+
+
+def test_the_first_node_of_a_kind_is_judged_by_its_profile_until_a_node_of_the_kind_reports(tmp_path: Path) -> None:
+    with cluster(tmp_path, node_profiles=_profile(tmp_path), **ON) as (server, service, client):
+        _add(server, "fresh", version="v1.34.1")
+        _add(server, "other", kind="small")
+        until(lambda: service.known.nodes.get("fresh") is not None)
+
+        assert _why(client, pod_of(16), "fresh") == "", "the pods of the recorded node are not its own"
+        assert "can never" in _why(client, pod_of(17), "fresh")
+        assert _why(client, pod_of(2), "other") == UNKNOWN
+        (answer,) = client.call("POST", "/v1/what-if", {"pod": pod_of(16), "nodes": ["fresh"]})[1]["nodes"]
+        assert (answer["outcome"], answer["certainty"]) == ("fits", "assumed")
+        assert PROFILE_CAVEAT in answer["notes"]
+        assert client.call("GET", "/v1/nodes/fresh")[1]["kubelet_version"] == "v1.34.1"
+
+        client.report(report_of(sample("fresh", workloads=BUSY)))
+        assert _why(client, pod_of(16), "fresh"), "its own report replaces everything"
+
+
+def test_a_sibling_is_better_than_a_profile(tmp_path: Path) -> None:
+    split = report_of(sample("recorded", topologyManagerPolicy="none"))
+    with cluster(tmp_path, node_profiles=_profile(tmp_path, report=split), **ON) as (server, service, client):
+        _add(server, "old")
+        client.report(report_of(sample("old")))
+        _add(server, "fresh")
+        until(lambda: service.known.nodes.get("fresh") is not None)
+
+        assert "can never" in _why(client, pod_of(17), "fresh"), "the profile's kubelet would admit it"
+
+
+@pytest.mark.parametrize(
+    ("document", "fault"),
+    [
+        ({"labels": {}}, "labels: a profile without labels would stand for every node"),
+        ({"labels": {LABEL: 3}}, f"labels.{LABEL}"),
+        ({"labels": None}, "labels"),
+        ({"report": {"nodeName": "x"}}, "large.json"),
+        ({"report": []}, "report"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_is_an_error_at_start(tmp_path: Path, document: Json, fault: str) -> None:
+    profiles = _profile(tmp_path, **document)
+
+    with pytest.raises(ProfileError, match=r"large\.json") as caught:
+        make_service(Settings(node_profiles=profiles))
+    assert fault in str(caught.value)
+
+
+def test_a_directory_that_does_not_exist_is_an_error_at_start(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="No such file"):
+        make_service(Settings(node_profiles=tmp_path / "none"))
 
 
 def test_without_the_setting_nothing_is_assumed(tmp_path: Path) -> None:

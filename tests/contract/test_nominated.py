@@ -16,7 +16,7 @@ from tests.reports import pod_of, report_of, sample
 Json = dict[str, Any]
 Live = tuple[FakeApiServer, Service, Client]
 SETTLING = "pods coming to or leaving the node decide whether NUMA alignment is possible"
-PROMISED = "the room on the node is promised to a pod of no lower priority that was nominated to it"
+PROMISED = "the free room on the node is reserved for a nominated pod of equal or higher priority"
 FINISH_SECONDS = 600.0
 """Longer than any test: what waits for it would fail."""
 

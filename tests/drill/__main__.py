@@ -13,7 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.drill.advising import AdviceOutcome, AdvicePlan, Advising
 from tests.drill.drill import Drill, Outcome, Plan
+from tests.drill.groups import quantile
 from tests.drill.preempting import Preempting, PreemptionPlan
 
 
@@ -27,18 +29,24 @@ from tests.drill.preempting import Preempting, PreemptionPlan
 @click.option("--restart-seconds", default=500.0, show_default=True, help="Between two restarts on one node, virtual.")
 @click.option("--nri", default=0, show_default=True, help="Every how manieth node runs the NRI policy; 0: none.")
 @click.option("--only", type=click.Choice(["gate", "no-gate"]), help="One of the two only.")
-@click.option("--scene", type=click.Choice(["load", "preemption"]), default="load", show_default=True)
+@click.option("--scene", type=click.Choice(["load", "preemption", "advice"]), default="load", show_default=True)
 @click.option("--demands", is_flag=True, help="Pods demand alignment, on nodes that refuse no pod for it.")
-@click.option("--rounds", default=100, show_default=True, help="Preemptors of the scene `preemption`; it has 7 nodes.")
+@click.option(
+    "--rounds", default=100, show_default=True, help="Preemptors of `preemption`, clusters of `advice`; 7 nodes."
+)
+@click.option("--groups", default=0.0, help="The share of arrivals that are groups of 2 to 6 pods.")
+@click.option("--gangs/--no-gangs", default=True, help="Whether the extender places groups together.")
 def main(
     *, pods: int, nodes: int, seed: int, restarts: bool, life: float, load: float, only: str | None, **scene: Any
 ) -> None:
-    """Play a cluster with the bind gate, and without; or rounds of preemption."""
+    """Play a cluster with the bind gate, and without; or rounds of preemption; or advice that is carried out."""
     logging.basicConfig(level=logging.CRITICAL)
     gc.set_threshold(100_000, 20, 100)
     console = Console(width=None if sys.stdout.isatty() else 110)
     if scene["scene"] == "preemption":
         sys.exit(not _preempting(scene["rounds"], seed, console))
+    if scene["scene"] == "advice":
+        sys.exit(not _advising(range(seed, seed + scene["rounds"]), console))
     console.print(f"seed {seed}: {pods} pods, {nodes} nodes", highlight=False)
     failed = False
     for gate in (True, False):
@@ -55,6 +63,8 @@ def main(
             load=load,
             demands=scene["demands"],
             nri=scene["nri"],
+            groups=scene["groups"],
+            gangs=scene["gangs"],
         )
         started = time.perf_counter()
         outcome = _play(plan, console)
@@ -85,6 +95,23 @@ def _preempting(rounds: int, seed: int, console: Console) -> bool:
     return good
 
 
+def _advising(seeds: range, console: Console) -> bool:
+    """Carry out advice in one cluster after the other; whether every promise was kept."""
+    outcome = AdviceOutcome()
+    for seed in seeds:
+        outcome.add(asyncio.run(Advising(AdvicePlan(seed=seed)).run()))
+        console.print(f"  seed {seed}: {len(outcome.faults)} promises not kept so far", highlight=False)
+    table = Table(title=f"advice carried out, seeds {seeds[0]} to {seeds[-1]}", show_header=False)
+    for what, count in sorted(outcome.done.items()):
+        table.add_row(what, str(count))
+    table.add_row("promises not kept", str(len(outcome.faults)))
+    table.add_row("tuned configurations outside their range", str(len(outcome.outside)))
+    console.print(table)
+    for line in outcome.broken:
+        console.print(f"  {line}", highlight=False, markup=False)
+    return not outcome.broken
+
+
 def _play(plan: Plan, console: Console) -> Outcome:
     if not console.is_terminal:
         return asyncio.run(Drill(plan).run(_Lines(plan.pods, console)))
@@ -112,6 +139,12 @@ def _by_reason(refused: Counter[str]) -> str:
     return f"{refused.total()} {dict(refused) or ''}"
 
 
+def _quantiles(values: list[float]) -> str:
+    return ", ".join(
+        f"{name} {quantile(values, part):.1f}" for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+    )
+
+
 def _table(plan: Plan, outcome: Outcome, seconds: float) -> Table:
     table = Table(title=f"{'with' if plan.gate else 'without'} the bind gate, seed {plan.seed}", show_header=False)
     rows = {
@@ -128,8 +161,12 @@ def _table(plan: Plan, outcome: Outcome, seconds: float) -> Table:
         "restarts": ", ".join(f"{part} {n}" for part, n in sorted(outcome.restarts.items())),
         "times that the API server was away": str(outcome.outages),
         "reports lost": str(outcome.lost_reports),
+        "placed elsewhere than predicted, for no known reason": str(outcome.unexplained),
         "audit": ", ".join(f"{name} {count}" for name, count in sorted(outcome.audit.items())),
         "attempts that led to no binding": ", ".join(f"{w} {n}" for w, n in outcome.scheduling.most_common(8)),
+        "groups of pods": f"{outcome.groups}, {outcome.placed_groups} placed, {len(outcome.half_placed)} half placed",
+        "seconds from the first to the last binding of a group": _quantiles(outcome.gaps),
+        "seconds until a single pod was bound": _quantiles(outcome.waits),
         "virtual, real seconds": f"{outcome.virtual_seconds - 1000:.0f}, {seconds:.1f}",
     }
     for what, value in rows.items():

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from extender.scheduling.binder import BindFailure, BindOutcome, MaybeBound, NotBound, PodBound
+from extender.scheduling.binder import BindFailure, Binding, BindOutcome, MaybeBound, NotBound, PodBound
 from tests.drill.timeline import Timeline
 
 Json = dict[str, Any]
@@ -118,7 +118,8 @@ class Binds:
     def __init__(self, api: Api) -> None:
         self.api = api
 
-    async def bind(self, _namespace: str, _name: str, uid: str, node_name: str) -> BindOutcome:
+    async def bind(self, binding: Binding) -> BindOutcome:
+        uid, node_name = binding.uid, binding.node_name
         api, timeline = self.api, self.api.timeline
         api.decided_at[uid] = timeline.now
         await timeline.sleep(timeline.between(0.002, 0.04))

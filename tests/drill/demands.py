@@ -20,7 +20,8 @@ DEMANDS: tuple[dict[str, str], ...] = (
 def demand_of(pod: Json) -> dict[str, str]:
     """The demand of a pod, without the prefix of the keys."""
     annotations = pod["metadata"].get("annotations", {})
-    return {key.removeprefix(PREFIX): value for key, value in annotations.items()}
+    ours = {key.removeprefix(PREFIX): value for key, value in annotations.items()}
+    return {key: value for key, value in ours.items() if not key.startswith("group")}
 
 
 def add_demand(pod: Json, random: Random) -> None:

@@ -11,6 +11,7 @@ from extender.config.settings import Settings
 from extender.identity import EVERYTHING
 from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.feed import ClusterFeed
+from extender.kube.groups import GroupFeed
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import NodeObject, decode_node
 from extender.kube.nominated import NominatedFeed, NominatedPod, decode_nominated
@@ -32,10 +33,13 @@ async def _inline(work: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
 
 
 class SimExtender:
-    """One process after the other. `call` is what its clients see. *finish_seconds*: see the settings."""
+    """One process after the other. `call` is what its clients see. *finish_seconds*: see the settings.
 
-    def __init__(self, api: Api, finish_seconds: float = 3.0) -> None:
-        self.api, self.finish_seconds = api, finish_seconds
+    *gangs*: whether it places groups of pods together.
+    """
+
+    def __init__(self, api: Api, finish_seconds: float = 3.0, *, gangs: bool = False) -> None:
+        self.api, self.finish_seconds, self.gangs = api, finish_seconds, gangs
         self.timeline = api.timeline
         self.starts = 0
         self._calls: set[asyncio.Future[Any]] = set()
@@ -53,6 +57,8 @@ class SimExtender:
             max_remembered_judgements=1_000_000,
             log_level="error",
             loopback_scopes=EVERYTHING,
+            question_workers=0,
+            gangs="on" if self.gangs else "off",
         )
         self.running, self.surroundings = WatchedPods(), WatchedSurroundings()
         service = make_service(settings, self.timeline.clock, offload=_inline, sleep=self.timeline.sleep)
@@ -66,11 +72,18 @@ class SimExtender:
             service.known.nodes, service.known.pods, self.timeline.clock, service.records.barrier.seen
         )
         self.feed.on_refused = service.records.refusals.note
+        gangs = service.scheduling.gangs
+        self.groups = None if gangs is None else GroupFeed(gangs.groups, self.timeline.clock)
         self.mirror: Mirror[PodRecord] = Mirror()
         self.nominated: Mirror[NominatedPod] = Mirror()
         self.decode = PodDecoder()
         self.timeline.after(self.timeline.between(0.05, 1.0), lambda: self._list(service))
         self.timeline.after(1.0, lambda: self._tick(service))
+
+    def running_on(self, node_name: str) -> set[str]:
+        """The pods that the watch shows on the node, neither finished nor being deleted."""
+        pods = () if self.service is None else self.surroundings(node_name).pods
+        return {pod.uid for pod in pods or () if not pod.terminating}
 
     def kill(self) -> None:
         """End the process; whoever waits for an answer gets none."""
@@ -101,7 +114,9 @@ class SimExtender:
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Json:
-            return messages.pop() if messages else {"type": "http.disconnect"}
+            if not messages:  # the client stays until it has the whole answer
+                await asyncio.get_running_loop().create_future()
+            return messages.pop()
 
         async def send(message: Json) -> None:
             nonlocal status
@@ -176,6 +191,8 @@ class SimExtender:
         self.running.apply_pods(batch)
         self.surroundings.apply_pods(batch)
         self.feed.apply_pods(batch)
+        if self.groups is not None:
+            self.groups.apply_pods(batch)
 
     def _nodes(self) -> Iterator[NodeObject]:
         for name, allocatable in self.api.nodes.items():

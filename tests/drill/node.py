@@ -212,6 +212,9 @@ class Kubelet:
                 self.timeline.after(self.timeline.between(0.1, 2.0), lambda uid=uid: self._stop(uid))  # type: ignore[misc]
 
     def _admit(self, uid: str, pod: Json) -> None:
+        has_sudden_exit = bool(self.tally.running(self.name) & self._seen.keys() - self.naive.active.keys())
+        if has_sudden_exit or self.restart.is_unforeseen(self.api.decided_at.get(uid, 0.0)):
+            self.tally.unpredictable.add(uid)
         self._seen[uid] = Pod(pod, self.naive.rules)
         verdict = placed = self.naive.admit(pod)
         if verdict["admit"]:

@@ -24,6 +24,11 @@ class Tally:
     refusals: list[str] = field(default_factory=list)
     create_errors: dict[str, str] = field(default_factory=dict)
     """Pods with a container that could not be created, by UID: the story of the first time."""
+    unpredictable: set[str] = field(default_factory=set)
+    """Pods admitted when another one had ended there and the extender had not learned of it, or after a restart that
+    nobody could know of at their binding."""
+    running: Callable[[str], set[str]] = lambda _node_name: set()
+    """The pods of a node that run and are not being deleted, as far as the extender's watch has shown."""
     believed: Callable[[str], str] = lambda _node_name: ""
     """What the extender believes of a node at present, in words: told with each refusal."""
 

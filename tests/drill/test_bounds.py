@@ -40,7 +40,7 @@ GOOD = Outcome(
         ({"given_up": 101, "admitted": 899}, "101 of 1000 pods fitted nowhere"),
         ({"refused": Counter(OutOfcpu=1), "admitted": 989}, "other totals than the gate: {'OutOfcpu': 1}"),
         ({"refused": Counter(SMTAlignmentError=1), "refusals": ["p7"], "admitted": 989}, "1 pods were refused"),
-        ({"audit": Counter(placement=3)}, "3 pods landed elsewhere"),
+        ({"unexplained": 3}, "3 pods landed elsewhere"),
     ],
 )
 def test_the_drill_fails_on_each_of_its_bounds(change: dict[str, Any], words: str) -> None:

@@ -1,10 +1,12 @@
 """A small drill: the gate lets no pod through that its kubelet refuses, and nothing leaks; without it, some fail."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from tests.drill.drill import Drill, Plan
+from tests.drill.groups import quantile
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -81,3 +83,16 @@ def test_without_the_gate_containers_end_in_create_container_error() -> None:
 
     assert outcome.create_errors
     assert outcome.leaks == []
+
+
+def test_groups_are_placed_whole_while_everything_restarts_and_single_pods_have_their_turn() -> None:
+    """Without the setting most groups are placed pod by pod, and some wait half placed for minutes."""
+    plan = Plan(pods=120, nodes=4, seed=1, mean_life=8, load=1.2, groups=0.3)
+    together = asyncio.run(Drill(plan).run())
+    one_by_one = asyncio.run(Drill(replace(plan, gangs=False)).run())
+
+    assert together.broken == []
+    assert together.placed_groups > 10
+    assert quantile(together.gaps, 0.5) < 1.0
+    assert quantile(one_by_one.gaps, 0.5) > 2 * quantile(together.gaps, 0.5)
+    assert together.waits[-1] < 180

@@ -5,8 +5,9 @@
         client = connect(plain_access(server.url))
 
 Runs an asyncio loop in a thread of its own; every method of the handle may be called from any thread. Speaks pods
-(binding, status), nodes, namespaces, events, leases, poddisruptionbudgets, noderesourcetopologies, tokenreviews and
-subjectaccessreviews. Faults: `server.faults`, `break_streams`, `expire_streams`, `compact`, `restart`.
+(binding, status), nodes, namespaces, events, leases, poddisruptionbudgets, noderesourcetopologies, podgroups,
+workloads, tokenreviews and subjectaccessreviews. Faults: `server.faults`, `break_streams`, `expire_streams`,
+`compact`, `restart`.
 `python -m tests.fakes.apiserver [port]` serves one by itself.
 """
 
@@ -99,8 +100,14 @@ class FakeApiServer:
         self.pods = Objects(self.store, registry, resources.PODS)
         self.nodes = Objects(self.store, registry, resources.NODES)
         self.namespaces = Objects(self.store, registry, resources.NAMESPACES)
+        self.slices = Objects(self.store, registry, resources.SLICES)
+        self.claims = Objects(self.store, registry, resources.CLAIMS)
+        self.events = Objects(self.store, registry, resources.EVENTS)
         self.leases = Objects(self.store, registry, resources.LEASES)
         self.pdbs = Objects(self.store, registry, resources.PDBS)
+        self.pod_groups = Objects(self.store, registry, resources.POD_GROUPS)
+        self.coscheduling = Objects(self.store, registry, resources.COSCHEDULING)
+        self.workloads = Objects(self.store, registry, resources.WORKLOADS)
         self.topologies = Objects(self.store, registry, resources.NRTS)
 
     @property

@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 
 from extender.kube.access import plain
-from extender.kube.binder import AsyncBinder, Binder, Binding, BindingWritten, Conflict, Failed, NotFound
+from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.client import KubeClient
+from extender.scheduling.binder import BindFailure, Binding, BindOutcome, MaybeBound, NotBound, PodBound
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.watching import pod
 
@@ -30,22 +32,32 @@ def node_of(server: FakeApiServer, name: str = "app-0") -> str:
 
 
 def test_binds(server: FakeApiServer, binder: Binder) -> None:
-    assert binder.bind(waiting(server)) == BindingWritten()
+    assert binder.bind(waiting(server)) == PodBound()
     assert node_of(server) == "node-a"
+
+
+def test_annotations_of_a_binding_join_those_of_the_pod(server: FakeApiServer, binder: Binder) -> None:
+    binding = replace(waiting(server), annotations={"a": "new", "c": "1"})
+    server.pods.patch("app-0", {"metadata": {"annotations": {"a": "old", "b": "kept"}}})
+
+    assert binder.bind(binding) == PodBound()
+    found = server.pods.get("app-0")
+    assert found is not None
+    assert found["metadata"]["annotations"] == {"a": "new", "b": "kept", "c": "1"}
 
 
 def test_a_second_binding_to_the_same_node_is_bound(server: FakeApiServer, binder: Binder) -> None:
     binding = waiting(server)
     binder.bind(binding)
 
-    assert binder.bind(binding) == BindingWritten()
+    assert binder.bind(binding) == PodBound()
 
 
 def test_a_pod_on_another_node_is_a_conflict(server: FakeApiServer, binder: Binder) -> None:
     binding = waiting(server)
     server.pods.bind("app-0", "node-b")
 
-    assert binder.bind(binding) == Conflict("the pod is on node node-b")
+    assert binder.bind(binding) == NotBound("the pod is on node node-b", BindFailure.CONFLICT)
     assert node_of(server) == "node-b"
 
 
@@ -54,7 +66,7 @@ def test_a_pod_made_anew_is_never_bound(server: FakeApiServer, binder: Binder) -
     server.pods.delete("app-0")
     again = waiting(server)
 
-    assert binder.bind(binding) == Conflict(f"the pod has another UID: {again.uid}")
+    assert binder.bind(binding) == NotBound(f"the pod has another UID: {again.uid}", BindFailure.CONFLICT)
     assert node_of(server) == ""
 
 
@@ -64,7 +76,8 @@ def test_a_pod_being_deleted_is_a_conflict(server: FakeApiServer, binder: Binder
 
     outcome = binder.bind(binding)
 
-    assert isinstance(outcome, Conflict)
+    assert isinstance(outcome, NotBound)
+    assert outcome.failure is BindFailure.CONFLICT
     assert "is being deleted" in outcome.reason
 
 
@@ -72,7 +85,7 @@ def test_a_pod_that_is_gone_is_not_found(server: FakeApiServer, binder: Binder) 
     binding = waiting(server)
     server.pods.delete("app-0")
 
-    assert binder.bind(binding) == NotFound()
+    assert binder.bind(binding) == NotBound("there is no such pod", BindFailure.NOT_FOUND)
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -80,7 +93,7 @@ def test_a_busy_server_is_asked_again(server: FakeApiServer, binder: Binder, sta
     binding = waiting(server)
     server.faults.fail(2, status, verb="create")
 
-    assert binder.bind(binding) == BindingWritten()
+    assert binder.bind(binding) == PodBound()
 
 
 def test_a_server_busy_for_longer_than_we_have_is_a_retriable_failure(server: FakeApiServer, binder: Binder) -> None:
@@ -90,8 +103,8 @@ def test_a_server_busy_for_longer_than_we_have_is_a_retriable_failure(server: Fa
 
     outcome = binder.bind(binding)
 
-    assert isinstance(outcome, Failed)
-    assert (outcome.retriable, outcome.maybe_bound) == (True, False)
+    assert isinstance(outcome, NotBound)
+    assert outcome.failure is BindFailure.FAILED
 
 
 def test_a_refusal_for_good_is_not_retriable(server: FakeApiServer, binder: Binder) -> None:
@@ -100,8 +113,8 @@ def test_a_refusal_for_good_is_not_retriable(server: FakeApiServer, binder: Bind
 
     outcome = binder.bind(binding)
 
-    assert isinstance(outcome, Failed)
-    assert (outcome.retriable, outcome.maybe_bound) == (False, False)
+    assert isinstance(outcome, NotBound)
+    assert outcome.failure is BindFailure.FAILED
 
 
 def test_a_server_error_after_which_nothing_was_done(server: FakeApiServer, binder: Binder) -> None:
@@ -110,15 +123,15 @@ def test_a_server_error_after_which_nothing_was_done(server: FakeApiServer, bind
 
     outcome = binder.bind(binding)
 
-    assert isinstance(outcome, Failed)
-    assert (outcome.retriable, outcome.maybe_bound) == (True, False)
+    assert isinstance(outcome, NotBound)
+    assert outcome.failure is BindFailure.FAILED
 
 
 def test_a_lost_reply_after_binding_is_bound(server: FakeApiServer, binder: Binder) -> None:
     binding = waiting(server)
     server.faults.drop(1, "after", verb="create")
 
-    assert binder.bind(binding) == BindingWritten()
+    assert binder.bind(binding) == PodBound()
 
 
 def test_a_lost_request_may_still_be_carried_out(server: FakeApiServer, binder: Binder) -> None:
@@ -127,8 +140,7 @@ def test_a_lost_request_may_still_be_carried_out(server: FakeApiServer, binder: 
 
     outcome = binder.bind(binding)
 
-    assert isinstance(outcome, Failed)
-    assert (outcome.retriable, outcome.maybe_bound) == (True, True)
+    assert isinstance(outcome, MaybeBound)
 
 
 def test_a_server_that_vanishes_may_have_bound(server: FakeApiServer, binder: Binder) -> None:
@@ -138,8 +150,7 @@ def test_a_server_that_vanishes_may_have_bound(server: FakeApiServer, binder: Bi
 
     outcome = binder.bind(binding)
 
-    assert isinstance(outcome, Failed)
-    assert outcome.maybe_bound
+    assert isinstance(outcome, MaybeBound)
     assert node_of(server) == "node-a"
 
 
@@ -150,8 +161,8 @@ def test_a_server_that_is_not_there_has_done_nothing() -> None:
 
     outcome = Binder(client).bind(Binding(namespace="default", name="a", uid="u", node_name="n"))
 
-    assert isinstance(outcome, Failed)
-    assert (outcome.retriable, outcome.maybe_bound) == (True, False)
+    assert isinstance(outcome, NotBound)
+    assert outcome.failure is BindFailure.FAILED
 
 
 def test_a_server_that_does_not_answer_in_time(server: FakeApiServer, client: KubeClient) -> None:
@@ -160,7 +171,7 @@ def test_a_server_that_does_not_answer_in_time(server: FakeApiServer, client: Ku
 
     outcome = Binder(client, timeout_seconds=0.3).bind(binding)
 
-    assert outcome == BindingWritten() or (isinstance(outcome, Failed) and outcome.maybe_bound)
+    assert isinstance(outcome, PodBound | MaybeBound)
 
 
 def test_of_many_racing_bindings_of_one_pod_one_node_wins(server: FakeApiServer, binder: Binder) -> None:
@@ -174,18 +185,18 @@ def test_of_many_racing_bindings_of_one_pod_one_node_wins(server: FakeApiServer,
         thread.join()
 
     winner = node_of(server)
-    assert all((outcome == BindingWritten()) == (node == winner) for node, outcome in outcomes)
+    assert all((outcome == PodBound()) == (node == winner) for node, outcome in outcomes)
 
 
 def test_from_the_loop_with_a_bounded_number_of_threads(server: FakeApiServer, client: KubeClient) -> None:
     bindings = [waiting(server, f"app-{i}", f"node-{i % 5}") for i in range(100)]
     binder = AsyncBinder(Binder(client), workers=8)
 
-    async def bind_all() -> list[object]:
-        return list(await asyncio.gather(*(binder.bind(b) for b in bindings)))
+    async def bind_all() -> list[BindOutcome]:
+        return await asyncio.gather(*map(binder.bind, bindings))
 
     try:
-        assert asyncio.run(bind_all()) == [BindingWritten()] * 100
+        assert asyncio.run(bind_all()) == [PodBound()] * 100
     finally:
         binder.close()
     assert all(node_of(server, b.name) == b.node_name for b in bindings)

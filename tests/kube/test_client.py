@@ -16,8 +16,8 @@ from extender.kube.access import ClientConfigError, TokenFile, discover, from_ku
 from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.client import KubeClient, path_of
 from extender.kube.errors import ApiError, NoReplyError, api_error
-from extender.runtime.api_server import KubeBindings, connected
-from extender.scheduling.binder import PodBound
+from extender.runtime.api_server import connected
+from extender.scheduling.binder import Binding, PodBound
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.scripted import reply, scripted
 from tests.kube.test_leases import Clock
@@ -39,12 +39,7 @@ def test_a_refusal_carries_what_the_server_said(server: FakeApiServer, client: K
         client.request("GET", "/api/v1/nodes")
 
     error = caught.value
-    assert (error.status, error.reason, error.retry_after_seconds, error.retriable) == (
-        429,
-        "TooManyRequests",
-        7.0,
-        True,
-    )
+    assert (error.status, error.reason, error.retry_after_seconds) == (429, "TooManyRequests", 7.0)
 
 
 def test_a_refusal_that_is_no_status_object() -> None:
@@ -255,14 +250,15 @@ def test_a_certificate_that_nobody_verifies_is_one_line_of_ours(
 def test_bindings_that_fail_in_an_outage_are_one_warning(
     server: FakeApiServer, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "extender.runtime.api_server")
+    caplog.set_level(logging.INFO, "extender.kube.binder")
     server.pods.create(pod("a"))
     uid = (server.pods.get("a") or {})["metadata"]["uid"]
-    bindings = KubeBindings(AsyncBinder(Binder(client, timeout_seconds=0.2)), time.monotonic)
+    binding = Binding(namespace="default", name="a", uid=uid, node_name="node-a")
+    bindings = AsyncBinder(Binder(client, timeout_seconds=0.2))
     server.faults.fail(1000, 503)
-    outcomes = [asyncio.run(bindings.bind("default", "a", uid, "node-a")) for _ in range(5)]
+    outcomes = [asyncio.run(bindings.bind(binding)) for _ in range(5)]
     server.faults.clear()
-    outcomes.append(asyncio.run(bindings.bind("default", "a", uid, "node-a")))
+    outcomes.append(asyncio.run(bindings.bind(binding)))
 
     # Whether a call had the time to look at the pod after the 503, and failed at that too, depends on the machine.
     assert {type(outcome).__name__ for outcome in outcomes[:5]} <= {"MaybeBound", "NotBound"}

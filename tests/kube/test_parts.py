@@ -24,8 +24,9 @@ from extender.kube.lines import (
     parse_events,
     went_back,
 )
-from extender.kube.pods import PodRecord, watch_pods
+from extender.kube.pods import PODS, PodRecord
 from extender.kube.ttl_cache import TTLCache
+from extender.kube.watch import Watch
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.test_leases import Clock
 from tests.kube.watching import pod
@@ -217,7 +218,7 @@ def test_a_watch_feeds_the_loop_and_stops_with_it(server: FakeApiServer, client:
                 both.set()
 
         handoff = LoopHandoff(asyncio.get_running_loop(), take)
-        watch = watch_pods(client, handoff)
+        watch = Watch(client, PODS, handoff)
         watch.start()
         assert await asyncio.to_thread(watch.wait_synced, 5.0)
         server.pods.create(pod("b", "node-a"))

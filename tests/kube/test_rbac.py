@@ -5,23 +5,27 @@ from typing import Any
 
 from extender.config.settings import Settings
 from extender.kube.access import Access, plain
-from extender.kube.binder import Binder, Binding, BindingWritten
+from extender.kube.binder import Binder
 from extender.kube.changes import Batch, Seen
 from extender.kube.client import KubeClient
+from extender.kube.dynamic_resources import CLAIMS, SLICES
+from extender.kube.groups import sized_objects
 from extender.kube.leases import Elector, LeaseSettings
-from extender.kube.namespaces import watch_namespaces
+from extender.kube.namespaces import NAMESPACES
 from extender.kube.node_annotations import NodeToucher, Touched
-from extender.kube.nodes import watch_nodes
-from extender.kube.nominated import watch_nominated
-from extender.kube.pdbs import watch_budgets
-from extender.kube.pods import PodDecoder, watch_pods
+from extender.kube.nodes import NODES
+from extender.kube.nominated import NOMINATED
+from extender.kube.pdbs import BUDGETS
+from extender.kube.pods import PODS, PodDecoder
 from extender.kube.reviews import Identity, Reviews
 from extender.kube.watch import Watch
 from extender.observability.metrics import Metrics
 from extender.runtime.janitor import Janitor
+from extender.scheduling.binder import Binding, PodBound
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.watching import pod, until
 from tests.runtime.test_janitor import failed_pod
+from tests.runtime.test_pod_events import write_an_event
 
 GRANTS = {
     ("list", "pods"),
@@ -29,9 +33,17 @@ GRANTS = {
     ("get", "pods"),
     ("delete", "pods"),
     ("create", "pods/binding"),
+    ("create", "events"),
+    ("list", "resource.k8s.io/resourceslices"),
+    ("watch", "resource.k8s.io/resourceslices"),
+    ("list", "resource.k8s.io/resourceclaims"),
+    ("watch", "resource.k8s.io/resourceclaims"),
     ("list", "nodes"),
     ("watch", "nodes"),
     ("patch", "nodes"),
+    *((verb, f"scheduling.k8s.io/{each}") for verb in ("list", "watch") for each in ("podgroups", "workloads")),
+    ("list", "scheduling.x-k8s.io/podgroups"),
+    ("watch", "scheduling.x-k8s.io/podgroups"),
     ("list", "namespaces"),
     ("watch", "namespaces"),
     ("list", "policy/poddisruptionbudgets"),
@@ -42,6 +54,7 @@ GRANTS = {
     ("create", "authentication.k8s.io/tokenreviews"),
     ("create", "authorization.k8s.io/subjectaccessreviews"),
 }
+APIS_SERVED = ("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha1", "scheduling.x-k8s.io/v1alpha1")
 
 
 class Token:
@@ -62,19 +75,22 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     uid = server.pods.create(pod("a"))["metadata"]["uid"]
     client = KubeClient(Access(plain(server.url).configuration, Token()))
     watches: list[Watch[Any]] = [
-        watch_pods(client, lambda _: None),
-        watch_nodes(client, lambda _: None),
-        watch_budgets(client, lambda _: None),
-        watch_nominated(client, lambda _: None),
-        watch_namespaces(client, lambda _: None),
+        Watch(client, PODS, lambda _: None),
+        Watch(client, NODES, lambda _: None),
+        Watch(client, BUDGETS, lambda _: None),
+        Watch(client, NOMINATED, lambda _: None),
+        Watch(client, NAMESPACES, lambda _: None),
+        Watch(client, SLICES, lambda _: None),
+        Watch(client, CLAIMS, lambda _: None),
+        *(Watch(client, sized_objects(api), lambda _: None) for api in APIS_SERVED),
     ]
     for watch in watches:
         watch.start()
-    until(lambda: server.open_streams == 5)
+    until(lambda: server.open_streams == len(watches))
 
     binder = Binder(client)
     binding = Binding(namespace="default", name="a", uid=uid, node_name="node-a")
-    assert (binder.bind(binding), binder.bind(binding)) == (BindingWritten(), BindingWritten())
+    assert (binder.bind(binding), binder.bind(binding)) == (PodBound(), PodBound())
     elector = Elector(client, LeaseSettings(namespace="numa", name="extender", identity="me"))
     elector.step()
     elector.step()
@@ -93,6 +109,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     now[0] = 61.0
     assert asyncio.run(janitor.step()) is not None
     assert server.pods.get("failed") is None
+    asyncio.run(write_an_event(client))
     for watch in watches:
         assert watch.stop()
 

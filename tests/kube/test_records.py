@@ -115,10 +115,7 @@ def test_a_node() -> None:
             allocatable={"cpu": "62", "memory": "128Gi"},
             taints=(Taint(key="dedicated", value="x", effect="NoSchedule"),),
             unschedulable=True,
-            ready=True,
-            boot_id="b",
             kubelet_version="v1.34.1",
-            deleted_at=None,
         ),
     )
 

@@ -16,8 +16,8 @@ from extender.config.settings import Settings
 from extender.kube.access import plain
 from extender.kube.changes import Batch, Gone, Seen
 from extender.kube.client import KubeClient
-from extender.kube.topologies import TopologyFeed, TopologyRecord, decode_topology, watch_topologies
-from extender.kube.watch import WatchSettings
+from extender.kube.topologies import TOPOLOGIES, TopologyFeed, TopologyRecord, decode_topology
+from extender.kube.watch import Watch, WatchSettings
 from extender.replay.verdict import Certainty
 from extender.runtime.api_server import connected, watch_settings
 from extender.samples.nodes import SampleNode, Workload
@@ -65,7 +65,7 @@ def test_two_rights_are_enough(server: FakeApiServer) -> None:
     server.topologies.create(_of_nfd(available=3))
     told: list[Batch[TopologyRecord]] = []
     client = KubeClient(plain(server.url))
-    watch = watch_topologies(client, told.append, QUICK)
+    watch = Watch(client, TOPOLOGIES, told.append, QUICK)
     watch.start()
     assert watch.wait_synced(10)
     assert watch.stop()

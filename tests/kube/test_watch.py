@@ -13,7 +13,7 @@ from extender.kube.access import plain
 from extender.kube.backoff import Backoff
 from extender.kube.changes import Batch
 from extender.kube.client import KubeClient
-from extender.kube.pods import PodRecord, watch_pods
+from extender.kube.pods import PODS, PodRecord
 from extender.kube.watch import Source, Watch, WatchSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.scripted import reply, scripted
@@ -259,7 +259,7 @@ def test_a_restart_that_loses_everything(server: FakeApiServer, client: KubeClie
 
 def test_a_server_that_is_down_does_not_hold_up_the_stop(server: FakeApiServer, client: KubeClient) -> None:
     server.faults.fail(10_000, 503)
-    watch = watch_pods(client, Consumer(), WatchSettings(backoff=Backoff(base_seconds=60.0, cap_seconds=60.0)))
+    watch = Watch(client, PODS, Consumer(), WatchSettings(backoff=Backoff(base_seconds=60.0, cap_seconds=60.0)))
     watch.start()
     until(lambda: watch.status().failures > 0)
     started = time.monotonic()
@@ -270,7 +270,7 @@ def test_a_server_that_is_down_does_not_hold_up_the_stop(server: FakeApiServer, 
 
 def test_an_idle_stream_does_not_hold_up_the_stop(server: FakeApiServer, client: KubeClient) -> None:
     server.faults.mute_streams = True
-    watch = watch_pods(client, Consumer(), WatchSettings())
+    watch = Watch(client, PODS, Consumer(), WatchSettings())
     watch.start()
     until(lambda: server.open_streams == 1)
     started = time.monotonic()
@@ -284,7 +284,7 @@ def test_a_consumer_that_fails_ends_the_watch_and_is_told(client: KubeClient) ->
     def fail(batch: Batch[PodRecord]) -> None:
         raise ZeroDivisionError(len(batch.changes))
 
-    watch = watch_pods(client, fail, QUICK)
+    watch = Watch(client, PODS, fail, QUICK)
     watch.start()
     until(lambda: watch.status().broken != "")
 
@@ -293,7 +293,7 @@ def test_a_consumer_that_fails_ends_the_watch_and_is_told(client: KubeClient) ->
 
 
 def test_a_watch_that_was_never_started_stops(client: KubeClient) -> None:
-    assert watch_pods(client, Consumer()).stop()
+    assert Watch(client, PODS, Consumer()).stop()
 
 
 def event(kind: str, name: str, version: int) -> dict[str, object]:
@@ -367,10 +367,9 @@ def timed(client: KubeClient, settings: WatchSettings, clock: Clock) -> Iterator
     """A running watch of budgets, of which there are none, by a clock of the test."""
     watch: Watch[None] = Watch(
         client,
-        Source(path="/apis/policy/v1/poddisruptionbudgets"),
-        decode=lambda _value: None,
-        deliver=lambda _batch: None,
-        settings=settings,
+        Source(path="/apis/policy/v1/poddisruptionbudgets", decode=lambda _value: None),
+        lambda _batch: None,
+        settings,
         clock=clock,
     )
     watch.start()

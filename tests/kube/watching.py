@@ -9,7 +9,7 @@ from typing import Any
 from extender.kube.backoff import Backoff
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.client import KubeClient
-from extender.kube.pods import PodDecoder, PodRecord, watch_pods
+from extender.kube.pods import PODS, PodDecoder, PodRecord
 from extender.kube.watch import Watch, WatchSettings
 from tests.fakes.apiserver import FakeApiServer
 
@@ -65,7 +65,7 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 @contextmanager
 def followed(client: KubeClient, consumer: Consumer, settings: WatchSettings = QUICK) -> Iterator[Watch[PodRecord]]:
     """A running watch of pods; it must have ended cleanly when the test is over."""
-    watch = watch_pods(client, consumer, settings)
+    watch = Watch(client, PODS, consumer, settings)
     watch.start()
     try:
         yield watch

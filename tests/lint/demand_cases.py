@@ -33,6 +33,10 @@ DEMANDS = {
         case(demanding({"numa-extender.io/aligment": "none"}), demanding({KEY: "none"})),
         case(namespace({"numa-extender.io/scope": "pod"}), namespace({"numa-extender.io/alignment-scope": "pod"})),
     ],
+    "group-size": [
+        case(demanding({"numa-extender.io/group-size": "all"}), demanding({"numa-extender.io/group-size": "8"})),
+        case(demanding({"numa-extender.io/group-size": "0"}), demanding({"numa-extender.io/group-size": "2"})),
+    ],
     "demand-misplaced": [case(demanding(GOOD, on_workload=True), demanding(GOOD))],
     "demand-unplaced": [
         case(demanding(GOOD, cpu="500m"), demanding(GOOD, cpu="2")),

@@ -29,7 +29,9 @@ def through_json(root: Path) -> ReportedNriMachine:
     return REPORTED.validate_json(orjson.dumps(read_nri_machine(root)), strict=True)
 
 
-SMALL = [name for name in machine_names() if len(snapshot(name)["cpus"]) <= 32]
+SHARED_ID = "g-08-s-hybrid"
+"""Two of its caches have one id, which no sysfs tree that the plugin reads can show: it takes them for one."""
+SMALL = [name for name in machine_names() if len(snapshot(name)["cpus"]) <= 32 and name != SHARED_ID]
 """A tree of more CPUs takes seconds to write."""
 
 

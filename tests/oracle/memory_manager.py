@@ -1,6 +1,8 @@
 """The memory manager with policies None and Static (§7)."""
 
+from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import combinations, islice, permutations, product
 from typing import Any
 
 from tests.oracle.amounts import whole
@@ -87,6 +89,22 @@ class MemoryManager:
             for name in list(self.blocks[uid]):
                 if name not in known:
                     self.remove(uid, name)
+
+    def collected(self, active: dict[str, Pod], limit: int = 5000) -> list["MemoryManager"]:
+        """All that `collect` can come to: a kubelet walks the pods, and the containers of each, in a random order."""
+        found: dict[str, MemoryManager] = {}
+        stale = {uid: list(held) for uid, held in self.blocks.items() if uid not in active}
+        masks = {block.mask for uid in stale for blocks in self.blocks[uid].values() for block in blocks}
+        orders = permutations(stale) if any(one & other for one, other in combinations(masks, 2)) else [tuple(stale)]
+        inner = ((uids, names) for uids in orders for names in product(*(permutations(stale[uid]) for uid in uids)))
+        for uids, names in islice(inner, limit):
+            after = deepcopy(self)
+            for uid, ordered in zip(uids, names, strict=True):
+                for name in ordered:
+                    after.remove(uid, name)
+            after.collect(active)
+            found.setdefault(repr(sorted((number, vars(node)) for number, node in after.nodes.items())), after)
+        return list(found.values())
 
     def started(self, pod: Pod, container: Container) -> None:
         """A container starts: the ordinary init containers before it are done and give their memory back."""

@@ -96,7 +96,7 @@ def test_a_search_that_nothing_makes_short_is_given_up() -> None:
 
     assert isinstance(verdict, Rejected)
     assert verdict.reason is Reason.REPLAY_STEPS
-    assert verdict.message == "the replay was given up after 20000 steps"
+    assert verdict.message == "the replay was stopped after 20000 steps"
 
 
 def test_equal_nodes_need_no_search() -> None:

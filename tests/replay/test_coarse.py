@@ -21,6 +21,7 @@ from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
+from extender.replay.verdict import Rejected
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import scenario_from_json
 from tests.replay.by_hand import M1, M2, Node, container, machine, pod
@@ -307,3 +308,35 @@ def test_align_by_socket_takes_cpus_of_the_whole_socket() -> None:
         places.add(coarse.placements["c0"].cpus if isinstance(coarse, CoarseAdmitted) else coarse)
         node.admit(pod(f"p{number}", container(1 + number % 2)))
     assert len(places) > 2
+
+
+FULL_CORES = {"full-pcpus-only": "true"}
+
+
+def test_after_two_init_containers_with_cpus_whole_cores_are_known_only_from_below() -> None:
+    """The second one may take the CPUs of the first: how many free cores the kubelet counts then depends on ids."""
+    node = Node(M1, topologyManagerPolicy="best-effort", cpuManagerPolicyOptions=FULL_CORES)
+    request = _request(node, pod("new", container(8), init=(container(8), container(4))))
+
+    coarse, full, found = compared(node.kubelet, node.state, request)
+
+    assert isinstance(full.verdict, Rejected)
+    assert found == {}
+    assert coarse is None
+
+
+@pytest.mark.parametrize("reserve", ["1", "2"])
+def test_a_container_that_breaks_cores_does_not_stop_the_next_one(reserve: str) -> None:
+    """Single CPUs of cores that others use in part count as free, so a container can get them."""
+    before = Node(M1, reserve=reserve, topologyManagerPolicy="restricted")
+    before.cpus(*[1] * 8)
+    state = release_pods(before.state, [f"p{number}" for number in range(0, 8, 2)])
+    node = Node(M1, reserve=reserve, topologyManagerPolicy="restricted", cpuManagerPolicyOptions=FULL_CORES)
+
+    answers = set()
+    for first, second in itertools.product((2, 4, 6, 8), repeat=2):
+        request = _request(node, pod("new", container(first), container(second)))
+        coarse, _, found = compared(node.kubelet, state, request)
+        assert found == {}
+        answers.add(type(coarse))
+    assert CoarseAdmitted in answers

@@ -32,7 +32,7 @@ from extender.wire.nrt import counted, published_from_json
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.nri_states import filter_answer, machine_facts, report_with, sampled_creations, section_of
-from tests.replay.nri.vectors import machine
+from tests.replay.nri.vectors import machine, snapshot
 from tests.replay.nri.zones import topology_object
 from tests.reports import args_of, pod_of
 
@@ -159,6 +159,80 @@ def test_containers_of_pods_in_flight_may_be_created_in_any_order(client: TestCl
     assert record.possible.complete
 
 
+def certainty(client: TestClient, pod: Mapping[str, Any]) -> list[str]:
+    return [node["certainty"] for node in client.post("/v1/what-if", json={"pod": pod}).json()["nodes"]]
+
+
+def test_while_containers_of_another_pod_are_to_come_no_verdict_is_certain(
+    client: TestClient, service: Service
+) -> None:
+    """They may be created between those of the next pod. Seen red: the certainty was `exact` all the time."""
+    put(client, section())
+    containers = (container("first", 1, ContainerKind.APP), container("second", 3, ContainerKind.APP))
+    pod = Pod(uid="uid-first", name="pod-first", namespace="team", containers=containers)
+    before = certainty(client, pod_of(2)), certainty(client, pod_of(16))
+
+    service.known.nodes.apply(PodAssumed(NODE, replace(pod, status_qos=QOSClass.GUARANTEED)), now=1000.0)
+    under_way = certainty(client, pod_of(2)), certainty(client, pod_of(16))
+    first = grant("first", "4", "NUMA node #1", pod_uid="uid-first")
+    put(client, section(grants=[first]), sequence=2)
+    half = certainty(client, pod_of(2))
+    second = grant("second", "8-10", "NUMA node #2", pod_uid="uid-first", pod="pod-first", memory_nodes=4)
+    put(client, section(grants=[first, second]), sequence=3)
+
+    assert before == (["exact"], ["exact"])
+    assert under_way == (["possible"], ["possible"])
+    assert half == ["possible"]
+    assert certainty(client, pod_of(2)) == ["exact"]
+
+
+def put_whole(client: TestClient, nri: Mapping[str, Any]) -> None:
+    """A report in which the kubelet has the same machine as the plugin."""
+    report = report_with(nri, NODE)
+    rows = [dict(zip(snapshot("s-n4c16")["cpu_cols"], row, strict=True)) for row in snapshot("s-n4c16")["cpus"]]
+    report["machine"]["cpus"] = [[row["id"], row["core"], row["package"], row["node"], None] for row in rows]
+    plain = report["machine"]["numa"][0]
+    report["machine"]["numa"] = [
+        {**plain, "id": node["id"], "distances": node["dist"]} for node in snapshot("s-n4c16")["nodes"]
+    ]
+    reply = client.put(f"/v1/nodes/{NODE}/report", content=orjson.dumps(report))
+    assert reply.status_code == 200, reply.text
+
+
+def demanding(cpus: int, **annotations: str) -> dict[str, Any]:
+    pod = pod_of(cpus)
+    marks = {f"numa-extender.io/{name}": value for name, value in annotations.items()}
+    pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **marks}
+    return pod
+
+
+def test_a_demand_for_alignment_is_met_by_what_the_policy_will_grant(client: TestClient) -> None:
+    """NUMA nodes of 4 CPUs, with CPU 0 reserved. Seen red: no grant of the policy met any demand."""
+    put_whole(client, section())
+
+    assert refusal(client, demanding(4, alignment="single-numa-node")) == ""
+    assert refusal(client, demanding(5)) == ""
+    assert refusal(client, demanding(5, alignment="single-numa-node")) == RefusalReason.DEMAND_NUMA_NODE.text
+    assert refusal(client, demanding(5, alignment="same-socket")) == ""
+    assert refusal(client, demanding(9, alignment="same-socket")) == RefusalReason.DEMAND_SOCKET.text
+    assert refusal(client, demanding(4, memory="no-remote-memory")) == ""
+
+
+@pytest.mark.parametrize("config", [{**CONFIG, "pinCPU": False}, {**CONFIG, "preferSharedCPUs": True}])
+def test_a_container_that_the_policy_does_not_pin_breaks_a_demand(client: TestClient, config: dict[str, Any]) -> None:
+    put_whole(client, section(config=config))
+
+    assert refusal(client, pod_of(4)) == ""
+    assert refusal(client, demanding(4, alignment="single-numa-node")) == RefusalReason.DEMAND_NOT_PLACED.text
+
+
+def test_a_demand_is_refused_where_the_grants_are_not_known(client: TestClient) -> None:
+    put(client, section(grants=None))
+
+    assert refusal(client, pod_of(4)) == ""
+    assert refusal(client, demanding(4, alignment="single-numa-node")) != ""
+
+
 def test_equal_nodes_share_a_class_whoever_holds_the_grants(client: TestClient, service: Service) -> None:
     held = grant("app", "1-3"), grant("app", "8-9", "socket #1", memory_nodes=4)
     for name, ids in (("node-a", ("a", "b")), ("node-b", ("y", "x"))):
@@ -183,7 +257,7 @@ def test_equal_nodes_share_a_class_whoever_holds_the_grants(client: TestClient, 
         ({"config": None}, "not known"),
         ({"machine": None}, "not known"),
         ({"config": {"reservedResources": {}}}, "the plugin does not start with it"),
-        ({"grants": [grant("a", "1-3", "socket #7")]}, "make no pool 'socket #7'"),
+        ({"grants": [grant("a", "1-3", "socket #7")]}, "have no pool 'socket #7'"),
         ({"grants": [grant("a", "0-3")]}, "CPUs 0 are not CPUs of socket #0 for containers"),
         ({"grants": [grant("a", "1-3"), grant("b", "3-4")]}, "CPUs 3 are granted to another container as well"),
         ({"grants": [grant("a", "1", memory_nodes=16)]}, "does not have the memory nodes"),

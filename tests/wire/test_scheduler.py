@@ -1,5 +1,6 @@
 """Replies to kube-scheduler, whatever nodes are called."""
 
+import numpy as np
 import orjson
 import pytest
 from hypothesis import example, given
@@ -21,11 +22,44 @@ _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 @example([('","Score":9},{"Host":"', 1)])
 @example([("", 5)])
 def test_every_name_gets_its_score_and_nothing_else(scored: list[tuple[str, int]]) -> None:
-    args = SchedulerArgs(pod=POD, names=NodeNames.of([name for name, _ in scored]), nodes=None)
+    names = [name for name, _ in scored]
 
-    reply = prioritize_reply(args, [score for _, score in scored])
+    for read in (NodeNames.of(names), NodeNames.proven(orjson.dumps(names)) or NodeNames.of(names)):
+        reply = prioritize_reply(SchedulerArgs(pod=POD, names=read, nodes=None), [score for _, score in scored])
 
-    assert reply == orjson.dumps([{"Host": name, "Score": score} for name, score in scored])
+        assert orjson.loads(reply) == [{"Host": name, "Score": score} for name, score in scored]
+
+
+@pytest.mark.parametrize("long", [252, 400, 5000])
+def test_a_long_name_gets_its_score(long: int) -> None:
+    names = ["a", "b" * long, "c"]
+    read = NodeNames.proven(orjson.dumps(names))
+
+    assert read is not None
+    reply = prioritize_reply(SchedulerArgs(pod=POD, names=read, nodes=None), [1, 10, 0])
+
+    assert [(each["Host"], each["Score"]) for each in orjson.loads(reply)] == list(zip(names, (1, 10, 0), strict=True))
+    assert len(reply) < 3 * long + 1000
+
+
+@given(st.lists(st.tuples(st.text(st.characters(codec="ascii"), max_size=8), st.booleans()), min_size=1))
+def test_a_part_of_the_names_is_as_go_would_write_it(marked: list[tuple[str, bool]]) -> None:
+    names, kept = [name for name, _ in marked], [name for name, is_kept in marked if is_kept]
+    read = NodeNames.proven(orjson.dumps(names))
+    if read is None or not kept:
+        return
+    read.slots = (1, np.arange(len(names)))
+
+    part = read.kept(np.array([is_kept for _, is_kept in marked]))
+
+    assert part.packed == orjson.dumps(kept)
+    proven = NodeNames.proven(part.packed)
+    assert part.spans is not None
+    assert proven is not None
+    assert proven.spans is not None
+    assert [each.tolist() for each in part.spans] == [each.tolist() for each in proven.spans]
+    assert part.slots is not None
+    assert [names[i] for i in part.slots[1]] == kept == list(part)
 
 
 @given(st.lists(_texts))

@@ -2,30 +2,53 @@
 
 For each request FastAPI finds a route, opens exit stacks and resolves dependencies, and then calls an endpoint that
 takes the bare request. For kube-scheduler's calls this is a quarter of the cost that does not depend on the number of
-nodes. The routes are registered with FastAPI as well, for the API documentation and for other methods.
+nodes, and for an exporter's heartbeat most of it. The routes are registered with FastAPI as well, for the API
+documentation and for other methods.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from fastapi import Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+from extender.api.http.problems import replied
+
+
+@dataclass(frozen=True, slots=True)
+class FrequentRoute:
+    """An endpoint that is called without FastAPI's routing.
+
+    `path`: matches whole paths. `endpoint` takes its groups and the request. `raises`: whether errors of the caller
+    are still to be turned into replies.
+    """
+
+    method: str
+    path: re.Pattern[str]
+    endpoint: Callable[..., Awaitable[Response]]
+    raises: bool = False
 
 
 class FastPath:
-    """Sends POST requests for a path in *endpoints* to that endpoint, and all others to *app*."""
+    """Sends requests to the first of *routes* that matches, and all others to *app*."""
 
-    def __init__(self, app: ASGIApp, *, endpoints: Mapping[str, Endpoint]) -> None:
-        self._app, self._endpoints = app, endpoints
+    def __init__(self, app: ASGIApp, *, routes: Sequence[FrequentRoute]) -> None:
+        self._app, self._routes = app, tuple(routes)
 
     async def __call__(self, asgi: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        endpoint = None
-        if asgi["type"] == "http" and asgi["method"] == "POST":
-            endpoint = self._endpoints.get(asgi["path"])
-        if endpoint is None:
+        answer = self._find(asgi["method"], asgi["path"]) if asgi["type"] == "http" else None
+        if answer is None:
             await self._app(asgi, receive, send)
             return
-        response = await endpoint(Request(asgi, receive, send))
+        response = await answer(Request(asgi, receive, send))
         await response(asgi, receive, send)
+
+    def _find(self, method: str, path: str) -> Callable[[Request], Awaitable[Response]] | None:
+        for route in self._routes:
+            if route.method == method and (found := route.path.fullmatch(path)) is not None:
+                endpoint = partial(route.endpoint, *found.groups())
+                return partial(replied, endpoint) if route.raises else endpoint
+        return None

@@ -36,7 +36,7 @@ class EncodingError(WireError):
     """The Content-Encoding is not accepted. `gzip` and `identity` are."""
 
     def __init__(self, encoding: str) -> None:
-        super().__init__("", f"content-encoding {encoding[:40]!r} is not accepted; gzip is")
+        super().__init__("", f"content-encoding {encoding[:40]!r} is not accepted; only gzip is")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -63,7 +63,7 @@ async def read_body(request: Request, limit: int) -> bytes:
             if chunk:  # a body of one piece is not copied
                 chunks.append(chunk)
     if unpacker is not None and (not unpacker.eof or unpacker.unused_data):
-        raise WireError("", "the body ends before its gzip stream, or goes on after it")
+        raise WireError("", "the gzip stream is incomplete, or data follows it")
     return b"".join(chunks)
 
 

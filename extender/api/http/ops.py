@@ -3,6 +3,7 @@
 from collections import Counter
 from http import HTTPStatus
 
+import numpy as np
 from fastapi import APIRouter, HTTPException, Response
 from pydantic import BaseModel, Field
 
@@ -10,8 +11,10 @@ from extender.api.http.problems import documented
 from extender.api.nodes.views import certainty_of
 from extender.api.service import Service
 from extender.observability.metrics import CONTENT_TYPE
+from extender.observability.node_metrics import NodeMetrics, shown
 from extender.replay.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
 from extender.replay.verdict import Certainty
+from extender.scheduling.gangs.groups import GroupState
 
 
 class Ready(BaseModel):
@@ -22,7 +25,7 @@ class Ready(BaseModel):
 
 
 def ops_router(service: Service) -> APIRouter:
-    """GET /livez, /readyz, /metrics."""
+    """GET /livez, /readyz, /metrics, /metrics/nodes."""
     router = APIRouter(tags=["service"])
 
     @router.get("/livez", summary="The process runs")
@@ -54,32 +57,77 @@ def ops_router(service: Service) -> APIRouter:
     async def metrics() -> Response:
         """The Prometheus text format."""
         service.known.nodes.expire(service.clock())
-        by_certainty = Counter(certainty_of(record) for record in service.known.nodes)
-        for certainty in Certainty:
-            if certainty is not Certainty.POSSIBLE:  # that value exists for verdicts only
-                service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
-        _kubelets(service)
-        _silence(service)
+        await _nodes(service)
         _behaviours(service)
         service.metrics.assumed.set(service.known.nodes.pods_in_flight)
         service.metrics.left_out.set(len(service.records.refusals.all(service.clock())))
+        _groups(service)
         service.metrics.score_only.set(service.known.nodes.score_only_count)
         service.metrics.classes.set(service.known.nodes.class_count)
         service.metrics.remembered.set(len(service.judging.cache))
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)
 
+    @router.get(
+        "/metrics/nodes",
+        summary="Prometheus metrics of single nodes",
+        response_class=Response,
+        responses=documented(HTTPStatus.NOT_FOUND),
+    )
+    async def node_metrics() -> Response:
+        """What is free on each NUMA node, in the Prometheus text format. 404 if the setting `node_metrics` is 0."""
+        limit = service.settings.node_metrics
+        if not limit:
+            raise HTTPException(HTTPStatus.NOT_FOUND, "NUMA_EXTENDER_NODE_METRICS is 0: metrics of nodes are off")
+        service.known.nodes.expire(service.clock())
+        families = NodeMetrics()
+        async with service.slices.turn() as breathe:
+            records, left_out = shown(service.known.nodes, limit)
+            families.left_out.set(left_out)
+            for record in records:
+                await breathe()
+                families.add(record)
+        return Response(await service.offload(families.exposition), media_type=CONTENT_TYPE)
+
     return router
 
 
-def _kubelets(service: Service) -> None:
-    """Count nodes by minor version of the kubelet and by certainty of their verdicts."""
-    counts = Counter(
-        (_minor_label(record.observation.facts.get("kubelet_version")), certainty_of(record).value)
-        for record in service.known.nodes
-    )
+async def _nodes(service: Service) -> None:
+    """Count nodes by certainty of their verdicts and by minor version of the kubelet, and how long they were silent.
+
+    Other calls run between two nodes: 65,536 of them take some tenths of a second.
+    """
+    counts: Counter[tuple[object, Certainty]] = Counter()
+    now, ages = service.clock(), []
+    async with service.slices.turn() as breathe:
+        for record in list(service.known.nodes):
+            await breathe()
+            counts[record.observation.facts.get("kubelet_version"), certainty_of(record)] += 1
+            ages.append(now - record.heard_at)
+    by_certainty: Counter[Certainty] = Counter()
+    by_minor: Counter[tuple[str, str]] = Counter()
+    for (version, certainty), count in counts.items():
+        by_certainty[certainty] += count
+        by_minor[_minor_label(version), certainty.value] += count
+    for certainty in Certainty:
+        if certainty is not Certainty.POSSIBLE:  # that value exists for verdicts only
+            service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
     service.metrics.kubelets.clear()
-    for labels, count in counts.items():
+    for labels, count in by_minor.items():
         service.metrics.kubelets.labels(*labels).set(count)
+    _silence(service, ages)
+
+
+def _groups(service: Service) -> None:
+    """Count groups of pods, and the places that are held for them."""
+    gangs = service.scheduling.gangs
+    if gangs is None:
+        return
+    gangs.groups.expire(service.clock())
+    states = Counter(record.state for record in gangs.groups)
+    for state in GroupState:
+        service.metrics.groups.labels(state.value).set(states[state])
+    service.metrics.held_places.set(sum(map(len, gangs.groups.held.values())))
+    service.metrics.expired_groups.set(gangs.groups.expired)
 
 
 def _behaviours(service: Service) -> None:
@@ -102,9 +150,8 @@ def _minor_label(version: object) -> str:
     return f"1.{minor}" if minor <= NEWEST_MINOR + 10 else "other"
 
 
-def _silence(service: Service) -> None:
+def _silence(service: Service, seconds: list[float]) -> None:
     """Set how long nodes have been silent. Nothing of it is kept between two scrapes."""
-    now = service.clock()
-    ages = sorted(now - record.heard_at for record in service.known.nodes) or [0.0]
+    ages = np.sort(seconds or [0.0])
     for quantile in ("0.5", "0.99", "1"):
-        service.metrics.silence.labels(quantile).set(ages[min(len(ages) - 1, int(float(quantile) * len(ages)))])
+        service.metrics.silence.labels(quantile).set(float(ages[min(len(ages) - 1, int(float(quantile) * len(ages)))]))

@@ -1,6 +1,7 @@
 """Errors as problem+json (RFC 9457). The scheduler's routes do not use it: see `api.scheduling`."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -30,11 +31,11 @@ _STATUSES: Final[dict[type[Exception], HTTPStatus]] = {
 class ProblemDetails(BaseModel):
     """Why a request failed."""
 
-    title: Annotated[str, Field(description="The kind of problem, in the words of HTTP.")]
+    title: Annotated[str, Field(description="The phrase of the HTTP status.")]
     status: Annotated[int, Field(description="The HTTP status.")]
     detail: Annotated[str, Field(description="What is wrong with this request, and what was expected.")]
     field: Annotated[
-        str | None, Field(description="Path of the faulty part in the request body; null: none in particular.")
+        str | None, Field(description="Path of the faulty part in the request body; null: no particular part.")
     ] = None
 
 
@@ -66,6 +67,16 @@ def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that can reply with these problems."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
     return {status.value: {"description": status.phrase, "content": content} for status in statuses}
+
+
+async def replied(endpoint: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+    """The response of *endpoint*, which is called outside of the app; a problem if it raises an error of the caller."""
+    try:
+        return await endpoint(request)
+    except WireError as error:
+        return await _wire_error(request, error)
+    except tuple(_STATUSES) as error:
+        return await _plain(request, error)
 
 
 def install(app: FastAPI) -> None:

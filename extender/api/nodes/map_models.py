@@ -4,7 +4,7 @@ What many nodes share is sent once, as a shape. The rest is sent in columns: ent
 node.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -32,6 +32,9 @@ class NodeShape(Answer):
     topology_scope: Annotated[str | None, Field(description="`topologyManagerScope`; null: unknown.")]
     cpu_policy: Annotated[str | None, Field(description="`cpuManagerPolicy`; null: unknown.")]
     memory_policy: Annotated[str | None, Field(description="`memoryManagerPolicy`; null: unknown.")]
+    resource_policy: Annotated[
+        Literal["topology-aware"] | None, Field(description="As in `GET /v1/nodes`; null: no such plugin is known.")
+    ]
     numa: Annotated[list[ShapeNUMA], Field(description="Ascending by id; empty: unknown.")]
     devices: Annotated[dict[str, int], Field(description="Healthy devices by resource.")]
 
@@ -61,4 +64,11 @@ class ClusterMap(Answer):
     total: Annotated[int, Field(description="Nodes on all pages.")]
     shapes: Annotated[list[NodeShape], Field(description="Shapes of the nodes on this page.")]
     nodes: Annotated[MapColumns, Field(description="The nodes on this page.")]
+    root_pools: Annotated[
+        dict[str, tuple[int, int, int, int]],
+        Field(
+            description="By name, where the NRI topology-aware policy runs and its pools are known: of the root pool, "
+            "CPU left and all but reserved CPU, in mCPU, free memory and all memory, in MiB."
+        ),
+    ]
     next: Annotated[str | None, Field(description="`after` of the next page; null: this is the last one.")] = None

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from extender.api.http.problems import documented
 from extender.api.nodes.map_models import ClusterMap
 from extender.api.nodes.map_view import MapPage
+from extender.api.nodes.routes import names_after
 from extender.api.service import Service
 
 MAX_MAP_PAGE: Final = 5000
@@ -43,9 +44,8 @@ async def _map_page(service: Service, after: str, limit: int) -> bytes:
     """
     page = MapPage()
     async with service.slices.turn() as breathe:
-        records = sorted(service.known.nodes, key=lambda record: record.name)
-        rest = [record for record in records if record.name > after] if after else records
-        for record in rest[:limit]:
+        names, total = names_after(service.known.nodes, after, limit)
+        for record in filter(None, map(service.known.nodes.get, names[:limit])):
             await breathe()
             note = service.judging.unjudged.of(record.node_class.id)
             page.add(record, service.surroundings(record.name).labels, note)
@@ -53,6 +53,7 @@ async def _map_page(service: Service, after: str, limit: int) -> bytes:
         for name, column in page.columns.items():
             await breathe()
             columns.append(b'"%s":%s' % (name.encode(), orjson.dumps(column)))
-    following = rest[limit - 1].name if len(rest) > limit else None
-    head = b'{"total":%d,"shapes":%s,"nodes":{' % (len(records), orjson.dumps(page.shapes))
-    return head + b",".join(columns) + b'},"next":' + orjson.dumps(following) + b"}"
+    following = names[limit - 1] if len(names) > limit else None
+    head = b'{"total":%d,"shapes":%s,"nodes":{' % (total, orjson.dumps(page.shapes))
+    rest_of_page = b'},"root_pools":%s,"next":%s}' % (orjson.dumps(page.root_pools), orjson.dumps(following))
+    return head + b",".join(columns) + rest_of_page

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Final
 from zlib import crc32
 
-from extender.api.nodes.views import certainty_of, numa_sockets, problem_count
+from extender.api.nodes.views import certainty_of, free_by_numa, numa_sockets, problem_count
 from extender.cluster.node import NodeRecord
-from extender.questions.free_room import free_cpus, free_devices
+from extender.questions.free_room import free_devices
+from extender.questions.nri_pools import root_room
 from extender.replay.kubelet import Kubelet
 from extender.replay.state import ManagerState
 from extender.scheduling.records.unjudged import Note
@@ -40,6 +41,7 @@ class MapPage:
     def __init__(self) -> None:
         self.shapes: list[Json] = []
         self.columns: dict[str, list[object]] = {column: [] for column in _COLUMNS}
+        self.root_pools: dict[str, list[int]] = {}
         self._shape_ids: dict[object, int] = {}
         self._numa: dict[int, list[Json]] = {}
 
@@ -56,6 +58,8 @@ class MapPage:
         )
         for column, value in zip(self.columns.values(), row, strict=True):
             column.append(value)
+        if (room := root_room(record)) is not None:
+            self.root_pools[record.name] = [room[0], room[1], room[2] >> _MIB_SHIFT, room[3] >> _MIB_SHIFT]
 
     def _shape(self, record: NodeRecord, labels: Mapping[str, str]) -> int:
         """Index of the shape that *record* has; a new one is appended."""
@@ -65,11 +69,17 @@ class MapPage:
         instance_type = labels.get(INSTANCE_TYPE_LABEL) or None
         version = record.observation.facts.get("kubelet_version")
         # Equal kubelets are one object, so its id identifies machine and configuration while the page is built.
-        key = (id(kubelet), state is None, tuple(devices.items()), pool, instance_type, version)
+        policy = "topology-aware" if record.node_class.has_nri else None
+        key = (id(kubelet), state is None, tuple(devices.items()), pool, instance_type, version, policy)
         found = self._shape_ids.get(key)
         if found is None:
             found = self._shape_ids[key] = len(self.shapes)
-            labelled: Json = {"pool": pool, "instance_type": instance_type, "kubelet_version": version}
+            labelled: Json = {
+                "pool": pool,
+                "instance_type": instance_type,
+                "kubelet_version": version,
+                "resource_policy": policy,
+            }
             self.shapes.append({**labelled, **self._settings(kubelet, state), "devices": devices})
         return found
 
@@ -118,15 +128,8 @@ def _free(kubelet: Kubelet | None, state: ManagerState | None) -> tuple[list[int
     """What is free: CPUs and memory by NUMA node, devices by resource."""
     if kubelet is None or state is None:
         return [], None, []
-    free, machine = free_cpus(kubelet, state), kubelet.machine
-    cpus = [(machine.numa_cpus.get(node.id, 0) & free).bit_count() for node in machine.numa_nodes]
+    rooms = free_by_numa(kubelet, state)
+    memory = [(free_bytes or 0) >> _MIB_SHIFT for _, free_bytes in rooms]
+    is_counted = any(free_bytes is not None for _, free_bytes in rooms)
     devices = [len(ids) for ids in free_devices(state.devices).values()]
-    return cpus, _free_memory(kubelet, state), devices
-
-
-def _free_memory(kubelet: Kubelet, state: ManagerState) -> list[int] | None:
-    counted = {node.id: node.get("memory") for node in state.memory.nodes}
-    amounts = [counted.get(node.id) for node in kubelet.machine.numa_nodes]
-    if all(amount is None for amount in amounts):
-        return None
-    return [0 if amount is None else amount.free >> _MIB_SHIFT for amount in amounts]
+    return [cpus for cpus, _ in rooms], memory if is_counted else None, devices

@@ -1,6 +1,6 @@
 """Models of GET /v1/nodes and /v1/nodes/NAME."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -39,6 +39,77 @@ class DeviceCount(Answer):
     free: Annotated[int, Field(description="Healthy devices that no pod has.")]
 
 
+class PoolMemoryView(Answer):
+    """Memory of one type in a pool."""
+
+    type: Annotated[Literal["DRAM", "PMEM", "HBM", ""], Field(description="Empty: all types together.")]
+    numa: Annotated[list[int], Field(description="NUMA nodes of this memory.")]
+    total_bytes: Annotated[int, Field(description="MemTotal of these NUMA nodes.")]
+    free_bytes: Annotated[
+        int, Field(description="Not booked, as the policy counts it: bookings that span other NUMA nodes do not count.")
+    ]
+    left_bytes: Annotated[int, Field(description="The same, and at most what the pools around it have left.")]
+
+
+class PoolSummary(Answer):
+    """A pool of the NRI topology-aware policy. CPUs are Linux lists."""
+
+    name: Annotated[str, Field(description="The policy's name of the pool.", examples=["NUMA node #1"])]
+    kind: Annotated[
+        Literal["virtual node", "socket", "die", "numa node", "L3 cache"],
+        Field(description="`virtual node`: the root of a machine with several sockets."),
+    ]
+    parent: Annotated[str | None, Field(description="The pool around it; null: it is the root.")]
+    depth: Annotated[int, Field(description="Levels below the root.")]
+    cpus: Annotated[str | None, Field(description="All CPUs of the pool that the policy manages; null: unknown.")]
+    capacity_millicpu: Annotated[int, Field(description="Shared and reserved CPUs if nothing were granted, in mCPU.")]
+    free_millicpu: Annotated[
+        int,
+        Field(
+            description="Shared CPU that one more container could get here, in mCPU. -1: none, and a container without "
+            "a CPU request is here, so that every further container is refused."
+        ),
+    ]
+    shared_cpus: Annotated[str, Field(description="CPUs that containers share at present, reserved ones not included.")]
+    shared_used_millicpu: Annotated[
+        int | None, Field(description="Granted shares of them, here and in the pools below; null: unknown.")
+    ]
+    exclusive_cpus: Annotated[str | None, Field(description="CPUs that a container has alone; null: unknown.")]
+    exclusive_count: Annotated[
+        int, Field(description="Number of these CPUs. If `exclusive_cpus` is null: without isolated CPUs.")
+    ]
+    reserved_cpus: Annotated[str, Field(description="CPUs for reserved containers, such as those of `kube-system`.")]
+    isolated_cpus: Annotated[str, Field(description="CPUs that the kernel isolates, free or not.")]
+    free_isolated: Annotated[int | None, Field(description="How many of them are free; null: unknown.")]
+    memory: Annotated[
+        list[PoolMemoryView],
+        Field(description="By type. Where there are several types, all together are first: bookings may span types."),
+    ]
+
+
+class PoolGrantView(Answer):
+    """What a container holds at a pool."""
+
+    pod_uid: Annotated[str, Field(description="Empty: the plugin no longer knows the pod.")]
+    namespace: Annotated[str, Field(description="Of the pod.")]
+    pod: Annotated[str, Field(description="Name of the pod.")]
+    container: Annotated[str, Field(description="Name of the container.")]
+    cpu_type: Annotated[
+        Literal["normal", "reserved", "preserve"],
+        Field(description="Kind of CPUs. `preserve`: the policy does not manage its CPUs."),
+    ]
+    cpus: Annotated[str, Field(description="Exclusive CPUs, as a Linux list; empty: none.")]
+    millicpu: Annotated[int, Field(description="Its part of shared or reserved CPUs, in mCPU.")]
+    memory_numa: Annotated[list[int], Field(description="NUMA nodes of its memory.")]
+    memory_bytes: Annotated[int, Field(description="Memory booked for it.")]
+
+
+class PoolView(PoolSummary):
+    """A pool with the containers that hold something at it, and not at a pool inside."""
+
+    containers: Annotated[list[PoolGrantView] | None, Field(description="By name; null: unknown.")]
+
+
 class NodeSummary(Answer):
     """One node in a list."""
 
@@ -47,7 +118,7 @@ class NodeSummary(Answer):
         Certainty,
         Field(
             description="Certainty of verdicts: `exact`; `assumed`: the kubelet is newer than the newest known; "
-            "`stale`: the last report is old; `unknown`: no verdict."
+            "`stale`: the last report is old; `degraded`: only published amounts are known; `unknown`: no verdict."
         ),
     ]
     hidden: Annotated[
@@ -70,6 +141,17 @@ class NodeSummary(Answer):
     problems: Annotated[int, Field(description="Number of warnings and errors.")] = 0
     numa: Annotated[list[NUMASummary], Field(description="Ascending by id; empty: unknown.")] = []
     devices: Annotated[dict[str, DeviceCount], Field(description="By resource.")] = {}
+    resource_policy: Annotated[
+        Literal["topology-aware"] | None,
+        Field(
+            description="Plugin of the container runtime that places containers when they are created: the NRI "
+            "topology-aware policy. Free CPUs and memory are then those that it counts. Null: none is known."
+        ),
+    ] = None
+    pools: Annotated[
+        Sequence[PoolSummary],
+        Field(description="Pools of that policy, each before those inside it; empty: none, or they are not known."),
+    ] = []
 
 
 class NodeIndex(Answer):
@@ -158,6 +240,9 @@ class HolderView(Answer):
 class NodeDetail(NodeSummary):
     """Everything that is known of one node."""
 
+    pools: Annotated[
+        Sequence[PoolView], Field(description="Pools of `resource_policy`, each before those inside it.")
+    ] = []
     sockets: Annotated[list[SocketView], Field(description="Ascending by id.")] = []
     topology: Annotated[list[NUMANodeView], Field(description="The NUMA nodes, ascending by id.")] = []
     shared_cpus: Annotated[str, Field(description="The shared pool as a Linux list, reserved CPUs included.")] = ""

@@ -1,7 +1,8 @@
 """Routes for nodes."""
 
 import asyncio
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Annotated, Final
@@ -11,11 +12,11 @@ from fastapi import APIRouter, Path, Query, Response
 
 from extender.api.http.problems import documented
 from extender.api.nodes.models import NodeDetail, NodeIndex
-from extender.api.nodes.views import certainty_of, describe, is_large, summarize
+from extender.api.nodes.views import certainty_of, describe, free_cpu_count, is_large, summarize
 from extender.api.service import Service
 from extender.cluster.errors import UnknownNodeError
 from extender.cluster.node import NodeRecord
-from extender.questions.free_room import free_cpus
+from extender.cluster.store import NodeStore
 from extender.replay.config import TopologyPolicy
 from extender.replay.verdict import Certainty
 from extender.scheduling.records.kubelet_rules import Behaviour
@@ -54,7 +55,9 @@ def nodes_router(service: Service) -> APIRouter:
         name: Annotated[str, Query(max_length=253, description="Only names that contain this text.")] = "",
         certainty: Annotated[Certainty | None, Query(description="Only nodes with this certainty.")] = None,
         policy: Annotated[TopologyPolicy | None, Query(description="Only nodes with this topology policy.")] = None,
-        min_free_cpus: Annotated[int, Query(ge=0, le=1 << 16, description="Only nodes with that many free CPUs.")] = 0,
+        min_free_cpus: Annotated[
+            int, Query(ge=0, le=1 << 16, description="Only nodes with at least this many free CPUs.")
+        ] = 0,
     ) -> Response:
         """Every node with a report, by name. Filters select some of them."""
         now = service.clock()
@@ -69,7 +72,7 @@ def nodes_router(service: Service) -> APIRouter:
 
     @router.get(
         "/{name}",
-        summary="One node in full",
+        summary="All details of one node",
         response_class=Response,
         responses={
             200: {"model": NodeDetail},
@@ -97,15 +100,22 @@ def nodes_router(service: Service) -> APIRouter:
     return router
 
 
+def names_after(cluster: NodeStore, after: str, limit: int) -> tuple[Sequence[str], int]:
+    """The names of a page and, if there are more, of the first node after it; and the number of all nodes."""
+    names = cluster.index.names.ordered
+    first = bisect_right(names, after) if after else 0
+    return names[first : first + limit + 1], len(names)
+
+
 async def _page(service: Service, now: float, is_wanted: Callable[[NodeRecord], bool], after: str, limit: int) -> bytes:
     """The wanted nodes by name, *limit* of them that come after *after*, as a `NodeIndex`."""
     found: list[NodeRecord] = []
     async with service.slices.turn() as breathe:
-        for record in list(service.known.nodes):
+        for name in list(service.known.nodes.index.names.ordered):
             await breathe()
-            if is_wanted(record):
+            record = service.known.nodes.get(name)
+            if record is not None and is_wanted(record):
                 found.append(record)
-        found.sort(key=lambda record: record.name)
         rest = [record for record in found if record.name > after] if after else found
         page: list[bytes] = []
         for record in rest[:limit]:
@@ -128,4 +138,4 @@ def _matches(record: NodeRecord, name: str, certainty: Certainty | None, policy:
 
 def _free_cpus(record: NodeRecord) -> int:
     kubelet, state = record.kubelet, record.state
-    return free_cpus(kubelet, state).bit_count() if kubelet is not None and state is not None else 0
+    return free_cpu_count(kubelet, state) if kubelet is not None and state is not None else 0

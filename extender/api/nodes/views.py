@@ -5,11 +5,12 @@ from typing import Final
 
 from extender.cluster.node import NodeRecord
 from extender.questions.free_room import free_cpus, free_devices, numa_room
+from extender.questions.nri_pools import PoolRoom, numa_room_of, policy_free_cpus, pools_of
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import shown_numa_id
 from extender.replay.sets import format_list, iter_bits
 from extender.replay.state import Block, ManagerState
-from extender.replay.verdict import Certainty
+from extender.replay.verdict import Certainty, Provider
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.unjudged import Note
 
@@ -31,6 +32,8 @@ _NO_POD: Final[tuple[None, None]] = (None, None)
 
 def certainty_of(record: NodeRecord) -> Certainty:
     """Certainty of verdicts on this node, except for pods with random device choices."""
+    if Provider.NRI in record.node_class.hidden and not record.node_class.stale:
+        return Certainty.UNKNOWN if record.node_class.pools is None else Certainty.DEGRADED
     if record.node_class.kubelet is None:
         if record.node_class.counts is not None:
             return Certainty.STALE if record.node_class.stale else Certainty.DEGRADED
@@ -41,7 +44,6 @@ def certainty_of(record: NodeRecord) -> Certainty:
 def summarize(record: NodeRecord, now: float, note: Note | None = None) -> Json:
     """The record as one entry of a list: a `NodeSummary`. *note*: why its class could not be judged for some pod."""
     observation, kubelet = record.observation, record.kubelet
-    pods = observation.facts.get("pods")
     summary: Json = {
         "name": record.name,
         "certainty": certainty_of(record),
@@ -58,14 +60,65 @@ def summarize(record: NodeRecord, now: float, note: Note | None = None) -> Json:
         "numa_nodes": 0,
         "cpus": 0,
         "free_cpus": 0,
-        "pods": len(pods) if isinstance(pods, list) else None,
+        "pods": observation.facts.get("pod_count"),
         "problems": problem_count(observation.facts, note),
         "numa": [],
         "devices": {},
+        "resource_policy": "topology-aware" if record.node_class.has_nri else None,
+        "pools": [_pool(pool) for pool in pools_of(record)],
     }
     if kubelet is not None and record.state is not None:
         summary |= _known(kubelet, record.state)
     return summary
+
+
+def _pool(pool: PoolRoom) -> Json:
+    return {
+        "name": pool.name,
+        "kind": pool.kind,
+        "parent": pool.parent or None,
+        "depth": pool.depth,
+        "cpus": None if pool.cpus is None else format_list(pool.cpus),
+        "capacity_millicpu": pool.capacity_millicpu,
+        "free_millicpu": pool.free_millicpu,
+        "shared_cpus": format_list(pool.shared),
+        "shared_used_millicpu": pool.shared_used_millicpu,
+        "exclusive_cpus": None if pool.exclusive is None else format_list(pool.exclusive),
+        "exclusive_count": pool.exclusive_count,
+        "reserved_cpus": format_list(pool.reserved),
+        "isolated_cpus": format_list(pool.isolated),
+        "free_isolated": pool.free_isolated,
+        "memory": [
+            {
+                "type": memory.type,
+                "numa": list(iter_bits(memory.nodes)),
+                "total_bytes": memory.total_bytes,
+                "free_bytes": memory.free_bytes,
+                "left_bytes": memory.left_bytes,
+            }
+            for memory in pool.memory
+        ],
+    }
+
+
+def _pool_in_full(pool: PoolRoom) -> Json:
+    if pool.grants is None:
+        return {**_pool(pool), "containers": None}
+    containers = [
+        {
+            "pod_uid": grant.pod_uid,
+            "namespace": grant.namespace,
+            "pod": grant.pod,
+            "container": grant.container,
+            "cpu_type": grant.cpu_type,
+            "cpus": format_list(grant.cpus),
+            "millicpu": grant.millicpu,
+            "memory_numa": list(iter_bits(grant.memory_nodes)),
+            "memory_bytes": grant.memory_bytes,
+        }
+        for grant in pool.grants
+    ]
+    return {**_pool(pool), "containers": containers}
 
 
 def problem_count(facts: Mapping[str, object], note: Note | None) -> int:
@@ -84,7 +137,7 @@ def _known(kubelet: Kubelet, state: ManagerState) -> Json:
         "memory_policy": kubelet.config.memory_manager_policy,
         "numa_nodes": len(kubelet.machine.numa_ids),
         "cpus": kubelet.machine.num_cpus,
-        "free_cpus": free_cpus(kubelet, state).bit_count(),
+        "free_cpus": free_cpu_count(kubelet, state),
         "numa": _numa_summaries(kubelet, state),
         "devices": {
             resource: {"total": sum(d.healthy for d in devices.values()), "free": len(free[resource])}
@@ -94,11 +147,10 @@ def _known(kubelet: Kubelet, state: ManagerState) -> Json:
 
 
 def _numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[Json]:
-    machine, free = kubelet.machine, free_cpus(kubelet, state)
+    machine, sockets = kubelet.machine, numa_sockets(kubelet)
     counted = {node.id: node.get("memory") for node in state.memory.nodes}
-    sockets = numa_sockets(kubelet)
     summaries: list[Json] = []
-    for node in machine.numa_nodes:
+    for node, (free, free_bytes) in zip(machine.numa_nodes, free_by_numa(kubelet, state), strict=True):
         cpus, memory = machine.numa_cpus.get(node.id, 0), counted.get(node.id)
         summaries.append(
             {
@@ -106,12 +158,36 @@ def _numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[Json]:
                 "socket": sockets.get(node.id),
                 "cpus": cpus.bit_count(),
                 "reserved_cpus": (cpus & kubelet.reserved_cpus).bit_count(),
-                "free_cpus": (cpus & free).bit_count(),
+                "free_cpus": free,
                 "memory_bytes": node.memory_bytes if memory is None else memory.allocatable,
-                "free_memory_bytes": None if memory is None else memory.free,
+                "free_memory_bytes": free_bytes,
             }
         )
     return summaries
+
+
+def free_cpu_count(kubelet: Kubelet, state: ManagerState) -> int:
+    """CPUs that a container can still get for itself, from the kubelet or from the NRI policy."""
+    free = free_cpus(kubelet, state).bit_count()
+    if state.nri is None:
+        return free
+    return min(free, policy_free_cpus(state)) if kubelet.cpu_static else policy_free_cpus(state)
+
+
+def free_by_numa(kubelet: Kubelet, state: ManagerState) -> list[tuple[int, int | None]]:
+    """Of each NUMA node: the free CPUs, and the free memory in bytes, None if nothing counts it."""
+    free, machine, by_policy = free_cpus(kubelet, state), kubelet.machine, numa_room_of(state)
+    counted = {node.id: node.get("memory") for node in state.memory.nodes}
+    rooms: list[tuple[int, int | None]] = []
+    for node in machine.numa_nodes:
+        cpus, memory = (machine.numa_cpus.get(node.id, 0) & free).bit_count(), counted.get(node.id)
+        free_bytes = None if memory is None else memory.free
+        room = by_policy.get(node.id)
+        if room is not None:
+            cpus = min(cpus, room[0]) if kubelet.cpu_static else room[0]
+            free_bytes = room[1] if free_bytes is None else min(free_bytes, room[1])
+        rooms.append((cpus, free_bytes))
+    return rooms
 
 
 def numa_sockets(kubelet: Kubelet) -> dict[int, int]:
@@ -129,6 +205,7 @@ def is_large(record: NodeRecord) -> bool:
     size = sum(len(each) for each in lists if isinstance(each, list))
     if kubelet is not None and state is not None:
         size += kubelet.machine.num_cpus + sum(map(len, state.devices.devices.values()))
+        size += 0 if state.nri is None else len(state.nri.node.books.grants)
     return size > SMALL_NODE
 
 
@@ -144,6 +221,7 @@ def describe(record: NodeRecord, now: float, note: Note | None = None, behaviour
         "behaves_as": [str(each.setting) for each in behaviours],
         "pod_list": facts.get("pods"),
         "zones": facts.get("zones", []),
+        "pools": [_pool_in_full(pool) for pool in pools_of(record, grants=True)],
     }
     if state is None or kubelet is None:
         return {**detail, **_NOTHING_KNOWN}

@@ -5,8 +5,7 @@ from typing import Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
-from extender.answers.question import Asked, QuestionKind, Questions
-from extender.api.http.bodies import read_body
+from extender.answers.question import QuestionKind, Questions
 from extender.api.questions.advice_models import (
     DefragmentReply,
     MakeRoomReply,
@@ -16,7 +15,7 @@ from extender.api.questions.advice_models import (
     TuneReply,
 )
 from extender.api.questions.models import Answer
-from extender.api.questions.routes import PROBLEMS, answered, question_body, wants_lines
+from extender.api.questions.routes import PROBLEMS, answered, question_body, read_asked, wants_lines
 from extender.api.service import Service
 
 
@@ -104,12 +103,7 @@ def advice_router(service: Service, questions: Questions) -> APIRouter:
 
 def _endpoint(service: Service, questions: Questions, kind: QuestionKind) -> Callable[[Request], Awaitable[Response]]:
     async def post(request: Request) -> Response:
-        asked = Asked(
-            kind=kind,
-            body=await read_body(request, service.settings.max_body_bytes),
-            media_type=request.headers.get("content-type", ""),
-            lines=wants_lines(request),
-        )
+        asked = await read_asked(service, request, kind, lines=wants_lines(request))
         return await answered(request, questions, asked)
 
     return post

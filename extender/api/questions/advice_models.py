@@ -17,7 +17,7 @@ class PodPlacement(Answer):
 
     node: Annotated[str, Field(description="Its name.")]
     outcome: Annotated[
-        Literal["fits", "topology", "scheduler", "unknown"], Field(description="As `NodeAnswer.outcome`.")
+        Literal["fits", "topology", "scheduler", "unknown"], Field(description="See `NodeAnswer.outcome`.")
     ]
     alignment: Annotated[AlignmentName | None, Field(description="Null: it does not fit.")]
     alignment_certain: AlignmentCertain
@@ -33,8 +33,11 @@ class ResizeCheckReply(Answer):
     pod: Annotated[str, Field(description="NAMESPACE/NAME.")]
     node: Annotated[str, Field(description="Its node.")]
     container: Annotated[str, Field(description="Name of the container.")]
-    before: Annotated[dict[str, str], Field(description="What it requests now; only what changes.")]
-    after: Annotated[dict[str, str], Field(description="What it would request.")]
+    before: Annotated[dict[str, str], Field(description="The requests that change, as they are now.")]
+    after: Annotated[dict[str, str], Field(description="The same requests after the change.")]
+    limits: Annotated[
+        dict[str, str], Field(description="The limits after the change; without resources that have none.")
+    ]
     result: Annotated[
         ResizeResult,
         Field(
@@ -44,7 +47,10 @@ class ResizeCheckReply(Answer):
     ]
     reason: Annotated[str, Field(description="Why not, in one sentence; empty: it fits.")]
     exclusive_cpus: Annotated[
-        str, Field(description="CPUs that the container has for itself, before and after; a resize changes none.")
+        str,
+        Field(
+            description="CPUs that the container has for itself. A kubelet changes none; see `notes` for an NRI policy."
+        ),
     ]
     shared_cpus: Annotated[str, Field(description="The node's shared pool; empty: the CPU Manager keeps none.")]
     recreated: Annotated[PodPlacement, Field(description="The pod if it were recreated on its own node.")]
@@ -103,12 +109,13 @@ class RestartedNodeInfo(Answer):
     may_fail: Annotated[int, Field(description="Pods that may fail.")]
     fails: Annotated[int, Field(description="Pods that fail.")]
     pods: Annotated[
-        list[RestartedPodInfo], Field(description="In the order of admission; of several nodes without those kept.")
+        list[RestartedPodInfo],
+        Field(description="In the order of admission. If there are several nodes, without kept pods."),
     ]
 
 
 class RestartSummary(Answer):
-    """Over all nodes."""
+    """Counts over all nodes."""
 
     nodes: Annotated[int, Field(description="Number of nodes.")]
     actions: Annotated[dict[str, int], Field(description="Nodes by `action`.")]
@@ -117,13 +124,13 @@ class RestartSummary(Answer):
     moved: Annotated[int, Field(description="Pods that get other CPUs or memory.")]
     may_fail: Annotated[int, Field(description="Pods that may fail.")]
     fails: Annotated[int, Field(description="Pods that fail.")]
-    drained: Annotated[int, Field(description="Pods to evict before.")]
+    drained: Annotated[int, Field(description="Pods to evict before the restart.")]
 
 
 class RestartCheckReply(Answer):
     """What the restart does to the nodes and their pods."""
 
-    nodes: Annotated[list[RestartedNodeInfo], Field(description="In a safe order.")]
+    nodes: Annotated[list[RestartedNodeInfo], Field(description="The nodes, in a safe order.")]
     summary: Annotated[RestartSummary, Field(description="Counts.")]
     notes: Notes
 
@@ -132,19 +139,19 @@ class EvictedPod(Answer):
     """One pod to evict, and where its replacement goes."""
 
     pod: Annotated[str, Field(description="NAMESPACE/NAME.")]
-    node: Annotated[str, Field(description="Where it runs.")]
+    node: Annotated[str, Field(description="The node on which it runs.")]
     priority: Annotated[int, Field(description="Its priority; 0 if it is not known.")]
     owner: Annotated[str, Field(description="Kind of its controller; empty if it is not known.")]
-    requests: Annotated[dict[str, str], Field(description="As kube-scheduler counts them.")]
+    requests: Annotated[dict[str, str], Field(description="Its requests, as kube-scheduler counts them.")]
     to: Annotated[str, Field(description="The node on which its replacement is aligned.")]
-    numa: Annotated[list[int], Field(description="NUMA nodes there.")]
+    numa: Annotated[list[int], Field(description="NUMA nodes on that node.")]
 
 
 class RoomPlan(Answer):
     """Evictions, and where the pod is placed after them."""
 
     node: Annotated[str, Field(description="The node that aligns the pod afterwards.")]
-    numa: Annotated[list[int], Field(description="NUMA nodes of the pod there.")]
+    numa: Annotated[list[int], Field(description="NUMA nodes of the pod on that node.")]
     containers: Annotated[dict[str, ContainerPlacement], Field(description="Its placement, by container.")]
     evictions: Annotated[list[EvictedPod], Field(description="In the order of their placement; empty: it fits now.")]
     objects: Annotated[str, Field(description="Eviction objects of policy/v1 as YAML; empty: none.")]
@@ -157,7 +164,10 @@ class MakeRoomReply(Answer):
     pod: Annotated[PodSummary, Field(description="The pod as it was understood.")]
     result: Annotated[
         Literal["fits", "room", "none"],
-        Field(description="`fits`: a node aligns it now. `room`: with the first plan. `none`: no plan was found."),
+        Field(
+            description="`fits`: a node aligns it now. `room`: a node aligns it after the first plan. `none`: there is "
+            "no plan."
+        ),
     ]
     plans: Annotated[list[RoomPlan], Field(description="At most 3, each on another node.")]
     searched: Annotated[int, Field(description="Sets of pods and placements that were tried.")]
@@ -170,12 +180,14 @@ class DefragmentPoint(Answer):
 
     moves: Annotated[int, Field(description="Pods moved so far.")]
     copies: Annotated[int, Field(description="Aligned copies of the pod that fit in all.")]
-    largest_cpus: Annotated[int, Field(description="Free CPUs on the NUMA node that has the most.")]
+    largest_cpus: Annotated[
+        int, Field(description="The most CPUs that such a pod could request and still be aligned; 0: none.")
+    ]
     evictions: Annotated[list[EvictedPod], Field(description="The moves of this step; empty: the present.")]
 
 
 class DefragmentReply(Answer):
-    """The curve of gain over moves."""
+    """How many copies each number of moves gains."""
 
     pod: Annotated[PodSummary, Field(description="The pod as it was understood.")]
     curve: Annotated[list[DefragmentPoint], Field(description="From the present on; ends where no step gains more.")]
@@ -190,19 +202,32 @@ class TuneRestart(Answer):
     files_refused: Annotated[int, Field(description="Nodes whose kubelets refuse a state file.")]
     not_starting: Annotated[int, Field(description="Nodes whose kubelets do not start with the change.")]
     pods_failing: Annotated[int, Field(description="Running pods that fail.")]
-    pods_to_drain: Annotated[int, Field(description="Running pods to evict before.")]
+    pods_to_drain: Annotated[int, Field(description="Running pods to evict before the restart.")]
+
+
+class KubeletPatch(Answer):
+    """A change of the kubelet's configuration, for some nodes."""
+
+    nodes: Annotated[list[str], Field(description="The nodes that need it.")]
+    patch: Annotated[str, Field(description="The changed fields as KubeletConfiguration, YAML.")]
 
 
 class TunedConfiguration(Answer):
     """One configuration. Numbers of pods are means over the orders of arrival."""
 
-    current: Annotated[bool, Field(description="Whether it is the present one.")]
-    best: Annotated[bool, Field(description="Whether no other one surpasses it.")]
-    change: Annotated[dict[str, str], Field(description="Fields of KubeletConfiguration; options by name.")]
-    patch: Annotated[str, Field(description="The change as KubeletConfiguration, YAML; empty: none.")]
+    current: Annotated[bool, Field(description="Whether this is the present configuration.")]
+    best: Annotated[bool, Field(description="Whether no other configuration surpasses this one.")]
+    change: Annotated[
+        dict[str, str],
+        Field(
+            description="Fields of KubeletConfiguration; options by name. `reservedSystemCPUs`: which NUMA nodes have "
+            "the reserved CPUs."
+        ),
+    ]
+    patches: Annotated[list[KubeletPatch], Field(description="By node; without nodes that need no change.")]
     admitted: Annotated[int, Field(description="Pods admitted.")]
-    admitted_least: Annotated[int, Field(description="In the worst order of arrival.")]
-    admitted_most: Annotated[int, Field(description="In the best order of arrival.")]
+    admitted_least: Annotated[int, Field(description="At least so many in 19 of 20 orders of arrival.")]
+    admitted_most: Annotated[int, Field(description="At most so many in 19 of 20 orders of arrival.")]
     aligned: Annotated[int, Field(description="Of those admitted, on one NUMA node.")]
     split: Annotated[int, Field(description="Of those admitted, over several NUMA nodes.")]
     not_managed: Annotated[int, Field(description="Of those admitted, not placed by any manager.")]
@@ -217,9 +242,9 @@ class TuneReply(Answer):
 
     configurations: Annotated[list[TunedConfiguration], Field(description="The present one first; at most 7.")]
     pods: Annotated[int, Field(description="Pods replayed.")]
-    nodes: Annotated[int, Field(description="Nodes replayed.")]
+    nodes: Annotated[int, Field(description="Nodes replayed; a note says how many were left out.")]
     tried: Annotated[int, Field(description="Configurations tried.")]
-    seed: Annotated[int, Field(description="Of the search; the same seed gives the same answer.")]
+    seed: Annotated[int, Field(description="Seed of the search. The same seed gives the same answer.")]
     notes: Notes
 
 
@@ -235,7 +260,7 @@ class RightsizeSuggestion(Answer):
     after: Annotated[str, Field(description="The request that reaches the boundary.")]
     boundary: Annotated[str, Field(description="Which boundary, in words.")]
     copies_before: Annotated[int, Field(description="Aligned copies on these nodes if they were empty, now.")]
-    copies_after: Annotated[int, Field(description="The same with the smaller request.")]
+    copies_after: Annotated[int, Field(description="The same copies with the smaller request.")]
     freed: Annotated[str, Field(description="What the pods would request less in all.")]
 
 

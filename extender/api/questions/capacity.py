@@ -4,29 +4,24 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from extender.answers.question import Asked, QuestionKind, Questions
+from extender.answers.question import QuestionKind, Questions
 from extender.answers.requests import MAX_COPIES
-from extender.api.http.bodies import read_body
 from extender.api.questions.capacity_models import CapacityReply
-from extender.api.questions.routes import NDJSON, PROBLEMS, NodeQuery, answered, question_body, wants_lines
+from extender.api.questions.routes import (
+    NDJSON,
+    PROBLEMS,
+    NodeQuery,
+    answered,
+    question_body,
+    read_asked,
+    wants_lines,
+)
 from extender.api.service import Service
 
 
 def capacity_router(service: Service, questions: Questions) -> APIRouter:
     """POST /v1/capacity, POST /v1/plan."""
     router = APIRouter(prefix="/v1", tags=["what-if"])
-
-    async def asked_of(
-        request: Request, kind: QuestionKind, node: list[str] | None, *, lines: bool, copies: int = 1
-    ) -> Asked:
-        return Asked(
-            kind=kind,
-            body=await read_body(request, service.settings.max_body_bytes),
-            media_type=request.headers.get("content-type", ""),
-            node=None if node is None else tuple(node),
-            max_copies=copies,
-            lines=lines,
-        )
 
     @router.post(
         "/capacity",
@@ -45,7 +40,8 @@ def capacity_router(service: Service, questions: Questions) -> APIRouter:
         The body is a question, or a bare manifest. With `Accept: application/x-ndjson` each node is a line, sent as
         soon as it is counted. The last line is the summary, or a `StreamProblem` if the reply fails.
         """
-        asked = await asked_of(request, QuestionKind.CAPACITY, node, lines=wants_lines(request), copies=max_copies)
+        options = {"lines": wants_lines(request), "max_copies": max_copies}
+        asked = await read_asked(service, request, QuestionKind.CAPACITY, node, **options)
         return await answered(request, questions, asked)
 
     @router.post(
@@ -66,7 +62,8 @@ def capacity_router(service: Service, questions: Questions) -> APIRouter:
 
         The body is a question, or a bare manifest. As many pods of a manifest are placed as it has replicas.
         """
-        return await answered(request, questions, await asked_of(request, QuestionKind.PLAN, node, lines=True))
+        asked = await read_asked(service, request, QuestionKind.PLAN, node, lines=True)
+        return await answered(request, questions, asked)
 
     return router
 

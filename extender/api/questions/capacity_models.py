@@ -4,7 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from extender.api.questions.models import AlignedNUMA, AlignmentCertain, AlignmentName, Answer, ContainerPlacement
+from extender.api.questions.models import (
+    AlignedNUMA,
+    AlignmentCertain,
+    AlignmentName,
+    Answer,
+    ContainerPlacement,
+    PolicyPlacement,
+)
 from extender.replay.verdict import Certainty
 
 
@@ -17,7 +24,7 @@ class Limit(Answer):
     ]
     why: Annotated[str, Field(description="A fixed text, without names and amounts.")]
     detail: Annotated[str, Field(description="One sentence with the amounts.")]
-    resource: Annotated[str | None, Field(description="What ran out; null: not one resource.")]
+    resource: Annotated[str | None, Field(description="What ran out; null: no single resource.")]
 
 
 class NodeCapacity(Answer):
@@ -45,7 +52,7 @@ class RunsOut(Answer):
     """A reason why no further pod fits, and on how many nodes."""
 
     why: Annotated[str, Field(description="A fixed text.")]
-    resource: Annotated[str | None, Field(description="What ran out; null: not one resource.")]
+    resource: Annotated[str | None, Field(description="What ran out; null: no single resource.")]
     nodes: Annotated[int, Field(description="Number of nodes.")]
 
 
@@ -53,6 +60,8 @@ class CapacitySummary(Answer):
     """Totals over all nodes of the question."""
 
     copies: Annotated[int, Field(description="Number of pods.")]
+    group: Annotated[int, Field(description="Pods that must run together, as in the question.")]
+    groups: Annotated[int, Field(description="Whole groups of so many pods. At least so many, if `bounded` or a mix.")]
     per_pod: Annotated[list[int], Field(description="The same for each entry of `pods`.")]
     aligned: Annotated[int, Field(description="Of these, pods on one NUMA node.")]
     split: Annotated[int, Field(description="Of these, pods over several NUMA nodes.")]
@@ -69,7 +78,7 @@ class CapacitySummary(Answer):
 class CapacityReply(Answer):
     """The answer. With `Accept: application/x-ndjson` it is a line for each node, and then one with `summary`."""
 
-    summary: Annotated[CapacitySummary, Field(description="Over all nodes.")]
+    summary: Annotated[CapacitySummary, Field(description="Totals over all nodes.")]
     nodes: Annotated[list[NodeCapacity], Field(description="In the order of the question; by name if it names none.")]
 
 
@@ -86,6 +95,10 @@ class PlannedPod(Answer):
     alignment_certain: AlignmentCertain
     numa: AlignedNUMA
     containers: Annotated[dict[str, ContainerPlacement], Field(description="Empty: no node.")]
+    nri: Annotated[
+        list[PolicyPlacement],
+        Field(description="Where the NRI topology-aware policy puts the containers, in the order of their creation."),
+    ] = []
     reasons: Annotated[
         dict[str, int],
         Field(
@@ -114,4 +127,4 @@ class PlanSummary(Answer):
 class PlanEnd(Answer):
     """The last line of the stream."""
 
-    summary: Annotated[PlanSummary, Field(description="Over all pods.")]
+    summary: Annotated[PlanSummary, Field(description="Totals over all pods.")]

@@ -83,7 +83,7 @@ class RefusedBy(Answer):
 
     provider: Annotated[Provider, Field(description="The manager that refused. `topology`: the merge of hints.")]
     container: Annotated[str | None, Field(description="Null: the pod as a whole.")]
-    resource: Annotated[str | None, Field(description="Null: not one resource.")]
+    resource: Annotated[str | None, Field(description="Null: no single resource.")]
     wanted: Annotated[int | None, Field(description="CPUs, bytes or devices. Null: it is not about an amount.")]
     had: Annotated[int | None, Field(description="CPUs, bytes or devices. Null: it is not about an amount.")]
     when: Annotated[
@@ -100,7 +100,7 @@ class PolicyPlacement(Answer):
     cpus: Annotated[str, Field(description="Exclusive CPUs as a Linux list.")]
     shared_millicpu: Annotated[int, Field(description="What it takes of the pool's shared or reserved CPUs.")]
     memory_numa: Annotated[list[int], Field(description="The NUMA nodes of its memory.")]
-    memory_bytes: Annotated[int, Field(description="Memory booked for it.")]
+    memory_bytes: Annotated[int, Field(description="Memory that the policy reserves for it.")]
     widens: Annotated[int, Field(description="Other containers whose memory is spread over more NUMA nodes for it.")]
 
 

@@ -18,8 +18,10 @@ from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
-from extender.answers.question import Asked, QuestionError, Questions
+from extender.answers.question import Asked, QuestionError, QuestionKind, Questions
+from extender.api.http.bodies import read_body
 from extender.api.http.problems import documented, question_problem
+from extender.api.service import Service
 from extender.identity import Means, Principal
 
 NodeQuery = Annotated[
@@ -52,6 +54,19 @@ def question_body(schema: str) -> dict[str, Any]:
 def wants_lines(request: Request) -> bool:
     """Whether the caller accepts one JSON document a line."""
     return NDJSON in request.headers.get("accept", "")
+
+
+async def read_asked(
+    service: Service, request: Request, kind: QuestionKind, node: list[str] | None = None, **options: Any
+) -> Asked:
+    """The question in a request. *options*: further fields of `Asked`."""
+    return Asked(
+        kind=kind,
+        body=await read_body(request, service.settings.max_body_bytes),
+        media_type=request.headers.get("content-type", ""),
+        node=None if node is None else tuple(node),
+        **options,
+    )
 
 
 async def whole_answer(request: Request, questions: Questions, asked: Asked) -> bytes:

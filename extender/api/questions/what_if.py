@@ -4,9 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from extender.answers.question import Asked, QuestionKind, Questions
-from extender.api.http.bodies import read_body
-from extender.api.questions.routes import PROBLEMS, NodeQuery, answered, question_body
+from extender.answers.question import QuestionKind, Questions
+from extender.api.questions.routes import PROBLEMS, NodeQuery, answered, question_body, read_asked
 from extender.api.questions.what_if_models import MachineIndex, WhatIfReply
 from extender.api.service import Service
 from extender.samples.machines import CATALOGUE
@@ -38,14 +37,8 @@ def what_if_router(service: Service, questions: Questions) -> APIRouter:
 
         The body is a question, or a bare manifest (`kubectl get -o yaml`), as JSON or YAML.
         """
-        asked = Asked(
-            kind=QuestionKind.WHAT_IF,
-            body=await read_body(request, service.settings.max_body_bytes),
-            media_type=request.headers.get("content-type", ""),
-            node=None if node is None else tuple(node),
-            explain=explain,
-            compact=compact,
-        )
+        options = {"explain": explain, "compact": compact}
+        asked = await read_asked(service, request, QuestionKind.WHAT_IF, node, **options)
         return await answered(request, questions, asked)
 
     @router.get("/machines", summary="Machine shapes for hypothetical nodes")

@@ -1,11 +1,21 @@
 """POST /v1/what-if: the answer. The question is in `extender.answers.requests`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from extender.api.questions.models import AlignedNUMA, AlignmentCertain, AlignmentName, Answer, NUMAIds, Verdict
+from extender.replay.nri.comparison import PoolRule
 from extender.replay.verdict import Certainty
+
+_POOL_RULES: Final = (
+    "Empty: it is the used one. Its rivals are behind it, because of `too-little-cpu`: the container does not fit; "
+    "`too-few-isolated-cpus`; `affinity`: less affinity to other containers; `hints`: farther from the devices; "
+    "`no-memory`; `memory-types`: memory of other types; `memory-size`: less memory in all; `cpu-limit`: less CPU than "
+    "the limit is left; `burst-level`: not the level that `unlimitedBurstable` names; "
+    "`memory-nodes`: memory of more NUMA nodes; `cpu-priority`: too few CPUs of the wanted priority; `depth`: a wider "
+    "pool; `isolated-left`, `cpu-left`: less left; `containers`: more containers there; `id`: equal, with a higher id."
+)
 
 
 class PodContainer(Answer):
@@ -130,7 +140,12 @@ class ComparedPool(Answer):
     shared_left_millicpu: Annotated[int, Field(description="Left with the container in it; negative: it does not fit.")]
     isolated_left: Annotated[int, Field(description="Isolated CPUs left with the container in it.")]
     memory_numa: Annotated[list[int] | None, Field(description="Where its memory would be; null: nowhere.")]
-    lost_by: Annotated[str, Field(description="The rule that puts the used pool first; empty: it is the used one.")]
+    hint_score: Annotated[
+        float | None,
+        Field(description="How well it satisfies the hints of devices, 0 to 1; null: the container has none."),
+    ] = None
+    containers: Annotated[int, Field(description="Containers with a grant of the same kind of CPUs at this pool.")] = 0
+    lost_by: Annotated[PoolRule, Field(description=f"Why it is not the used pool. {_POOL_RULES}")]
 
 
 class PoolsStep(Answer):
@@ -138,6 +153,9 @@ class PoolsStep(Answer):
 
     step: Annotated[Literal["pools"], Field(description="What kind of step it is.")]
     container: Annotated[str, Field(description="The container.")]
+    refusal: Annotated[
+        str, Field(description="Why the container does not fit in the first pool; empty: it gets its place there.")
+    ] = ""
     pools: Annotated[list[ComparedPool], Field(description="The used one first; empty: the policy looks at no pool.")]
     pools_left_out: Annotated[int, Field(description="Number of pools that are not listed.")]
 
@@ -177,7 +195,7 @@ class Explanation(Answer):
 
 
 class CommonAnswer(Answer):
-    """What can be the same for many nodes."""
+    """The parts of an answer that can be equal for many nodes."""
 
     outcome: Annotated[
         Literal["fits", "topology", "scheduler", "unknown"],
@@ -268,10 +286,10 @@ class MachineShape(Answer):
     name: Annotated[str, Field(description="Name for `machine` in a question.")]
     about: Annotated[str, Field(description="Short description.")]
     sockets: Annotated[int, Field(description="CPU sockets.")]
-    numa_nodes: Annotated[int, Field(description="Of all sockets.")]
+    numa_nodes: Annotated[int, Field(description="NUMA nodes of all sockets.")]
     cpus: Annotated[int, Field(description="Logical CPUs.")]
-    threads: Annotated[int, Field(description="Of each core.")]
-    memory_bytes: Annotated[int, Field(description="Of all NUMA nodes, bytes.")]
+    threads: Annotated[int, Field(description="Threads of each core.")]
+    memory_bytes: Annotated[int, Field(description="Memory of all NUMA nodes, in bytes.")]
     devices: Annotated[dict[str, int], Field(description="Devices by resource.")]
 
 

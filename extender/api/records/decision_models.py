@@ -59,7 +59,7 @@ class DecisionIndex(Answer):
     """Pods of the last calls, newest first."""
 
     decisions: Annotated[list[DecisionSummary], Field(description="The newest first.")]
-    forgotten: Annotated[int, Field(description="Calls no longer recorded, since the service started.")]
+    forgotten: Annotated[int, Field(description="Number of calls that were dropped since the service started.")]
 
 
 class DecidedNode(Answer):

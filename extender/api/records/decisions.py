@@ -33,7 +33,7 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         responses={200: {"model": DecisionIndex, "links": _FIRST_POD}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
     )
     async def list_decisions(
-        limit: Annotated[int, Query(ge=1, le=500, description="Pods at most.")] = 50,
+        limit: Annotated[int, Query(ge=1, le=500, description="Largest number of pods.")] = 50,
         pod: Annotated[str, Query(max_length=512, description="Part of a UID, or of NAMESPACE/NAME.")] = "",
     ) -> Response:
         """Pods of the last calls of kube-scheduler, newest first, with the last call of each kind."""

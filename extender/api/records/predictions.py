@@ -55,8 +55,7 @@ class DisagreementView(_View):
     agrees_with: Annotated[
         list[str] | None,
         Field(
-            description="Rules of the replay with each of which the prediction would have come true, such as "
-            "`distribute_inside_hint`; null: not examined."
+            description="Rules that explain the wrong prediction, such as `distribute_inside_hint`; null: not examined."
         ),
     ] = None
 
@@ -65,9 +64,9 @@ class BehaviourView(_View):
     """A kubelet that behaves as with a rule that its minor does not have, or without one that it has."""
 
     node_name: str
-    rule: Annotated[str, Field(description="As `NUMA_EXTENDER_KUBELET_SWITCHES` names it.")]
-    value: Annotated[bool, Field(description="False: it behaves as without the rule.")]
-    agreeing: Annotated[int, Field(description="Failed predictions that would have come true with it.")]
+    rule: Annotated[str, Field(description="The rule, as in `NUMA_EXTENDER_KUBELET_SWITCHES`.")]
+    value: Annotated[bool, Field(description="False: the kubelet behaves as without the rule.")]
+    agreeing: Annotated[int, Field(description="Failed predictions that agree if the rule has this value.")]
     examined: Annotated[int, Field(description="Failed predictions of this kubelet that were examined.")]
 
 
@@ -76,7 +75,7 @@ class NodeView(_View):
 
     name: str
     disagreements: Annotated[int, Field(description="Wrong predictions among the last results.")]
-    results: Annotated[int, Field(description="Number of those results.")]
+    results: Annotated[int, Field(description="Number of these last results.")]
     distrusted: Annotated[bool, Field(description="True if verdicts only score this node: see `distrust_after`.")]
 
 
@@ -105,8 +104,8 @@ class LeftOutView(_View):
     node_name: str
     namespace: str
     pod_name: Annotated[str, Field(description="The last pod of the shape that was refused.")]
-    reason: Annotated[str, Field(description="Of the pod's status, such as `TopologyAffinityError`.")]
-    seconds_left: Annotated[float, Field(description="Until the node is offered again.")]
+    reason: Annotated[str, Field(description="The reason in the pod's status, such as `TopologyAffinityError`.")]
+    seconds_left: Annotated[float, Field(description="Seconds until the node is offered again.")]
 
 
 class DemandsView(_View):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from extender.replay.budget import Budget
 from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.coarse.layout import NodeHardware
+from extender.replay.coarse.layout import Layout, NodeHardware
 from extender.replay.coarse.verdict import CoarseRefusalError, CoarseRejected, CoarseVerdict, IdsDecideError
 from extender.replay.coarse.walk import CoarseWalk
 from extender.replay.config import TopologyPolicy
@@ -26,12 +26,12 @@ ANYWHERE: Final = -1
 """The mask of rows and affinities where the NUMA node does not matter."""
 
 MAX_KNOWN: Final = 4096
-"""Keys whose verdicts one `CoarseReplay` keeps; then all are dropped."""
+"""For how many keys one `CoarseReplay` keeps the verdicts; then all are dropped."""
 
 Key = tuple[object, ...]
 
 
-class _Step(NamedTuple):
+class PodStep(NamedTuple):
     """One merge of an admission: what is wanted of each resource, in the order in which providers are asked.
 
     `stays`: what is taken stays taken while later containers are admitted.
@@ -51,15 +51,21 @@ class CoarseReplay:
     thread computes one, or whether two do.
     """
 
-    __slots__ = ("_by_container", "_by_pod", "_cpus", "_known", "_memory_types", "_never", "_pod")
+    __slots__ = ("_by_pod", "_known", "_never", "by_container", "cpus", "memory_types", "pod")
 
     def __init__(self, pod: PodRequest) -> None:
-        self._pod = pod
+        self.pod = pod
         self._never: dict[NodeHardware, bool] = {}
         self._known: dict[Key, CoarseVerdict | None] = {}
-        self._by_container, self._by_pod = _steps_by_container(pod), _steps_by_pod(pod)
-        self._cpus = sum(c.cpus for c in pod.containers)
-        self._memory_types = frozenset(name for c in pod.containers for name in c.memory_bytes or ())
+        self._by_pod = _steps_by_pod(pod)
+        self.by_container: Final = _steps_by_container(pod)
+        """The steps in scope container. They say in scope pod as well what the pod takes."""
+        self.cpus = sum(c.cpus for c in pod.containers)
+        self.memory_types = frozenset(name for c in pod.containers for name in c.memory_bytes or ())
+
+    def steps(self, *, by_pod: bool) -> tuple[PodStep, ...] | None:
+        """The merges of the admission in scope pod or container; None where each node is walked."""
+        return self._by_pod if by_pod else self.by_container
 
     def admit(self, amounts: FreeAmounts, budget: Budget | None = None) -> CoarseVerdict | None:
         """The verdict of `admission.admit` in a state with these amounts; None: ids decide.
@@ -84,6 +90,10 @@ class CoarseReplay:
         self._known[key] = verdict
         return verdict
 
+    def knows(self, key: Key) -> bool:
+        """Whether the verdict of the key is kept."""
+        return key in self._known
+
     def key(self, amounts: FreeAmounts) -> Key | None:
         """What decides the admission; None where more than a key holds does.
 
@@ -91,29 +101,29 @@ class CoarseReplay:
         node, what `_refusal` says.
         """
         hardware = amounts.hardware
-        steps = self._by_pod if hardware.by_pod else self._by_container
+        steps = self.steps(by_pod=hardware.by_pod)
         if steps is None or not hardware.is_plain:
             return None
         if len(steps) == 1 and not hardware.whole_cores and (affinity := _affinity(amounts, steps[0])):
             return hardware, affinity
         return self._key_of_steps(amounts, steps)
 
-    def _key_of_steps(self, amounts: FreeAmounts, steps: tuple[_Step, ...]) -> Key | None:
+    def _key_of_steps(self, amounts: FreeAmounts, steps: tuple[PodStep, ...]) -> Key | None:
         hardware = amounts.hardware
         key: list[object] = [hardware]
         used: dict[tuple[str, int], int] = {}
-        for step in steps:
-            fits = self._fits(amounts, step, used)
+        for position, step in enumerate(steps):
+            fits = self.fits(amounts, step, used)
             if fits is None:
                 return None
             able = ANYWHERE
             for _, each in fits:
                 able &= each
             if not able:
-                return None if used else _refusal(amounts, step, fits)
+                return _refusal(amounts, step, fits, position)
             affinity = able if able == ANYWHERE or able & (able - 1) == 0 else hardware.closest(able)
             key.append(affinity)
-            if hardware.whole_cores and step.cpus and not self._has_whole_cores(amounts, affinity):
+            if hardware.whole_cores and step.cpus and not self.has_whole_cores(amounts, affinity):
                 return None
             if step.stays:
                 for resource, wanted in step.wanted:
@@ -121,8 +131,8 @@ class CoarseReplay:
                         used[resource, bit] = used.get((resource, bit), 0) + wanted
         return tuple(key)
 
-    def _fits(
-        self, amounts: FreeAmounts, step: _Step, used: Mapping[tuple[str, int], int]
+    def fits(
+        self, amounts: FreeAmounts, step: PodStep, used: Mapping[tuple[str, int], int]
     ) -> list[tuple[str, int]] | None:
         """The single NUMA nodes with room, as a raw mask for each resource that has an opinion; None: not known.
 
@@ -146,23 +156,25 @@ class CoarseReplay:
                         able |= bit
             if rows is not NOT_SERVED:
                 fits.append((resource, able))
-            elif resource in self._memory_types and amounts.layout.memory_static:
+            elif resource in self.memory_types and amounts.layout.memory_static:
                 return None  # the kubelet panics, unless all NUMA nodes that have such memory are in groups
         return fits
 
-    def _has_whole_cores(self, amounts: FreeAmounts, affinity: int) -> bool:
-        """With full-pcpus-only: whether all CPUs of the pod fit on whole cores of this NUMA node."""
+    def takes_whole_cores(self, layout: Layout) -> bool:
+        """Whether each container requests a multiple of a core's CPUs."""
+        return all(c.cpus % layout.cpus_per_core == 0 for c in self.pod.containers)
+
+    def has_whole_cores(self, amounts: FreeAmounts, affinity: int, used: int = 0) -> bool:
+        """With full-pcpus-only: whether all CPUs of the pod fit on whole cores of this NUMA node. *used*: by others."""
         layout = amounts.layout
         position = layout.cpu_numa_ids.index(affinity.bit_length() - 1)
-        return (
-            all(c.cpus % layout.cpus_per_core == 0 for c in self._pod.containers)
-            and amounts.cpus.whole_cores[position] * layout.cpus_per_core >= self._cpus
-        )
+        cpus = amounts.cpus.whole_cores[position] * layout.cpus_per_core - used
+        return self.takes_whole_cores(layout) and cpus >= self.cpus
 
     def _walk(self, amounts: FreeAmounts, budget: Budget) -> CoarseVerdict | None:
-        if self._pod.pod_level is not None or not amounts.layout.is_sound:
+        if self.pod.pod_level is not None or not amounts.layout.is_sound:
             return None
-        walk = CoarseWalk(amounts, self._pod, budget)
+        walk = CoarseWalk(amounts, self.pod, budget)
         try:
             return walk.run()
         except CoarseRefusalError as refusal:
@@ -175,14 +187,14 @@ class CoarseReplay:
     def _can_never_fit(self, amounts: FreeAmounts, budget: Budget) -> bool:
         found = self._never.get(amounts.hardware)
         if found is None:
-            found = can_never_fit(amounts.kubelet, amounts.inventory, self._pod, budget)
+            found = can_never_fit(amounts.kubelet, amounts.inventory, self.pod, budget)
             if len(self._never) >= MAX_KNOWN:
                 self._never.clear()
             self._never[amounts.hardware] = found
         return found
 
 
-def _affinity(amounts: FreeAmounts, step: _Step) -> int:
+def _affinity(amounts: FreeAmounts, step: PodStep) -> int:
     """The affinity of a first merge in the usual case: all resources are served, and a NUMA node has room; 0 if not."""
     single, able = amounts.single, ANYWHERE
     for resource, wanted in step.wanted:
@@ -197,11 +209,12 @@ def _affinity(amounts: FreeAmounts, step: _Step) -> int:
     return able if able & (able - 1) == 0 or able == ANYWHERE else amounts.hardware.closest(able)
 
 
-def _refusal(amounts: FreeAmounts, step: _Step, fits: list[tuple[str, int]]) -> Key | None:
-    """The key where no single NUMA node has room for all that the first merge is about.
+def _refusal(amounts: FreeAmounts, step: PodStep, fits: list[tuple[str, int]], position: int) -> Key | None:
+    """The key where no single NUMA node has room for everything that a merge has to place.
 
-    *fits*: the single NUMA nodes with room, by resource. The resources without any decide whose refusal it is. Memory
-    that no set of NUMA nodes can serve has no opinion: the others choose the NUMA node, and the allocation fails there.
+    *fits*: the single NUMA nodes with room, by resource. *position*: the position of the merge; earlier merges have
+    taken room. The refusal names a resource without such a NUMA node. Memory that no set of NUMA nodes can serve has no
+    hint: the other resources choose the NUMA node, and the allocation fails there.
     """
     hardware, layout = amounts.hardware, amounts.layout
     single = layout.policy is TopologyPolicy.SINGLE_NUMA_NODE
@@ -219,7 +232,9 @@ def _refusal(amounts: FreeAmounts, step: _Step, fits: list[tuple[str, int]]) -> 
         return None
     lacking = tuple([resource for resource, able in fits if not able])
     if memory:
-        return hardware, "refused", lacking
+        return hardware, "refused", position, lacking
+    if position:
+        return None  # whether wider masks have memory hangs on what the earlier containers hold
     free, allocatable = amounts.bytes.free, amounts.bytes.allocatable
     positions = range(len(layout.numa_ids))
     if not single and not any(all(allocatable[n][i] >= w for n, w in step.memory.items()) for i in positions):
@@ -247,19 +262,19 @@ def _is_plain(container: ContainerRequest) -> bool:
     )
 
 
-def _step(cpus: int, memory: Mapping[str, int], devices: Mapping[str, int], *, stays: bool) -> _Step:
+def _step(cpus: int, memory: Mapping[str, int], devices: Mapping[str, int], *, stays: bool) -> PodStep:
     wanted = [*devices.items(), *([(CPU, cpus)] if cpus else []), *memory.items()]
-    return _Step(tuple(wanted), memory, cpus, stays)
+    return PodStep(tuple(wanted), memory, cpus, stays)
 
 
-def _steps_by_container(pod: PodRequest) -> tuple[_Step, ...] | None:
+def _steps_by_container(pod: PodRequest) -> tuple[PodStep, ...] | None:
     """The merges in scope container; None where walks are needed."""
     if pod.pod_level is not None or not all(map(_is_plain, pod.containers)):
         return None
     return tuple(_step(c.cpus, c.memory_bytes or {}, c.devices, stays=not c.reusable) for c in pod.containers)
 
 
-def _steps_by_pod(pod: PodRequest) -> tuple[_Step, ...] | None:
+def _steps_by_pod(pod: PodRequest) -> tuple[PodStep, ...] | None:
     """The merge in scope pod; None where walks are needed.
 
     A NUMA node with room for the totals has room for each container in turn, if all types of memory are in the totals.

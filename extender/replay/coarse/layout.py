@@ -168,7 +168,7 @@ class NodeHardware:
     """The largest request of CPUs and devices that one NUMA node can serve when it is empty, by resource."""
 
     def closest(self, able: int) -> int:
-        """The NUMA node of the raw mask *able* that is the affinity: with distances the closest to itself."""
+        """The NUMA node of *able* (raw mask) that becomes the affinity. With distances: the one closest to itself."""
         layout = self.layout
         if not layout.self_distances:
             return able & -able

@@ -107,7 +107,7 @@ class MemoryWalk:
         return memory_manager.calculate_hints(state, request, state.reusable_by(self._pod.uid), budget)
 
     def allocate(self, container: ContainerRequest, affinity: int | None, budget: Budget, *, preferred: bool) -> int:
-        """Take the memory of one container; returns the raw mask that it is on, 0 for none.
+        """Take the memory of one container. Returns its NUMA nodes as a raw mask, 0 for none.
 
         Source: `memory_manager.allocate`.
 

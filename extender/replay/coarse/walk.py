@@ -2,8 +2,8 @@
 
 Steps of a merge, as in `scopes` and `policies`:
 1. Each resource with an opinion says on which single NUMA nodes it fits, if the hardware can serve it from one. Each of
-   these masks is preferred. If all resources have some in common, the best of them is the affinity. If none prefers a
-   wider mask, there is no preferred affinity otherwise.
+   these masks is preferred. If all resources have some in common, the best of them is the affinity. If they have none
+   in common, and no resource prefers a wider mask, there is no preferred affinity.
 2. Where step 1 does not decide (requests larger than a NUMA node, align-by-socket, best-effort without a preferred
    mask), the hints are computed in full and merged by `policies.decide`.
 
@@ -265,8 +265,8 @@ class CoarseWalk:
         is_short = self._physical is not None and sum(self._physical) < count
         if count % self._layout.cpus_per_core or is_short:
             raise CoarseRefusalError(Reason.SMT_ALIGNMENT, Provider.CPU, "cpu")
-        if self._physical is None and self._physical_floor < count:
-            raise IdsDecideError
+        if self._physical_floor < count:
+            raise IdsDecideError  # the number is known only from below
 
     def _count_physical(self, taken: list[int], whole_after: list[int]) -> None:
         """Keep count of free CPUs on cores without a reserved CPU, as long as only whole cores are taken."""

@@ -14,14 +14,11 @@ from typing import TypeAlias
 from extender.replay.budget import MAX_STEPS, Budget, BudgetError
 from extender.replay.nri.books import Grant
 from extender.replay.nri.estimates import oom_score_adj, runtime_resources
-from extender.replay.nri.events import NewContainer, Node, container_of, create, remove, run_pod, stop
-from extender.replay.nri.hints import resolved
+from extender.replay.nri.events import NewContainer, Node, create, remove, run_pod, stop
 from extender.replay.nri.machine import Machine
 from extender.replay.nri.objects import Pod
 from extender.replay.nri.pinning import Pins
-from extender.replay.nri.placing import scored_pools
-from extender.replay.nri.requests import CPUType, new_request
-from extender.replay.nri.verdict import Refusal, RefusalError
+from extender.replay.nri.verdict import Refusal
 
 
 class NriContainerKind(Enum):
@@ -137,7 +134,7 @@ def place_pod(node: Node, pod: Pod, containers: Sequence[UnplacedContainer], bud
     machine = node.books.setup.topology.machine
     after, placed = run_pod(node, pod), list[PlacedContainer]()
     for container in in_order(containers):
-        new = _new(pod, container, machine)
+        new = new_container(pod, container, machine)
         after, outcome = create(after, new, budget)
         if outcome.grant is None or outcome.pins is None:
             reason = NriReason.ANNOTATION if outcome.refusal is None else _REASONS[outcome.refusal]
@@ -157,7 +154,8 @@ def in_order(containers: Sequence[UnplacedContainer]) -> list[UnplacedContainer]
     return sorted(containers, key=lambda c: c.kind is NriContainerKind.APP)
 
 
-def _new(pod: Pod, container: UnplacedContainer, machine: Machine) -> NewContainer:
+def new_container(pod: Pod, container: UnplacedContainer, machine: Machine) -> NewContainer:
+    """What a runtime would pass with the creation of *container*."""
     total = machine.memory_total_bytes
     return NewContainer(
         id=f"{pod.id}/{container.name}",
@@ -168,70 +166,3 @@ def _new(pod: Pod, container: UnplacedContainer, machine: Machine) -> NewContain
         ),
         oom_score_adj=oom_score_adj(pod.qos, container.memory_request_bytes, total),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class PoolRow:
-    """One pool, as a candidate for a container.
-
-    `shared_left` in mCPU and `isolated_left` in CPUs, with the container in it: negative where it does not fit.
-    `memory_nodes`: the nodes that its memory would come from, None without an offer. `lost_by`: the rule by
-    which another pool is preferred, "" for the one that is used.
-    """
-
-    pool: str
-    depth: int
-    shared_left: int
-    isolated_left: int
-    affinity: float
-    colocated: int
-    memory_nodes: int | None
-    lost_by: str
-
-
-def explain_pools(node: Node, pod: Pod, container: UnplacedContainer) -> tuple[PoolRow, ...]:
-    """All pools for the next container of *pod*: first the one that is used, then the others by depth and id.
-
-    Empty if the policy uses the root without comparing pools (reserved CPUs, CPUs that are not managed).
-
-    Raises:
-        RefusalError: an annotation makes the policy refuse the container before it compares pools.
-    """
-    books = run_pod(node, pod).books.copy(Budget(MAX_STEPS))
-    setup = books.setup
-    machine = setup.topology.machine
-    object_ = container_of(books, pod, _new(pod, container, machine))
-    request = new_request(pod, object_, setup.config, machine.memory_types, cold_start_off=setup.cold_start_off)
-    if request.cpu_type is CPUType.PRESERVE or (request.cpu_type is CPUType.RESERVED and setup.tree.root.reserved):
-        return ()
-    scored, order = scored_pools(books, object_, request, resolved(object_.hints, machine))
-    best = order.best(scored)
-    rows = [
-        PoolRow(
-            pool=score.pool.name,
-            depth=score.pool.depth,
-            shared_left=score.shared,
-            isolated_left=score.isolated,
-            affinity=score.affinity,
-            colocated=score.colocated,
-            memory_nodes=None if score.offer is None else score.offer.zone,
-            lost_by="" if score is best else order.separating_rule(best, score),
-        )
-        for score in sorted(scored, key=lambda s: (s is not best, s.pool.depth, s.pool.id))
-    ]
-    return tuple(rows)
-
-
-def compare_pools(node: Node, pod: Pod, placed: Sequence[UnplacedContainer]) -> list[tuple[str, tuple[PoolRow, ...]]]:
-    """For each container in the order of creation, up to the first that is refused: its name and all pools."""
-    result, done = [], list[UnplacedContainer]()
-    for container in in_order(placed):
-        now = place_pod(node, pod, done, Budget(MAX_STEPS))
-        try:
-            result.append((container.name, explain_pools(now.node, pod, container)))
-        except RefusalError:
-            break
-        done.append(container)
-        if place_pod(node, pod, done, Budget(MAX_STEPS)).reason is not None:
-            break
-    return result

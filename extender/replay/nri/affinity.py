@@ -14,6 +14,7 @@ from extender.replay.nri.config import PolicyConfig
 from extender.replay.nri.expressions import Expression
 from extender.replay.nri.objects import Container, Pod
 from extender.replay.nri.pools import Pool, PoolTree
+from extender.replay.nri.text import as_text, as_texts
 from extender.replay.nri.verdict import Refusal, RefusalError
 
 AFFINITY_KEY: Final = "resource-policy.nri.io/affinity"
@@ -84,13 +85,12 @@ def _simple(pod: Pod, document: Mapping[object, object], weight: int) -> Mapping
     """`name: [others]`, which applies in both directions; None if *document* is not of this form."""
     others: dict[str, set[str]] = {}
     for name, listed in document.items():
-        if listed is not None and not isinstance(listed, list):
+        texts = as_texts(listed)
+        if texts is None:
             return None
-        for other in listed or ():
-            if other is not None and not isinstance(other, str):
-                return None
-            others.setdefault(str(name), set()).add(other or "")
-            others.setdefault(other or "", set()).add(str(name))
+        for other in texts:
+            others.setdefault(str(name), set()).add(other)
+            others.setdefault(other, set()).add(str(name))
     scope = _pod_scope(pod)
     return {
         name: [Affinity(scope, Expression("name", "Equals" if len(to) == 1 else "In", tuple(sorted(to))), weight)]
@@ -113,8 +113,9 @@ def _entry(pod: Pod, key: str, entry: object, weight: int) -> Affinity:
         raise RefusalError(Refusal.PANIC, f"annotation {key} has an empty entry")
     fields = _fields(entry, ("scope", "match", "weight"))
     own = 0 if fields is None else fields.get("weight") or 0
+    own = int(own) if isinstance(own, float) and own.is_integer() else own
     if fields is None or not isinstance(own, int) or isinstance(own, bool) or not -(2**31) <= own < 2**31:
-        raise RefusalError(Refusal.AFFINITY, f"annotation {key} has an entry that is not a scope, match and weight")
+        raise RefusalError(Refusal.AFFINITY, f"annotation {key} has an entry without scope, match and weight")
     scope = _pod_scope(pod) if fields.get("scope") is None else _expression(fields["scope"], key)
     match = _expression(fields.get("match"), key)
     for expression in (scope, match):
@@ -136,11 +137,10 @@ def _fields(value: object, names: Sequence[str]) -> dict[str, object] | None:
 def _expression(value: object, key: str) -> Expression:
     fields = _fields(value, ("key", "operator", "values"))
     if fields is not None:
-        name, operator, values = fields.get("key") or "", fields.get("operator") or "", fields.get("values") or []
-        if isinstance(name, str) and isinstance(operator, str) and isinstance(values, list):
-            texts = ["" if v is None else v for v in values]
-            if all(isinstance(v, str) for v in texts):
-                return Expression(name, operator, tuple(texts))
+        name, operator = as_text(fields.get("key")), as_text(fields.get("operator"))
+        values = as_texts(fields.get("values"))
+        if name is not None and operator is not None and values is not None:
+            return Expression(name, operator, tuple(values))
     raise RefusalError(Refusal.AFFINITY, f"annotation {key} has a malformed expression")
 
 

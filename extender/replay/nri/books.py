@@ -35,12 +35,12 @@ class Grant:
 
     @property
     def shared_portion(self) -> int:
-        """MCPU of shared CPUs."""
+        """Granted thousandths of shared CPUs."""
         return self.portion if self.cpu_type is CPUType.NORMAL else 0
 
     @property
     def reserved_portion(self) -> int:
-        """MCPU of reserved CPUs."""
+        """Granted thousandths of reserved CPUs."""
         return self.portion if self.cpu_type is CPUType.RESERVED else 0
 
 

@@ -30,7 +30,8 @@ class PolicyConfig:
     """Settings of the policy. None: not set.
 
     `available_cpus` and `reserved_cpus`: the text of the setting (`cpuset:…`, `exclude-cpuset:…` or a quantity).
-    `reserved_millicpu`: the quantity in `reserved_cpus`; None if the text is not a quantity.
+    `reserved_millicpu`: the quantity in `reserved_cpus`; None if the text is not a quantity. `pod_resource_api`: hints
+    come from the kubelet's PodResources API as well.
     """
 
     pin_cpu: bool = False
@@ -47,6 +48,7 @@ class PolicyConfig:
     unlimited_burstable: str = ""
     cpu_classes: frozenset[str] = frozenset()
     default_exclusive_cpu_class: str = ""
+    pod_resource_api: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,16 @@
 The plugin publishes a zone for each pool (`policy/topology-aware-policy.go` GetTopologyZones). Without the grants it
 is unknown where a container goes. Some refusals can still be proven:
 
-- A container gets its CPUs from one pool, and no pool gives more than its zone shows. What the pod's containers before
-  it were given is missing at the root, and no pool gives more than the root except for 1m: a container that requests no
-  CPU counts for the pools above it only (`policy/pools.go` hasZeroCpuReqContainer).
+- A container gets its CPUs from one pool, and no pool gives more than its zone shows. The root no longer has what
+  earlier containers of the pod were given, and no pool gives more than the root has, except for 1m: a container that
+  requests no CPU counts only for the pools above it (`policy/pools.go` hasZeroCpuReqContainer).
 - Whole CPUs come from the pools below, at most what each of them has left (`policy/resources.go` SliceableCPUs).
 - Memory that is booked on all nodes together never exceeds what the nodes have.
 
 Rules of this file
 - A refusal is a proof. Isolated and reserved CPUs have no count of their own, so a container that may use them is
   refused only if it needs more than there are of them at most.
-- Without a configuration each container is taken for the most modest one that any configuration makes of it.
+- Without a configuration each container counts with the least that any configuration would give it.
 """
 
 from collections.abc import Sequence
@@ -102,7 +102,7 @@ def refusal_by_pools(
 
 
 def _request(counts: NriCounts, pod: Pod, container: UnplacedContainer) -> Request:
-    """What the policy wants for *container*; raises RefusalError."""
+    """The request of *container* as the policy reads it. Raises RefusalError."""
     total = counts.root.capacity_memory_bytes
     runtime = runtime_resources(container.cpu_request_milli, container.cpu_limit_milli, container.memory_limit_bytes)
     adjusted = oom_score_adj(pod.qos, container.memory_request_bytes, total)
@@ -127,7 +127,7 @@ def _request(counts: NriCounts, pod: Pod, container: UnplacedContainer) -> Reque
 
 
 def _shared_cpu(counts: NriCounts, request: Request) -> tuple[int, int]:
-    """The least shared mCPU, and whole CPUs of them, that *request* takes; (-1, 0): it may do without any."""
+    """The least shared mCPU that *request* takes, and the whole CPUs among them; (-1, 0): it may need none."""
     millicpu, reserved = 1000 * request.full + request.fraction, 1000 * counts.root.reserved.bit_count()
     may_be_reserved = request.cpu_type is CPUType.RESERVED or counts.config is None
     if request.cpu_type is CPUType.PRESERVE or (may_be_reserved and millicpu <= reserved):

@@ -118,7 +118,8 @@ def create(node: Node, new: NewContainer, budget: Budget | None = None) -> tuple
     books, updates = _work_on(node, budget)
     pod = books.pods.get(new.pod_id)
     if pod is None:
-        return node, Outcome(Refusal.NO_CONTAINER, f"pod {new.pod_id} is not known")
+        # The plugin formats an error about a container that it does not have (`cache.go` InsertContainer).
+        return node, Outcome(Refusal.PANIC, f"pod {new.pod_id} is unknown: the plugin ends")
     container = container_of(books, pod, new)
     books.containers[container.id] = container
     running = dict(node.running)
@@ -131,7 +132,8 @@ def create(node: Node, new: NewContainer, budget: Budget | None = None) -> tuple
         grant = allocate(books, updates, container)
     except RefusalError as error:
         failed = node.failed | {container.id}
-        del books.containers[container.id]
+        if container.id not in books.grants:
+            del books.containers[container.id]
         return Node(books, updates, running, failed, stopped), Outcome(error.refusal, error.reason)
     pins = updates.send(container.id)
     sent = updates.send_all()
@@ -197,8 +199,7 @@ def resize(
         except RefusalError as error:
             return replace(node, books=books, updates=updates), Outcome(error.refusal, error.reason)
     else:
-        known = Pins(shares=container.created.cpu_shares)
-        updates.add(container_id, updates.told.get(container_id, Pins()).over(known))
+        updates.repeat(container_id, Pins(shares=container.created.cpu_shares))
     sent = updates.send_all()
     return replace(node, books=books, updates=updates), Outcome(grant=books.grants.get(container_id), updates=sent)
 

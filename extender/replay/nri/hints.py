@@ -13,7 +13,7 @@ from extender.replay.budget import Budget
 from extender.replay.nri.machine import Device, Machine
 from extender.replay.nri.objects import ContainerDevice, Hint, Pod
 from extender.replay.nri.pools import Pool, PoolKind, PoolTree
-from extender.replay.nri.text import PatternError, glob_match, parse_bool, parse_id_list, parse_int
+from extender.replay.nri.text import PatternError, as_texts, glob_match, parse_bool, parse_id_list, parse_int
 from extender.replay.nri.verdict import Refusal, RefusalError
 from extender.replay.sets import format_list, iter_bits
 
@@ -55,6 +55,7 @@ def container_hints(
                 hint = _device_hint(facts)
                 if hint is not None:
                     hints.setdefault(facts.path, hint)
+        hints.update(pod.device_hints.get(container, ()))
     if "pod-resources" in kinds:
         from_kubelet: dict[str, Hint] = {}
         for resource, nodes in pod.device_nodes.get(container, ()):
@@ -89,8 +90,8 @@ def _paths(document: object) -> _Paths:
     if not isinstance(document, dict):
         return None
     fields = {str(key).lower(): value for key, value in document.items()}
-    kind, paths = fields.get("type", "prefix"), fields.get("paths") or []
-    if kind not in ("prefix", "glob") or not isinstance(paths, list) or not all(isinstance(p, str) for p in paths):
+    kind, paths = fields.get("type", "prefix"), as_texts(fields.get("paths"))
+    if kind not in ("prefix", "glob") or paths is None:
         return None
     return kind == "glob", tuple(paths)
 
@@ -143,9 +144,9 @@ def annotated_hints(pod: Pod, container: str) -> list[tuple[str, Hint]]:
     for _, entry in sorted(document.items(), key=lambda item: str(item[0])):
         if entry is not None and not isinstance(entry, dict):
             return []
-        fields = {str(key).lower(): value for key, value in (entry or {}).items() if value is not None}
-        values = [fields.get(name, "") for name in ("provider", "cpus", "numas", "sockets")]
-        if not all(isinstance(value, str) for value in values):
+        fields = {str(key).lower(): value for key, value in (entry or {}).items()}
+        values = as_texts([fields.get(name) for name in ("provider", "cpus", "numas", "sockets")])
+        if values is None:
             return []
         result.append((values[0], Hint(*values[1:])))
     return result

@@ -82,13 +82,23 @@ NO_METADATA: Final = Metadata()
 
 
 @dataclass(frozen=True, slots=True)
+class Hint:
+    """The location that a device or a test annotation prefers. Lists are text, "" if missing (`pkg/topology`)."""
+
+    cpus: str = ""
+    numas: str = ""
+    sockets: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod.
 
     `documents`: the parsed YAML of the annotation values that the policy reads as YAML, by the value's text; MALFORMED
     where it does not parse. `annotated_resources`: from the annotation `noderesource.dev/resources`, by container.
     `device_nodes`: per container (resource name, NUMA nodes) of its devices, as the kubelet's PodResources API lists
-    them.
+    them. `device_hints`: per container (device, hint) of the files of its devices, where only their NUMA nodes are
+    known.
     """
 
     id: str
@@ -101,6 +111,7 @@ class Pod:
     documents: Mapping[str, object]
     annotated_resources: Mapping[str, Resources]
     device_nodes: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]]
+    device_hints: Mapping[str, tuple[tuple[str, Hint], ...]] = field(default_factory=dict)
 
     def query(self, key: str, container: str) -> tuple[str, Scope] | None:
         """The value of annotation *key* that applies to *container*, and its scope (`pod.go` QueryEffectiveAnnotation).
@@ -127,15 +138,6 @@ class Pod:
         """The parsed YAML of annotation *key* for *container*: None if absent, MALFORMED if it does not parse."""
         text = self.effective(key, container)
         return None if text is None else self.documents.get(text, MALFORMED)
-
-
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """The location that a device or a test annotation prefers. Lists are text, "" if missing (`pkg/topology`)."""
-
-    cpus: str = ""
-    numas: str = ""
-    sockets: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def _add(books: Books, observed: ObservedGrant) -> Container:
     where = f"{observed.namespace}/{observed.pod_name}/{observed.container}"
     id_, pool = _OBSERVED + observed.container_id, books.setup.tree.by_name(observed.pool)
     if pool is None:
-        raise ObservedGrantError(f"{where}: the machine and the configuration make no pool {observed.pool!r}")
+        raise ObservedGrantError(f"{where}: this machine and configuration have no pool {observed.pool!r}")
     if id_ in books.grants:
         raise ObservedGrantError(f"{where}: container {observed.container_id} has two grants")
     if foreign := observed.exclusive & ~(pool.isolated | pool.sharable):

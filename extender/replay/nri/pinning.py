@@ -59,6 +59,11 @@ class Updates:
         """Have *pins* sent to *container*."""
         self.pending[container] = pins.over(self.pending.get(container, NOTHING))
 
+    def repeat(self, container: str, created: Pins) -> None:
+        """Have the current settings sent to *container*; those that it never got are as *created*."""
+        told = self.told.get(container, NOTHING).over(created)
+        self.pending[container] = self.pending.get(container, NOTHING).over(told)
+
     def forget(self, container: str) -> None:
         """*container* has left the cache. Nothing more is sent to it."""
         self.pending.pop(container, None)
@@ -82,7 +87,9 @@ class Updates:
 
 
 def apply_grant(books: Books, updates: Updates, grant: Grant) -> None:
-    """Pin the container of *grant*."""
+    """Pin the container of *grant*, if it is still in the cache."""
+    if grant.container in books.uncached:
+        return
     config = books.setup.config
     cpus = mems = shares = None
     if config.pin_cpu:
@@ -92,7 +99,9 @@ def apply_grant(books: Books, updates: Updates, grant: Grant) -> None:
         shares = shares_of(portion or 1000 * grant.exclusive.bit_count())
     if grant.memory_types != PRESERVE_MEMORY:
         mems = grant.memory_nodes if config.pin_memory else 0
-    updates.add(grant.container, Pins(cpus, mems, shares))
+    pins = Pins(cpus, mems, shares)
+    if pins != NOTHING:
+        updates.add(grant.container, pins)
 
 
 def _cpus_of(books: Books, grant: Grant) -> int:

@@ -29,7 +29,10 @@ def place(books: Books, container: Container, old_pool: str = "") -> dict[str, i
     Raises:
         RefusalError: it is refused, and has no grant.
     """
-    setup, pod = books.setup, books.pods[container.pod_id]
+    setup, pod = books.setup, books.pods.get(container.pod_id)
+    if pod is None:
+        # The plugin reads annotations without a check (`pod-preferences.go` cpuAllocationPreferences).
+        raise RefusalError(Refusal.PANIC, f"the pod of {container.full_name} is unknown: the plugin ends")
     machine, root = setup.topology.machine, setup.tree.root
     request = new_request(pod, container, setup.config, machine.memory_types, cold_start_off=setup.cold_start_off)
     if request.cpu_type is CPUType.RESERVED and not root.reserved:

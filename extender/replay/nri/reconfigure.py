@@ -59,49 +59,55 @@ def reconfigurations(
     In both cases reserved grants lose their portion: the plugin copies only shared portions. *budget*: for all
     orders together; None: `MAX_SEARCH_STEPS` for the new configuration, and as many for the old one.
 
-    If the old configuration cannot be restored either, the plugin continues with incomplete data. That is not replayed,
-    so the answers are not complete then.
+    The refusal is PANIC if the plugin must place a container again whose pod it no longer has: its process ends.
     """
     results: list[tuple[Node, Outcome, bool]] = []
-    rejections = dict[Hashable, tuple[Updates, Refusal | None]]()
+    rejections = dict[Hashable, _Course]()
     complete = True
     try:
         applied = _apply(node.books, node.updates, set_up(node.books.setup.topology, config), budget)
     except (_ReconfigureError, PolicyStartError):
-        rejections[None] = (node.updates, None)
+        rejections[None] = _Course(node.books, node.updates)
     else:
         complete = applied.complete
         for course in applied.states:
-            if course.is_rejected:
-                key = (frozenset(course.updates.pending.items()), course.refusal)
-                rejections.setdefault(key, (course.updates, course.refusal))
+            if course.refusal is Refusal.PANIC:
+                results.append((node, Outcome(Refusal.PANIC), False))
+            elif course.is_rejected:
+                rejections.setdefault((state_key(course.books, course.updates), course.refusal), course)
             else:
                 results.append((*_sent(node, course, None), True))
     budget = budget or Budget(MAX_SEARCH_STEPS)
-    for updates, refusal in rejections.values():
-        restored, is_all = _restore(node, updates, refusal, budget)
+    for rejected in rejections.values():
+        restored, is_all = _restore(node, rejected, budget)
         results += restored
         complete &= is_all
     return Results(tuple(results), complete)
 
 
-def _restore(
-    node: Node, updates: Updates, refusal: Refusal | None, budget: Budget
-) -> tuple[list[tuple[Node, Outcome, bool]], bool]:
-    """The old configuration again, after *refusal*, and whether these are all answers."""
+def _restore(node: Node, rejected: _Course, budget: Budget) -> tuple[list[tuple[Node, Outcome, bool]], bool]:
+    """The old configuration again, after *rejected*, and whether these are all answers.
+
+    If the plugin cannot restore it either, it keeps the old grants, but the memory of those that it failed to place
+    again is no longer booked.
+    """
+    refusal, old = rejected.refusal, node.books.copy(budget)
+    old.memory = rejected.books.memory
     try:
-        applied = _apply(node.books, updates, node.books.setup, budget)
+        applied = _apply(old, rejected.updates, old.setup, budget)
     except _ReconfigureError:
-        return [(replace(node, updates=updates), Outcome(refusal), False)], True
+        return [(replace(node, books=old, updates=rejected.updates), Outcome(refusal), False)], True
     results = []
-    complete = applied.complete
     for course in applied.states:
-        if course.is_rejected:
-            results.append((replace(node, updates=course.updates), Outcome(refusal), False))
-            complete = False
+        if course.refusal is Refusal.PANIC:
+            results.append((node, Outcome(Refusal.PANIC), False))
+        elif course.is_rejected:
+            kept = old.copy(budget)
+            kept.memory = course.books.memory
+            results.append((replace(node, books=kept, updates=course.updates), Outcome(refusal), False))
         else:
             results.append((*_sent(node, course, refusal), False))
-    return results, complete
+    return results, applied.complete
 
 
 def _sent(node: Node, course: _Course, refusal: Refusal | None) -> tuple[Node, Outcome]:
@@ -224,13 +230,12 @@ def _place_again(books: Books, updates: Updates, grants: list[Grant]) -> None:
         release(books, container.id)
     failed, first = False, None
     for container in containers:
-        if container.pod_id not in books.pods:
-            failed = True
-            continue
         try:
             widen_memory(books, updates, place(books, container, pool_of[container.id]))
             apply_grant(books, updates, books.grants[container.id])
         except RefusalError as error:
+            if error.refusal is Refusal.PANIC:
+                raise _ReconfigureError(error.refusal) from None
             failed, first = True, first or error.refusal
     if failed:
         raise _ReconfigureError(first)

@@ -11,7 +11,7 @@ from typing import Final
 from extender.replay.nri.config import LEVELS, PRIORITIES, PolicyConfig
 from extender.replay.nri.machine import ALL_MEMORY, DRAM, HBM, PMEM, PRESERVE_MEMORY
 from extender.replay.nri.objects import MALFORMED, Container, Pod, QoS, Scope
-from extender.replay.nri.text import PatternError, glob_match, parse_bool, parse_duration
+from extender.replay.nri.text import PatternError, as_texts, glob_match, parse_bool, parse_duration
 from extender.replay.nri.verdict import Refusal, RefusalError
 
 UNLIMITED_CPU: Final = 2**63 - 1
@@ -223,13 +223,11 @@ def _cold_start_ns(pod: Pod, name: str) -> int:
     document = pod.document("cold-start", name)
     if document is None and pod.effective("cold-start", name) is None:
         return 0
-    duration: object = None
-    if isinstance(document, dict):
-        duration = next((v for k, v in document.items() if k.lower() == "duration"), None)
-    elif document is not None:
-        raise RefusalError(Refusal.REQUEST, "annotation cold-start is not an object with a duration")
-    if duration is None:
+    if document is None:
         return 0
+    if not isinstance(document, dict):
+        raise RefusalError(Refusal.REQUEST, "annotation cold-start is not an object with a duration")
+    duration: object = next((v for k, v in document.items() if k.lower() == "duration"), "0")
     nanoseconds = parse_duration(duration) if isinstance(duration, str) else None
     if nanoseconds is None or not 0 <= nanoseconds <= _MAX_COLD_START_NS:
         raise RefusalError(Refusal.REQUEST, "annotation cold-start has no duration within an hour")
@@ -280,8 +278,6 @@ def _is_irq_affinity(document: object) -> bool:
         field = key.lower() if isinstance(key, str) else ""
         if field == "mode" and value not in (None, "", "mask-first", "claim-first"):
             return False
-        if field in ("claim", "mask") and not (
-            value is None or (isinstance(value, list) and all(isinstance(v, str) for v in value))
-        ):
+        if field in ("claim", "mask") and as_texts(value) is None:
             return False
     return True

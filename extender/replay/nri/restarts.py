@@ -4,22 +4,21 @@ Mirrors: `pkg/resmgr/nri.go` (Synchronize, syncWithNRI) and `policy/topology-awa
 """
 
 from collections.abc import Callable, Hashable
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from extender.replay.budget import Budget
 from extender.replay.nri.books import Books, Grant
 from extender.replay.nri.events import Node, Outcome, allocate
-from extender.replay.nri.objects import QoS
 from extender.replay.nri.orders import MAX_SEARCH_STEPS, Results, explore
 from extender.replay.nri.pinning import Updates
-from extender.replay.nri.verdict import RefusalError
+from extender.replay.nri.verdict import Refusal, RefusalError
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
     books: Books
     updates: Updates
+    has_died: bool = False
 
 
 def restart(
@@ -33,26 +32,35 @@ def restart(
     budget = budget or Budget(MAX_SEARCH_STEPS)
     books = Books(node.books.setup, budget)
     books.adopt(node.books)
-    for id_ in books.uncached:
-        books.containers.pop(id_, None)
+    for id_, container in node.books.containers.items():
+        if id_ in books.uncached or container.pod_id not in books.pods:
+            del books.containers[id_]
     books.uncached = set()
     running = [id_ for id_ in books.containers if id_ not in node.stopped]
-    placed = [id_ for id_ in running if books.qos(books.containers[id_]) is not QoS.UNKNOWN]
 
     def place(state: _State, id_: str) -> _State | None:
         after = _State(state.books.copy(budget), state.updates.copy())
         grant = None
-        with suppress(RefusalError):
+        try:
             grant = allocate(after.books, after.updates, after.books.containers[id_])
+        except RefusalError as error:
+            if error.refusal is Refusal.PANIC:
+                return replace(after, has_died=True)
         return after if keep(id_, grant) else None
 
-    start = _State(books, node.updates)
-    found = explore(start, placed, place, lambda state: state_key(state.books, state.updates), budget=budget)
+    def key(state: _State) -> Hashable:
+        return state.has_died or state_key(state.books, state.updates)
+
+    found = explore(
+        _State(books, node.updates), running, place, key, budget=budget, is_over=lambda state: state.has_died
+    )
     names = {books.containers[id_].full_name: id_ for id_ in running}
     return Results(tuple(_finish(node, state, names) for state in found.states), found.complete)
 
 
 def _finish(node: Node, state: _State, names: dict[str, str]) -> tuple[Node, Outcome]:
+    if state.has_died:
+        return node, Outcome(Refusal.PANIC)
     updates = state.updates.copy()
     sent = updates.send_all()
     return Node(state.books, updates, names, node.failed, node.stopped), Outcome(updates=sent)

@@ -22,6 +22,7 @@ from extender.replay.nri.admission import (
 from extender.replay.nri.affinity import names_others
 from extender.replay.nri.books import Books, Grant, Setup
 from extender.replay.nri.events import Node
+from extender.replay.nri.machine import PRESERVE_MEMORY
 from extender.replay.nri.objects import Pod, QoS
 from extender.replay.nri.pinning import NOTHING
 from extender.replay.nri.placing import release
@@ -77,7 +78,7 @@ class NriState:
 
     @property
     def key(self) -> Hashable:
-        """See the laws of this file."""
+        """See the rules of this file."""
         if self._key is None:
             self._key = _key_of(self.node.books)
         return self._key
@@ -95,6 +96,19 @@ class NriState:
             books.containers[id_].name: (books.setup.tree.pools[grant.pool].name, grant.exclusive, grant.portion)
             for id_, grant in books.grants.items()
             if books.containers[id_].pod_id == uid
+        }
+
+    def pinned(self, uid: str) -> dict[str, tuple[int, int]]:
+        """(exclusive CPUs, memory nodes) of containers of a pod with exclusive CPUs, by their names; 0: not pinned."""
+        books = self.node.books
+        config = books.setup.config
+        return {
+            books.containers[id_].name: (
+                grant.exclusive,
+                grant.memory_nodes if config.pin_memory and grant.memory_types != PRESERVE_MEMORY else 0,
+            )
+            for id_, grant in books.grants.items()
+            if config.pin_cpu and grant.exclusive and books.containers[id_].pod_id == uid
         }
 
     def release(self, uids: Collection[str]) -> "NriState":
@@ -115,9 +129,9 @@ class NriState:
     def admit(self, pod: NriPod, budget: Budget) -> tuple[NriVerdict, "NriState"]:
         """The containers of *pod* created, and the state after the last one that was.
 
-        Containers of the pod that hold a grant keep it; init containers are gone before the others come. Of other pods
-        no container is taken for an older one of the same name, as the plugin does with a container that a runtime
-        creates again.
+        Containers of the pod that hold a grant keep it; init containers are gone before the others come. A container of
+        another pod is never taken for an older one of the same name. The plugin does so only if a runtime creates a
+        container again.
 
         Raises:
             BudgetError: the replay takes more steps than *budget* has.

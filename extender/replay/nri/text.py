@@ -12,7 +12,7 @@ MAX_ID: Final = 65_535
 """Limit on ids in a list, so that no annotation can create an enormous int."""
 
 _MATCHES_A_STEP: Final = 8
-"""Characters compared with a part of a glob that count as one step of a budget."""
+"""This many characters that are compared with a part of a glob count as one step of a budget."""
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -26,6 +26,21 @@ _NANOSECONDS: Final = {
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
+
+
+def as_text(value: object) -> str | None:
+    """A YAML scalar in a place where the plugin expects a text (`sigs.k8s.io/yaml`). None: it is a map or a list."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() else repr(value)
+    return "" if value is None else str(value) if isinstance(value, str | int) else None
+
+
+def as_texts(value: object) -> list[str] | None:
+    """A YAML list of texts; null is an empty one. None: it is not a list of scalars."""
+    texts = [as_text(one) for one in value] if isinstance(value, list) else [] if value is None else [None]
+    return None if None in texts else [text for text in texts if text is not None]
 
 
 class PatternError(ValueError):

@@ -19,7 +19,6 @@ from typing import Final
 from extender.cluster.node_class import UNKNOWN, NodeClass
 from extender.replay.admission import release_pods
 from extender.replay.kubelet import Kubelet
-from extender.replay.possible_states import PossibleStates
 from extender.replay.state import ManagerState
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
@@ -105,7 +104,7 @@ class ReplayBudget:
         self._floor = 0
 
     def share(self, nodes: int) -> None:
-        """From here on spend at most an equal part of what is left, for one of *nodes* nodes."""
+        """Begin one of *nodes* nodes that are still to do: it may use an equal part of the replays that are left."""
         self._floor = self.left - self.left // nodes
 
     def refusal(self, node_class: NodeClass, states: States) -> RefusalReason | None:
@@ -127,9 +126,8 @@ class ReplayBudget:
             self.left -= 1
             hypothetical = node_class
             if states:
-                hypothetical = replace(
-                    node_class, id=HYPOTHETICAL, pools=None, possible=PossibleStates(states, node_class.complete)
-                )
+                possible = replace(node_class.possible, states=states)
+                hypothetical = replace(node_class, id=HYPOTHETICAL, pools=None, possible=possible)
             self._known[key] = self._judge(self._shape, hypothetical).refusal
         return self._known[key]
 

@@ -5,7 +5,7 @@ Rules of this file
   itself.
 - Cheaper means, in this order: fewer violated disruption budgets, fewer pods, lower priorities, younger pods.
 - With at most 8 candidates all sets are tried, cheapest first, and the result is optimal. With more, (1) pods are taken
-  one after another, NUMA node by NUMA node, until the preemptor is admitted; (2) each pod is given back if the rest
+  one after another, NUMA node by NUMA node, until the preemptor is admitted; (2) each pod is removed again if the rest
   still works; (3) every cheaper set is tried, up to the size that `MAX_SETS` allows (two of 22 pods, one of 255). That
   finds a set in most cases, and not always the smallest.
 """
@@ -125,7 +125,7 @@ def _greedy_sets(groups: Iterable[Sequence[RunningPod]], cost: CostOf, works: Wo
 
 
 def _reprieve(taken: PodSet, cost: CostOf, works: Works) -> PodSet:
-    """Give back the pods that need not be evicted, the costliest first. The rest is tried each time."""
+    """Remove the pods that need not be evicted, the costliest first. Each time the rest is tried."""
     for pod in sorted(taken, key=lambda each: cost((each,)), reverse=True):
         rest = tuple(each for each in taken if each is not pod)
         if rest and works(rest):

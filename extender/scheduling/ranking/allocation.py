@@ -1,9 +1,9 @@
 """Strategies by how much of the node is allocated: least-allocated, most-allocated, balanced.
 
 Rules of this file
-- They measure the node as a whole. Only so a node with less allocated is never worse under least-allocated and never
-  better under most-allocated. (The NUMA node on which a pod is placed can change with what is free, and with it any
-  measure of that NUMA node.) `least-numa` and `fragmentation` measure NUMA nodes.
+- They measure the node as a whole. Otherwise a node with less allocated could be worse under least-allocated, or better
+  under most-allocated. (The NUMA node on which a pod is placed can change with what is free, and with it any measure of
+  that NUMA node.) `least-numa` and `fragmentation` measure NUMA nodes.
 - Only resources of which the pod takes something count, each with its weight. If none counts, the merit is 0.
 - Integers only: parts of `FULL`.
 """

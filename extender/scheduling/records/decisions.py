@@ -8,7 +8,7 @@ Rules of this file
   past as it was.
 """
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -112,7 +112,8 @@ class DecisionLog:
     def __init__(self, max_calls: int = MAX_CALLS, max_names: int = MAX_NAMES) -> None:
         self._max_calls: Final = max_calls
         self._max_names: Final = max_names
-        self._by_pod: OrderedDict[str, dict[str, Call]] = OrderedDict()
+        self._by_pod: dict[str, dict[str, Call]] = {}
+        """The calls of each pod by verb; the pod of the newest call is the last."""
         self._order: deque[Call] = deque()
         self._names = 0
         self.forgotten = 0
@@ -124,9 +125,7 @@ class DecisionLog:
 
     def note(self, call: Call) -> None:
         """Record a call, in place of the last one of the same verb for the same pod."""
-        calls = self._by_pod.setdefault(call.pod.uid, {})
-        calls[call.verb] = call
-        self._by_pod.move_to_end(call.pod.uid)
+        self._by_pod[call.pod.uid] = {**self._by_pod.pop(call.pod.uid, {}), call.verb: call}
         self._order.append(call)
         self._names += call.count
         while len(self._order) > 1 and (len(self._order) > self._max_calls or self._names > self._max_names):

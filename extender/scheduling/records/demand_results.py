@@ -1,7 +1,7 @@
 """Demands for alignment after the fact: where kubelets placed the pods that demanded it.
 
 Rules of this file
-- Only pods that were bound while this process ran count, when a report shows what they hold.
+- Only pods that were bound since this process started count, once a report shows what they hold.
 - A placement against the demand is recorded, counted and logged. No pod is deleted.
 - Bounded: the last `MAX_RECENT` broken demands.
 """

@@ -8,11 +8,12 @@ Rules of this file
 - Bounded: rules for each disagreement, disagreements for each kubelet, disagreements that wait, nodes.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from extender.bounded import BoundedMap
 from extender.cluster.settled_pod import SettledPod
 from extender.replay.budget import Budget, BudgetError
 from extender.replay.config import KubeletConfigError, TopologyPolicy
@@ -21,11 +22,11 @@ from extender.replay.rules import FIXES, NEWEST_MINOR, SWITCHES, Rules
 from extender.replay.startup import start
 
 MAX_RULES: Final = 16
-"""Rules tried for one disagreement."""
+"""How many rules are tried for one disagreement."""
 MAX_EXAMINED: Final = 50
-"""Disagreements examined for one kubelet; more of them say nothing new."""
+"""How many disagreements are examined for one kubelet; more of them show nothing new."""
 MAX_WAITING: Final = 100
-"""Disagreements that wait to be examined; each holds two states of its node."""
+"""How many disagreements wait to be examined; each holds two states of its node."""
 MAX_NODES: Final = 20_000
 
 
@@ -50,11 +51,11 @@ class Behaviour:
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """The behaviour in one sentence."""
         source = f" (kubernetes/kubernetes#{FIXES[self.setting.rule]})" if self.setting.rule in FIXES else ""
         return (
             f"this node's kubelet behaves as with {self.setting}{source}: "
-            f"so {self.agreeing} of {self.examined} predictions that failed would have come true"
+            f"with it, {self.agreeing} of {self.examined} failed predictions agree"
         )
 
 
@@ -76,8 +77,8 @@ class KubeletBehaviours:
 
     def __init__(self) -> None:
         self.waiting: deque[SettledPod] = deque()
-        self.wake: Callable[[], None] = _nothing
-        self._nodes: OrderedDict[str, _OfNode] = OrderedDict()
+        self.wake: Callable[[], None] = lambda: None
+        self._nodes: BoundedMap[str, _OfNode] = BoundedMap(MAX_NODES)
 
     def add(self, settled: SettledPod) -> None:
         """Have a disagreement examined, unless no rule could explain it, or enough are examined or waiting."""
@@ -85,10 +86,8 @@ class KubeletBehaviours:
             return
         node = self._nodes.get(settled.node_name)
         if node is None or node.identity != settled.kubelet.identity:
-            node = self._nodes[settled.node_name] = _OfNode(settled.kubelet.identity)
-        self._nodes.move_to_end(settled.node_name)
-        if len(self._nodes) > MAX_NODES:
-            self._nodes.popitem(last=False)
+            node = _OfNode(settled.kubelet.identity)
+        self._nodes[settled.node_name] = node
         if node.examined + node.waiting < MAX_EXAMINED:
             node.waiting += 1
             self.waiting.append(settled)
@@ -117,10 +116,6 @@ class KubeletBehaviours:
     def all(self, kubelet_of: Callable[[str], Kubelet | None]) -> Iterator[Behaviour]:
         """The behaviours of all nodes, by node name. *kubelet_of*: the kubelet that a node has now."""
         return (each for name in sorted(self._nodes) for each in self.of(name, kubelet_of(name)))
-
-
-def _nothing() -> None:
-    pass
 
 
 def rules_to_try(kubelet: Kubelet) -> tuple[RuleSetting, ...]:

@@ -8,12 +8,13 @@ Rules of this file
 - Refusals that do not come from the managers (predicates, eviction, shutdown) do not show whether the replay is right.
 """
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from extender.bounded import BoundedMap
 from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.replay.nri.admission import NriContainerKind
 from extender.replay.pod import ContainerKind
@@ -28,7 +29,7 @@ MAX_RECENT: Final = 200
 
 
 class Result(StrEnum):
-    """How a prediction came out."""
+    """The result of a prediction."""
 
     AGREED = "agreed"
     """The kubelet did as predicted, down to CPUs, memory and kinds of devices."""
@@ -63,7 +64,7 @@ class Kind(NamedTuple):
 class Disagreement:
     """One prediction that did not come true. `predicted` and `reported` describe both sides for people.
 
-    `agrees_with`: rules of the replay with each of which it would have come true; None: not examined.
+    `agrees_with`: rules that explain it, because the prediction agrees with any one of them; None: not examined.
     """
 
     at: float
@@ -89,18 +90,16 @@ class Audit:
         self.recent: deque[Disagreement] = deque(maxlen=MAX_RECENT)
         self.behaviours = KubeletBehaviours()
         self.demands = DemandResults()
-        self._nodes: OrderedDict[str, deque[Result]] = OrderedDict()
+        self._nodes: BoundedMap[str, deque[Result]] = BoundedMap(MAX_NODES)
 
     def take(self, settled: SettledPod) -> Kind:
         """Count the outcome of one pod; returns what it was counted as."""
         kind = _kind_of(settled)
         self.counts[kind] += 1
         if kind.result not in _SAYS_NOTHING:
-            results = self._nodes.setdefault(settled.node_name, deque(maxlen=self._window))
+            results = self._nodes.pop(settled.node_name, deque(maxlen=self._window))
             results.append(kind.result)
-            self._nodes.move_to_end(settled.node_name)
-            if len(self._nodes) > MAX_NODES:
-                self._nodes.popitem(last=False)
+            self._nodes[settled.node_name] = results
         if kind.result in DISAGREEING:
             self.recent.append(_disagreement(settled, kind, self._clock()))
             self.behaviours.add(settled)

@@ -9,7 +9,6 @@ Rules of this file
 - Bounded: `MAX_KEPT` refusals. The shape that was refused longest ago is dropped first.
 """
 
-from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +19,7 @@ MAX_KEPT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RecentRefusal:
     """A pod that a kubelet refused. `reason`: of the pod's status. `until`: seconds of the service's clock."""
 
     node_name: str
@@ -35,24 +34,25 @@ class RecentRefusals:
 
     def __init__(self, seconds: float) -> None:
         self._seconds: Final = seconds
-        self._by_shape: OrderedDict[object, dict[str, Refusal]] = OrderedDict()
+        self._by_shape: dict[object, dict[str, RecentRefusal]] = {}
+        """The refusals of each shape by node; the shape that was refused last is the last."""
         self._held = 0
 
     def note(self, node_name: str, pod: Pod, reason: str, now: float) -> None:
         """The node's kubelet has refused the pod."""
         if not self._seconds:
             return
-        refusal = Refusal(
+        refusal = RecentRefusal(
             node_name=node_name,
             namespace=pod.namespace,
             pod_name=pod.name,
             reason=reason,
             until=now + self._seconds,
         )
-        nodes = self._by_shape.setdefault(pod.shape, {})
+        nodes = self._by_shape.pop(pod.shape, {})
         self._held += node_name not in nodes
         nodes[node_name] = refusal
-        self._by_shape.move_to_end(pod.shape)
+        self._by_shape[pod.shape] = nodes
         self._drop(now)
 
     def nodes(self, pod: Pod, now: float) -> Collection[str]:
@@ -61,7 +61,7 @@ class RecentRefusals:
             return ()
         return [each.node_name for each in self._by_shape.get(pod.shape, {}).values() if each.until > now]
 
-    def all(self, now: float) -> list[Refusal]:
+    def all(self, now: float) -> list[RecentRefusal]:
         """Every refusal that counts, the newest last."""
         found = [each for nodes in self._by_shape.values() for each in nodes.values() if each.until > now]
         return sorted(found, key=lambda each: each.until)

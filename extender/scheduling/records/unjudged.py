@@ -5,18 +5,18 @@ Rules of this file
 - Bounded: the oldest records are dropped. A class id is never reused, so a record never becomes wrong.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from extender.bounded import BoundedMap
 from extender.replay.pod import Pod
 from extender.scheduling.judgement import Trouble
 
 MAX_CLASSES: Final = 5_000
 
 TROUBLE_TEXTS: Final[Mapping[Trouble, str]] = {
-    Trouble.STEPS: "the replay of the kubelet was given up because it takes too many steps",
-    Trouble.TIME: "the replay of the kubelet was given up because the time was over",
+    Trouble.STEPS: "the replay of the kubelet was stopped because it took too many steps",
+    Trouble.TIME: "the replay of the kubelet was stopped because its time limit was reached",
     Trouble.DEFECT: "the replay of the kubelet failed; the log of the service has the details",
 }
 
@@ -37,16 +37,13 @@ class UnjudgedClasses:
     """The records, by class id."""
 
     def __init__(self, size: int = MAX_CLASSES) -> None:
-        self._size: Final = size
-        self._notes: Final[OrderedDict[int, Note]] = OrderedDict()
+        self._notes: Final[BoundedMap[int, Note]] = BoundedMap(size)
 
     def note(self, class_id: int, trouble: Trouble, pod: Pod) -> bool:
         """Record the trouble; False if the class has a record already."""
         if class_id in self._notes:
             return False
         self._notes[class_id] = Note(trouble, f"{pod.namespace}/{pod.name}")
-        if len(self._notes) > self._size:
-            self._notes.popitem(last=False)
         return True
 
     def of(self, class_id: int) -> Note | None:
@@ -54,6 +51,6 @@ class UnjudgedClasses:
         return self._notes.get(class_id)
 
     def is_heavy(self, class_id: int) -> bool:
-        """Whether a replay of the class was given up, after `MAX_STEPS` or because a call had no more time."""
+        """Whether a replay of the class was stopped, after `MAX_STEPS` or because a call had no more time."""
         note = self._notes.get(class_id)
         return note is not None and note.trouble is not Trouble.DEFECT

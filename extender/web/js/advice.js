@@ -1,10 +1,10 @@
 // Questions to ask before a restart, a move, a resize or a new configuration. The service replays; nothing changes.
 import { adviceAnswers } from "./adviceanswers.js";
-import { ApiError, advise } from "./api.js";
+import { ApiError, askLines } from "./api.js";
 import { fill, h } from "./dom.js";
 import { on, state } from "./state.js";
 
-/** @typedef {{name: string, label: string, kind?: "check" | "number" | "node" | "pod" | "text", hint?: string, value?: string, max?: number}} Field */
+/** @typedef {{name: string, label: string, kind?: "check" | "number" | "node" | "pod" | "text", hint?: string, value?: string, max?: number, isWide?: boolean}} Field */
 /** @typedef {{name: string, title: string, about: string, fields: Field[], question: (values: Record<string, any>) => Record<string, unknown>}} AdviceQuestion */
 
 const NODE = /** @type {Field} */ ({ name: "node", label: "Node", kind: "node" });
@@ -16,7 +16,7 @@ const QUESTIONS = [
     name: "restart-check", title: "Restart or reconfigure a kubelet",
     about: "Which state files the kubelet refuses at its start, and which pods it does not admit again. Nodes come in a safe order.",
     fields: [NODE, { name: "kubelet_version", label: "Kubelet version afterwards", hint: "the same" },
-      { name: "settings", label: "Changed settings, FIELD=VALUE", hint: "topologyManagerPolicy=restricted" },
+      { name: "settings", label: "Changed settings, FIELD=VALUE", hint: "topologyManagerPolicy=restricted", isWide: true },
       { name: "reboot", label: "The machine reboots", kind: "check" }],
     question: ({ node, kubelet_version, settings, reboot }) => ({
       nodes: node ? [node] : null, kubelet_version: kubelet_version || null, kubelet: kubeletOf(settings), reboot,
@@ -106,13 +106,13 @@ on("nodes", () => {
 });
 
 /** @param {Field} field */
-function input({ name, label, kind = "text", hint = "", value = "", max }) {
+function input({ name, label, kind = "text", hint = "", value = "", max, isWide = false }) {
   if (kind === "check") return h("label", { class: "check" }, h("input", { type: "checkbox", name }), label);
   if (kind === "node") {
     return h("label", {}, label, h("select", { name }, nodeOptions()));
   }
   if (kind === "pod") return h("label", { class: "wide" }, label, h("textarea", { name, rows: 8, spellcheck: false, value: state.manifest }));
-  return h("label", {}, label, h("input", { name, type: kind, placeholder: hint, value, ...(max ? { min: "0", max: String(max) } : {}), autocomplete: "off" }));
+  return h("label", { class: isWide ? "wide" : null }, label, h("input", { name, type: kind, placeholder: hint, value, ...(max ? { min: "0", max: String(max) } : {}), autocomplete: "off" }));
 }
 
 /** @param {Event} event */
@@ -127,10 +127,11 @@ async function run(event) {
   fill(result);
   try {
     if ("pod" in values && !values.pod) throw new ApiError("Paste a pod or a workload first.", 0, "pod");
-    const answer = await advise(`/v1/advice/${question.name}`, values.pod ?? null, question.question(values), signal, (done, of) => {
-      bar.max = of;
-      bar.value = done;
-    });
+    const answer = await askLines(`/v1/advice/${question.name}`, "pod", values.pod ?? null, question.question(values), ({ progress }) => {
+      if (!progress) return;
+      bar.max = progress.of;
+      bar.value = progress.done;
+    }, signal);
     result.dataset.name = question.name;
     fill(result, adviceAnswers[question.name](answer), answer.notes.length ? h("ul", { class: "hint" }, answer.notes.map((/** @type {string} */ note) => h("li", {}, note))) : null);
   } catch (fault) {

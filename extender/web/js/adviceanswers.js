@@ -35,7 +35,7 @@ function restart({ nodes, summary }) {
   const bad = summary.fails + summary.may_fail;
   const last = { restart: 0, ...summary.actions }.restart;
   return [
-    headline(bad || last < summary.nodes ? "now" : "yes", `${plural(last, "node")} of ${summary.nodes} can restart as they are; ${plural(bad, "pod")} of ${summary.pods} would fail`),
+    headline(bad || last < summary.nodes ? "now" : "yes", `${number(last)} of ${plural(summary.nodes, "node")} can restart without a drain; ${number(bad)} of ${plural(summary.pods, "pod")} would fail`),
     table("Nodes in a safe order", ["Node", "Do this", "Pods"], nodes.map((/** @type {any} */ each) => [
       node(each.node), tag(...(/** @type {[string, any]} */ ([...ACTIONS[/** @type {"restart"} */ (each.action)]]))),
       h("div", {}, each.error, each.refused_files.map((/** @type {any} */ file) => h("p", {}, h("code", {}, file.file), `: ${file.reason}`)),
@@ -80,12 +80,13 @@ function curve({ curve: points, objects }) {
   const last = points[points.length - 1];
   return [
     headline(points.length > 1 ? "yes" : "now", points.length > 1
-      ? `${plural(last.moves, "move")} would make room for ${number(last.copies - points[0].copies)} more aligned` : "No move gains an aligned copy"),
+      ? `${plural(last.moves, "move")} would make room for ${plural(last.copies - points[0].copies, "more aligned pod")}` : "No move gains an aligned copy"),
     h("div", { class: "bars" }, points.flatMap((/** @type {any} */ each) => [
       h("span", {}, each.moves ? plural(each.moves, "move") : "now"),
       h("progress", { max: most, value: each.copies, "aria-label": `Aligned copies after ${plural(each.moves, "move")}` }),
       h("span", {}, number(each.copies)),
     ])),
+    h("p", { class: "hint" }, `The largest such pod that would be aligned: ${plural(points[0].largest_cpus, "CPU")} now, ${plural(last.largest_cpus, "CPU")} then.`),
     ...points.slice(1).map((/** @type {any} */ each) => moves(each.evictions)),
     objects ? code("Eviction objects", objects) : null,
   ];
@@ -109,14 +110,31 @@ function resize(answer) {
 function tune({ configurations, pods, nodes, tried, seed }) {
   return [
     h("p", {}, `${plural(pods, "pod")} on ${plural(nodes, "node")}, ${number(tried)} configurations tried, seed ${seed}.`),
-    table("Configurations that no other one surpasses", ["Configuration", ...["Admitted", "Aligned", "Split", "Refused", "Stranded CPUs"].map((num) => ({ num })), "To change it"],
-      configurations.map((/** @type {any} */ each) => [
-        each.current ? "as it is" : h("div", {}, Object.entries(each.change).map(([name, value]) => h("div", {}, `${name}=${value || "(none)"}`)), code("Patch", each.patch)),
+    pareto(configurations),
+    table("Configurations that no other one surpasses", [{ num: "No." }, "Configuration", ...["Admitted", "Aligned", "Split", "Refused", "Stranded CPUs"].map((num) => ({ num })), "Restart with it"],
+      configurations.map((/** @type {any} */ each, /** @type {number} */ i) => [
+        { num: number(i + 1) }, each.current ? "as it is" : h("div", {}, Object.entries(each.change).map(([name, value]) => h("div", {}, `${name}=${value || "(none)"}`)), each.patches.map((/** @type {any} */ patch) => code(`Change for ${plural(patch.nodes.length, "node")}`, `# nodes: ${patch.nodes.join(", ")}\n${patch.patch}`))),
         ...[each.admitted_least === each.admitted_most ? number(each.admitted) : `${number(each.admitted)} (${each.admitted_least}-${each.admitted_most})`,
           ...[each.aligned, each.split, each.refused, each.stranded_cpus].map(number)].map((num) => ({ num })),
-        each.restart ? restartOf(each.restart) : "",
+        each.restart ? restartOf(each.restart) : each.current ? "" : "not checked",
       ])),
   ];
+}
+
+/** The configurations by stranded CPUs and by aligned pods, with their numbers in the table. It repeats what the table says. @param {any[]} configurations */
+function pareto(configurations) {
+  /** @param {string} key */
+  const scale = (key) => {
+    const all = configurations.map((each) => each[key]);
+    const [low, high] = [Math.min(...all), Math.max(...all)];
+    return { low, high, at: (/** @type {any} */ each) => (each[key] - low) / (high - low || 1) };
+  };
+  const [x, y] = [scale("stranded_cpus"), scale("aligned")];
+  return h("figure", { class: "pareto", "aria-hidden": "true" },
+    h("div", { class: "field" }, configurations.map((each, i) => h("span", {
+      class: each.current ? "dot current" : "dot", vars: { "--x": `${100 - 100 * x.at(each)}%`, "--y": `${100 * y.at(each)}%` }, title: `${each.aligned} aligned, ${plural(each.stranded_cpus, "stranded CPU")}`,
+    }, number(i + 1)))),
+    h("figcaption", {}, `Up: more aligned pods (${number(y.low)} to ${number(y.high)}). Right: fewer stranded CPUs (${number(x.high)} to ${number(x.low)}). No. 1 is as it is.`));
 }
 
 /** @param {any} restart a TuneRestart */

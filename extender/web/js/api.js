@@ -76,32 +76,33 @@ export async function ask(path, key, manifest, rest, signal) {
 }
 
 /**
- * The last document of an answer whose lines before it have its progress.
+ * The last document of an answer of JSON lines about a pasted manifest.
  * @param {string} path
- * @param {string | null} manifest of the question's `pod`; null: the question has none
+ * @param {"pod" | "pods"} key of the question
+ * @param {string | null} manifest null: the question has none
  * @param {Record<string, unknown>} rest of the question
- * @param {AbortSignal} signal
- * @param {(done: number, of: number) => void} onProgress
+ * @param {(document: any) => void} onLine called for each document as it arrives
+ * @param {AbortSignal} [signal]
  */
-export async function advise(path, manifest, rest, signal, onProgress) {
-  const read = async (/** @type {Response} */ response) => {
-    const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).pipeThrough(new TextDecoderStream()).getReader();
-    let last = null;
-    for (let text = "", piece = await reader.read(); ; piece = await reader.read()) {
-      const lines = (text + (piece.value ?? "")).split("\n");
-      text = lines.pop() ?? "";
-      for (const line of lines) {
-        last = JSON.parse(line);
-        if (last.progress) onProgress(last.progress.done, last.progress.of);
-      }
-      if (piece.done) break;
-    }
-    if (last?.problem) throw new ApiError(last.problem.detail, last.problem.status, null);
-    return last;
-  };
-  const send = (/** @type {Options} */ question) => answer(path, { ...question, signal, accept: "application/x-ndjson" }, read);
+export async function askLines(path, key, manifest, rest, onLine, signal) {
+  const send = (/** @type {Options} */ question) =>
+    answer(path, { ...question, signal, accept: "application/x-ndjson" }, (response) => lastLine(response, onLine));
   if (manifest === null) return send({ method: "POST", body: JSON.stringify(rest), type: "application/json" });
-  return asking("pod", manifest, rest, send);
+  return asking(key, manifest, rest, send);
+}
+
+/** @param {Response} response @param {(document: any) => void} onLine @returns {Promise<any>} */
+async function lastLine(response, onLine) {
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).pipeThrough(new TextDecoderStream()).getReader();
+  let last = null;
+  for (let text = "", piece = await reader.read(); ; piece = await reader.read()) {
+    const lines = (text + (piece.value ?? "")).split("\n");
+    text = lines.pop() ?? "";
+    for (const line of lines) onLine(last = JSON.parse(line));
+    if (piece.done) break;
+  }
+  if (last?.problem) throw new ApiError(last.problem.detail, last.problem.status, null);
+  return last;
 }
 
 /** @param {"pod" | "pods"} key @param {string} manifest @param {Record<string, unknown>} rest @param {(question: Options) => Promise<any>} send */

@@ -1,5 +1,5 @@
 // How many copies of the pod each node admits. The service counts them on demand.
-import { ApiError, ask } from "./api.js";
+import { ApiError, askLines } from "./api.js";
 import { fill, h } from "./dom.js";
 import { nodeAddress } from "./state.js";
 import { number, plural } from "./units.js";
@@ -12,9 +12,15 @@ export function capacityCard(manifest) {
   const button = /** @type {HTMLButtonElement} */ (h("button", { type: "button", onclick: count }, "How many copies?"));
   async function count() {
     button.disabled = true;
-    fill(result, h("p", { class: "hint" }, "Counting…"));
+    const progress = h("p", { class: "hint" }, "Counting…");
+    fill(result, progress);
+    /** @type {any[]} */
+    const nodes = [];
     try {
-      fill(result, ...counted(await ask("/v1/capacity", "pods", manifest, {})));
+      const { summary } = await askLines("/v1/capacity", "pods", manifest, {}, (line) => {
+        if (line.node) progress.textContent = `Counting… ${plural(nodes.push(line), "node")} so far`;
+      });
+      fill(result, ...counted({ summary, nodes }));
       button.hidden = true;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;

@@ -14,6 +14,8 @@ import { call } from "./api.js";
  * @property {string | null} topology_scope
  * @property {string | null} cpu_policy
  * @property {string | null} memory_policy
+ * @property {string | null} resource_policy
+ * @property {[number, number, number, number] | null} root_pool of the NRI policy: CPU left and all, in mCPU, memory left and all, in MiB
  * @property {number} cpus
  * @property {number} free_cpus
  * @property {number} problems
@@ -30,14 +32,14 @@ export async function loadNodes() {
   let after = "";
   do {
     const page = await call(`/v1/map${after && `?after=${encodeURIComponent(after)}`}`);
-    const { shapes, nodes: columns } = page;
-    for (let i = 0; i < columns.name.length; i++) nodes.push(nodeOf(shapes[columns.shape[i]], columns, i));
+    const { shapes, nodes: columns, root_pools: roots } = page;
+    for (let i = 0; i < columns.name.length; i++) nodes.push({ ...nodeOf(shapes[columns.shape[i]], columns, i), root_pool: roots[columns.name[i]] ?? null });
     after = page.next ?? "";
   } while (after);
   return nodes;
 }
 
-/** Row *i* of the columns, with the fields of its shape. @param {any} shape @param {any} columns @param {number} i @returns {NodeSummary} */
+/** Row *i* of the columns, with the fields of its shape. @param {any} shape @param {any} columns @param {number} i @returns {Omit<NodeSummary, "root_pool">} */
 function nodeOf({ numa, devices, ...settings }, columns, i) {
   const [cpus, memory, free] = [columns.free_cpus[i], columns.free_memory_mib[i], columns.free_devices[i]];
   const sum = (/** @type {number[]} */ amounts) => amounts.reduce((total, amount) => total + amount, 0);
@@ -56,10 +58,10 @@ function nodeOf({ numa, devices, ...settings }, columns, i) {
 /** The values of a node of which too little is known. */
 const NOTHING = {
   sockets: [], topology: [], zones: [], holders: [], problem_list: [], pod_list: null, device_list: {},
-  reserved_cpus: "", shared_cpus: "", cpu_options: {}, topology_options: {},
+  pools: [], resource_policy: null, reserved_cpus: "", shared_cpus: "", cpu_options: {}, topology_options: {},
 };
 
-/** One node in full. @param {string} name @param {AbortSignal} [signal] @returns {Promise<any>} */
+/** All details of one node. @param {string} name @param {AbortSignal} [signal] @returns {Promise<any>} */
 export async function loadNode(name, signal) {
   return { ...NOTHING, ...await call(`/v1/nodes/${encodeURIComponent(name)}`, { signal }) };
 }

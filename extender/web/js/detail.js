@@ -5,6 +5,7 @@ import { byId, fill, h, icon, ranges, table, tag } from "./dom.js";
 import { nearestRequests, story, tryChanges } from "./explain.js";
 import { landingOf, nodeMap, podName } from "./map.js";
 import { look, slotsOf } from "./palette.js";
+import { grantRows, poolMap } from "./pools.js";
 import { addressOf, state } from "./state.js";
 import { ago, amount, bytes, parseList, plural, shortResource } from "./units.js";
 import { TITLES, answerOf, isAdmitted, verdictParts } from "./verdict.js";
@@ -87,17 +88,18 @@ export class Detail {
   show() {
     const { node } = this;
     const known = node.cpus > 0;
+    const drawn = known || node.pools.length > 0;
     keepOpen(this.pane, () => fill(this.pane,
       head(node.name, [certainty(node), this.heard, ...facts(node)]),
-      known ? meaning(node) : null,
+      node.resource_policy ? policyMeaning(node) : known ? meaning(node) : null,
       problems(node),
       this.said,
       this.verdict,
-      known ? this.mapPlace : h("p", { class: "hint" }, "Without a usable report there is no map."),
-      known ? null : zoneTable(node),
+      drawn ? this.mapPlace : h("p", { class: "hint" }, "Without a usable report there is no map."),
+      known || node.pools.length ? null : zoneTable(node),
       known ? roomTable(node) : null,
       known ? distances(node) : null,
-      known ? this.holdersTable() : null,
+      drawn ? this.holdersTable() : null,
       otherPods(node),
       settings(node)));
     this.showMap(this.verdictShown());
@@ -125,13 +127,16 @@ export class Detail {
 
   /** @param {any} verdict */
   showMap(verdict) {
-    if (this.node?.cpus > 0) fill(this.mapPlace, nodeMap(this.node, landingOf(verdict)));
+    const { node } = this;
+    if (node?.pools.length) fill(this.mapPlace, poolMap(node, verdict));
+    else if (node?.cpus > 0) fill(this.mapPlace, nodeMap(node, landingOf(verdict)));
   }
 
   holdersTable() {
     const { node } = this;
     const slots = slotsOf(node.holders.map((/** @type {any} */ holder) => holder.pod_uid));
     const light = (/** @type {string | null} */ uid) => this.light(uid);
+    if (node.pools.length) return this.grantsTable(grantRows(node, light));
     const first = (/** @type {any} */ holder) => parseList(holder.cpus)[0] ?? Infinity;
     const ordered = [...node.holders].sort((a, b) => first(a) - first(b));
     const rows = ordered.map((/** @type {any} */ holder) => {
@@ -144,6 +149,14 @@ export class Detail {
     if (!rows.length) return h("p", { class: "hint" }, "No pod holds CPUs, memory or devices for itself here.");
     return h("section", { class: "holders" }, h("h3", {}, "Who holds what"),
       table("Who holds what", ["Pod / container", "CPUs", "Memory", "Devices"], rows));
+  }
+
+  /** @param {any[][]} rows */
+  grantsTable(rows) {
+    const isKnown = this.node.pools[0].containers !== null;
+    if (!rows.length) return h("p", { class: "hint" }, isKnown ? "No container holds anything here." : "Which containers hold what is not known.");
+    return h("section", { class: "holders" }, h("h3", {}, "Who holds what"),
+      table("Who holds what", ["Pod / container", "Pool", "CPUs", "Memory"], rows));
   }
 
   /** Dim the resources of other pods. @param {string | null} uid */
@@ -177,13 +190,14 @@ function head(name, tags) {
 
 /** @param {any} node */
 function certainty(node) {
-  if (node.certainty === "exact") return tag("exact", "yes", "The kubelet's state is known.");
+  if (node.certainty === "exact") return tag("exact", "yes", "What the node has granted is known.");
   return tag(node.certainty, node.certainty === "stale" ? "stale" : "unsure");
 }
 
 /** @param {any} node */
 function facts(node) {
-  const facts = [node.kubelet_version, node.topology_policy && `${node.topology_policy} / ${node.topology_scope}`,
+  const facts = [node.kubelet_version, node.resource_policy && "NRI topology-aware",
+    node.topology_policy && !(node.resource_policy && node.topology_policy === "none") && `${node.topology_policy} / ${node.topology_scope}`,
     node.pods === null ? null : plural(node.pods, "pod")];
   return facts.filter(Boolean).map((text) => tag(text));
 }
@@ -204,6 +218,16 @@ function meaning(node) {
     node.topology_policy === "none" ? null : [h("strong", {}, `Scope ${node.topology_scope}`), `: ${scope}`]);
 }
 
+/** What the policy of the container runtime means, and what is known of it. @param {any} node */
+function policyMeaning(node) {
+  const knows = node.pools.length ? node.pools[0].containers === null
+    ? " Only the amounts that its plugin publishes are known: they prove refusals, and not where a container goes." : ""
+    : " Its pools are not known.";
+  return h("p", { class: "hint" }, h("strong", {}, "NRI topology-aware policy"),
+    ": a plugin of the container runtime chooses a pool when a container is created. A container without a place stays in ",
+    h("code", {}, "CreateContainerError"), `; its pod is bound already.${knows}`);
+}
+
 /** @param {any} node */
 function distances(node) {
   const ids = node.topology.map((/** @type {any} */ numa) => numa.id);
@@ -217,9 +241,10 @@ function distances(node) {
 /** @param {any} node */
 function problems(node) {
   if (!node.problem_list.length && !node.hidden.length) return null;
+  const managers = node.hidden.filter((/** @type {string} */ provider) => provider !== "nri"); // its problem says it
   const kinds = /** @type {const} */ ({ info: "yes", warning: "warning", error: "never" });
   return h("section", { class: "card now" }, h("h3", {}, icon("warning"), "What is not known, or wrong"),
-    node.hidden.length ? h("p", {}, `No verdict for pods that need the ${node.hidden.join(" or ")} manager.`) : null,
+    managers.length ? h("p", {}, `No verdict for pods that need the ${managers.join(" or ")} manager.`) : null,
     h("ul", { class: "problems" }, node.problem_list.map((/** @type {any} */ problem) => h("li", {},
       tag(problem.severity, kinds[/** @type {keyof typeof kinds} */ (problem.severity)]),
       h("code", {}, problem.path), ` ${problem.reason} (${problem.source})`))));
@@ -227,6 +252,7 @@ function problems(node) {
 
 /** @param {any} node */
 function roomTable(node) {
+  if (node.resource_policy) return null; // the pools say it
   if (node.cpu_policy !== "static" && node.memory_policy !== "Static" && !Object.keys(node.device_list).length) return null;
   const types = [...new Set(node.topology.flatMap((/** @type {any} */ numa) => Object.keys(numa.free_room.memory)))];
   const resources = Object.keys(node.device_list);
@@ -242,10 +268,11 @@ function roomTable(node) {
 
 /** Pods that hold nothing for themselves. @param {any} node */
 function otherPods(node) {
-  const holding = new Set(node.holders.map((/** @type {any} */ holder) => holder.pod_uid));
+  const grants = node.pools.flatMap((/** @type {any} */ pool) => pool.containers ?? []);
+  const holding = new Set([...node.holders, ...grants].map((/** @type {any} */ holder) => holder.pod_uid));
   const others = (node.pod_list ?? []).filter((/** @type {any} */ pod) => !holding.has(pod.uid));
   if (!others.length) return null;
-  return h("details", {}, h("summary", {}, `${plural(others.length, "pod")} in the shared pool`),
+  return h("details", {}, h("summary", {}, `${plural(others.length, "pod")} ${node.resource_policy ? "without a known grant" : "in the shared pool"}`),
     h("ul", { class: "plain" }, others.map((/** @type {any} */ pod) => h("li", {}, `${pod.namespace}/${pod.name}`))));
 }
 

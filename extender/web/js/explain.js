@@ -3,7 +3,7 @@ import { ApiError, ask } from "./api.js";
 import { askAbout } from "./ask.js";
 import { fill, h, icon, table, tag } from "./dom.js";
 import { changesOf, differences, withChanges } from "./manifest.js";
-import { amount, bytes, numaNames } from "./units.js";
+import { amount, bytes, cpus, numaNames, shortIds } from "./units.js";
 import { ADMITTED, KINDS, answerOf, verdictParts } from "./verdict.js";
 
 const POLICIES = ["none", "best-effort", "restricted", "single-numa-node"];
@@ -18,7 +18,7 @@ export function story(explanation) {
   const pools = steps.filter((/** @type {any} */ step) => step.step === "pools");
   const others = steps.filter((/** @type {any} */ step) => step.step !== "hints" && step.step !== "pools");
   return h("details", {},
-    h("summary", {}, "How the kubelet decides"),
+    h("summary", {}, pools.length ? "How the node decides" : "How the kubelet decides"),
     hints.length ? table("Hints of each manager", ["For", "Resource", "Wanted", "NUMA nodes that could serve it"], hints.map(hintRow)) : null,
     h("ol", { class: "problems" }, others.map(otherStep)),
     pools.map(poolsTable),
@@ -27,13 +27,46 @@ export function story(explanation) {
 
 /** The pools of the NRI topology-aware policy for one container, the used one first. @param {any} step */
 function poolsTable(step) {
-  return table(`Pools of the NRI policy for ${step.container}`, ["Pool", "CPU left", "Memory", "Comes later by"],
-    step.pools.map((/** @type {any} */ pool) => [
-      h("span", { style: `padding-inline-start: ${pool.depth}em` }, pool.pool),
-      pool.shared_left_millicpu < 0 ? tag(`${pool.shared_left_millicpu}m`, "never") : `${pool.shared_left_millicpu}m`,
-      pool.memory_numa ? numaNames(pool.memory_numa) : tag("none", "never"),
-      pool.lost_by || tag("used", "yes"),
-    ]));
+  const title = `Pools of the NRI policy for container ${step.container}`;
+  if (!step.pools.length) return h("p", { class: "hint" }, `${title}: it goes to the root pool, without a comparison.`);
+  const hasHints = step.pools.some((/** @type {any} */ pool) => pool.hint_score !== null);
+  const rows = step.pools.map((/** @type {any} */ pool, /** @type {number} */ i) => [
+    pool.pool,
+    cpuLeft(pool),
+    pool.memory_numa ? `NUMA ${shortIds(pool.memory_numa)}` : tag("none", "never"),
+    ...(hasHints ? [`${Math.round(100 * pool.hint_score)} %`] : []),
+    i ? POOL_RULES[pool.lost_by] ?? pool.lost_by : step.refusal ? tag("first, and refused", "never") : tag("used", "yes"),
+  ]);
+  return h("section", {}, h("h4", {}, title),
+    table(title, ["Pool", "CPU left with it", "Memory from", ...(hasHints ? ["Close to devices"] : []), "Used, or why not"], rows),
+    step.refusal ? h("p", { class: "error" }, step.refusal) : null,
+    step.pools_left_out ? h("p", { class: "hint" }, `${step.pools_left_out} more pools are left out.`) : null);
+}
+
+/** Why a pool is not the used one. @type {Record<string, string>} */
+const POOL_RULES = {
+  "too-little-cpu": "not enough CPU",
+  "too-few-isolated-cpus": "not enough isolated CPUs",
+  "affinity": "less affinity to other containers",
+  "hints": "farther from the devices",
+  "no-memory": "no memory for it",
+  "memory-types": "memory of other types",
+  "memory-size": "less memory in all",
+  "cpu-limit": "less CPU left than its limit",
+  "burst-level": "not the level of unlimitedBurstable",
+  "memory-nodes": "memory of more NUMA nodes",
+  "cpu-priority": "too few CPUs of its priority",
+  "depth": "a wider pool",
+  "isolated-left": "fewer isolated CPUs left",
+  "cpu-left": "less CPU left",
+  "containers": "more containers there",
+  "id": "equal, and later in the order",
+};
+
+/** @param {any} pool */
+function cpuLeft(pool) {
+  const isolated = pool.isolated_left ? ` and ${pool.isolated_left} isolated` : "";
+  return pool.shared_left_millicpu < 0 ? tag(`${cpus(-pool.shared_left_millicpu)} short`, "never") : `${cpus(pool.shared_left_millicpu)}${isolated}`;
 }
 
 /** @param {any} step */

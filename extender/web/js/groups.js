@@ -43,7 +43,8 @@ function hardware(node) {
   if (!node.cpus) return "hardware not known";
   const devices = Object.entries(node.devices).map(([resource, { total }]) => `${total} ${resource.slice(resource.lastIndexOf("/") + 1)}`);
   const policy = node.topology_policy === "none" ? "no topology policy" : `${node.topology_policy}/${node.topology_scope}`;
-  return [`${plural(node.cpus, "CPU")} on ${node.numa.length} NUMA`, ...devices, policy].join(", ");
+  const runtime = node.resource_policy ? [`NRI ${node.resource_policy}`] : [];
+  return [`${plural(node.cpus, "CPU")} on ${node.numa.length} NUMA`, ...devices, policy, ...runtime].join(", ");
 }
 
 /** @param {import("./verdict.js").Answer | undefined} answer */
@@ -55,6 +56,16 @@ function reason(answer) {
 /** Numbers of free CPUs on one NUMA node at which a cell is drawn one step fuller. */
 export const STEPS = [1, 8, 16, 32];
 
+/** Where the NRI policy's grants are not known, no number of free CPUs is. @param {NodeSummary} node */
+function isUnknown(node) {
+  return node.cpus === 0 || (node.resource_policy !== null && ["unknown", "degraded"].includes(node.certainty));
+}
+
+/** @param {NodeSummary} node */
+function isShared(node) {
+  return node.cpu_policy !== "static" && node.resource_policy === null;
+}
+
 /**
  * Class name of a cell: what the node answers to the pod; without a pod, how much aligned room it has.
  * @param {NodeSummary} node
@@ -63,8 +74,8 @@ export const STEPS = [1, 8, 16, 32];
  */
 export function lookOf(node, answer, asked) {
   if (asked) return answer?.kind ?? "unasked";
-  if (node.cpus === 0) return "unsure";
-  if (node.cpu_policy !== "static") return "unmanaged";
+  if (isUnknown(node)) return "unsure";
+  if (isShared(node)) return "unmanaged";
   const most = mostFree(node);
   return `room-${STEPS.filter((step) => most >= step).length}`;
 }
@@ -72,8 +83,8 @@ export function lookOf(node, answer, asked) {
 /** What a cell says in words. @param {NodeSummary} node @param {import("./verdict.js").Answer | undefined} answer @param {boolean} asked */
 export function wordsOf(node, answer, asked) {
   if (asked) return reason(answer);
-  if (node.cpus === 0) return "not known";
-  if (node.cpu_policy !== "static") return "all CPUs shared";
+  if (isUnknown(node)) return "not known";
+  if (isShared(node)) return "all CPUs shared";
   return `${plural(mostFree(node), "CPU")} free on one NUMA node`;
 }
 

@@ -144,7 +144,7 @@ function heldMemory(node, id, type) {
 }
 
 /** @param {any} drawing @param {(device: any) => boolean} belongs */
-function devicesOf({ node, landing, slots }, belongs) {
+export function devicesOf({ node, landing, slots }, belongs) {
   return Object.entries(node.device_list).map(([resource, devices]) => {
     const here = /** @type {any[]} */ (devices).filter(belongs);
     if (!here.length) return null;

@@ -1,6 +1,7 @@
 // A small picture of a node: one block for each NUMA node, one square for each CPU, allocated ones filled, free ones outlined.
 import { loadNode } from "./cluster.js";
 import { hueOf, slotsOf } from "./palette.js";
+import { treeOf, usage } from "./pools.js";
 import { parseList } from "./units.js";
 
 const AT_ONCE = 4;
@@ -29,7 +30,9 @@ export async function drawMini(canvas, node, answer) {
   paint(canvas, node, estimate(node), lands);
   const detail = await entryOf(canvas, node).detail;
   if (!detail || !canvas.isConnected) return;
-  paint(canvas, node, exact(detail), lands);
+  const root = treeOf(detail.pools);
+  if (root) paintPools(canvas, root, lands);
+  else paint(canvas, node, exact(detail), lands);
   canvas.dataset.drawn = "exact";
 }
 
@@ -73,7 +76,7 @@ async function queued(work) {
 /** Drawn from counts, until the details of the node are loaded. @param {import("./cluster.js").NodeSummary} node */
 function estimate(node) {
   return node.numa.map((numa) => Array.from({ length: numa.cpus }, (_, i) => {
-    if (node.cpu_policy !== "static") return { cpu: -1, style: "shared" };
+    if (node.cpu_policy !== "static" && !node.resource_policy) return { cpu: -1, style: "shared" };
     const held = numa.cpus - numa.free_cpus - numa.reserved_cpus;
     return { cpu: -1, style: i < numa.reserved_cpus ? "reserved" : i < numa.reserved_cpus + held ? "some" : "free" };
   }));
@@ -100,13 +103,9 @@ function exact(node) {
  * @param {Set<number>} lands CPUs where the pod would land
  */
 function paint(canvas, node, blocks, lands) {
-  const { width, height } = canvas.getBoundingClientRect();
-  const context = canvas.getContext("2d");
-  if (!context || !width || !height) return;
-  const scale = devicePixelRatio || 1;
-  canvas.width = Math.round(width * scale);
-  canvas.height = Math.round(height * scale);
-  context.scale(scale, scale);
+  const sized = sizedContext(canvas);
+  if (!sized) return;
+  const { context, width, height } = sized;
   const color = colors();
   const gaps = node.numa.map((numa, i) => gapBetween(node.numa[i - 1], numa));
   const total = blocks.reduce((sum, cells) => sum + Math.sqrt(cells.length), 0) || 1;
@@ -120,6 +119,74 @@ function paint(canvas, node, blocks, lands) {
   });
 }
 
+/** The context of a canvas that has the size it has on the page; null while it has none. @param {HTMLCanvasElement} canvas */
+function sizedContext(canvas) {
+  const { width, height } = canvas.getBoundingClientRect();
+  const context = canvas.getContext("2d");
+  if (!context || !width || !height) return null;
+  const scale = devicePixelRatio || 1;
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round(height * scale);
+  context.scale(scale, scale);
+  return { context, width, height };
+}
+
+/**
+ * Pools as nested frames, the CPUs of each in squares: exclusive ones in the colour of their pod, shared ones filled as
+ * far as they are in use.
+ * @param {HTMLCanvasElement} canvas @param {import("./pools.js").Tree} root @param {Set<number>} lands
+ */
+function paintPools(canvas, root, lands) {
+  const sized = sizedContext(canvas);
+  if (!sized) return;
+  const { context, width, height } = sized;
+  const color = colors();
+  const slots = slotsOf(holdersOf(root).map((holder) => holder.pod_uid));
+  /** @type {Map<number, string>} */
+  const held = new Map();
+  for (const holder of holdersOf(root)) {
+    for (const cpu of parseList(holder.cpus)) held.set(cpu, `--held-${hueOf(slots.get(holder.pod_uid) ?? 0)}`);
+  }
+  const weigh = (/** @type {import("./pools.js").Tree} */ tree) => Math.sqrt(1 + usage(tree.pool).total / 1000);
+  const draw = (/** @type {import("./pools.js").Tree} */ tree, /** @type {{x: number, y: number, width: number, height: number}} */ area) => {
+    if (!tree.inside.length) {
+      paintBlock(context, poolCells(tree.pool, held), area, lands, color);
+      return;
+    }
+    const gap = tree.inside.some((each) => each.inside.length) ? SOCKET_GAP / 2 : NUMA_GAP / 2;
+    const total = tree.inside.reduce((sum, each) => sum + weigh(each), 0);
+    const room = area.width - gap * (tree.inside.length - 1);
+    let { x } = area;
+    for (const each of tree.inside) {
+      const part = (room * weigh(each)) / total;
+      context.strokeStyle = color("--line-strong");
+      context.lineWidth = 0.75;
+      context.strokeRect(x + 0.5, area.y + 0.5, part - 1, area.height - 1);
+      draw(each, { x: x + 2.5, y: area.y + 2.5, width: part - 5, height: area.height - 5 });
+      x += part + gap;
+    }
+  };
+  draw(root, { x: 0, y: 0, width, height });
+}
+
+/** @param {import("./pools.js").Tree} tree @returns {any[]} */
+function holdersOf({ pool, inside }) {
+  return [...pool.containers ?? [], ...inside.flatMap(holdersOf)];
+}
+
+/** One cell a CPU: what is exclusive and reserved, then as many as are shared and in use. @param {any} pool @param {Map<number, string>} held */
+function poolCells(pool, held) {
+  const use = usage(pool);
+  const reserved = parseList(pool.reserved_cpus).map((cpu) => ({ cpu, style: "reserved" }));
+  const exclusive = pool.exclusive_cpus === null ? Array.from({ length: pool.exclusive_count }, () => ({ cpu: -1, style: "some" }))
+    : parseList(pool.exclusive_cpus).map((cpu) => ({ cpu, style: held.get(cpu) ?? "some" }));
+  const shared = parseList(pool.shared_cpus);
+  const taken = Math.round((use.used + use.wider) / 1000);
+  const isolated = Math.max(0, use.total / 1000 - reserved.length - exclusive.length - shared.length);
+  return [...reserved, ...exclusive, ...shared.map((cpu, i) => ({ cpu, style: i < taken ? "shared" : "free" })),
+    ...Array.from({ length: isolated }, () => ({ cpu: -1, style: "free" }))];
+}
+
 /** @param {{socket: number | null} | undefined} before @param {{socket: number | null}} numa @returns {number} */
 function gapBetween(before, numa) {
   if (!before) return 0;
@@ -129,11 +196,11 @@ function gapBetween(before, numa) {
 /**
  * @param {CanvasRenderingContext2D} context
  * @param {{cpu: number, style: string}[]} cells
- * @param {{x: number, width: number, height: number}} box
+ * @param {{x: number, y?: number, width: number, height: number}} box
  * @param {Set<number>} lands
  * @param {(name: string) => string} color
  */
-function paintBlock(context, cells, { x, width, height }, lands, color) {
+function paintBlock(context, cells, { x, y = 0, width, height }, lands, color) {
   const { rows, columns } = shapeOf(cells.length, width, height);
   const stepX = width / columns;
   const stepY = Math.min(height / rows, stepX * 1.6);
@@ -141,7 +208,7 @@ function paintBlock(context, cells, { x, width, height }, lands, color) {
   cells.forEach(({ cpu, style }, i) => {
     // Column by column, so that the threads of a core are one above the other.
     const left = x + Math.floor(i / rows) * stepX;
-    const top = (i % rows) * stepY;
+    const top = y + (i % rows) * stepY;
     const [w, tall] = [stepX - gap, stepY - gap];
     if (lands.has(cpu)) fillCell(context, color("--accent"), left, top, w, tall);
     else if (style === "free") {

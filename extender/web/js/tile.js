@@ -2,8 +2,9 @@
 import { mostFree } from "./cluster.js";
 import { h, icon, tag } from "./dom.js";
 import { drawMini } from "./minimap.js";
-import { bytes, plural, shortResource } from "./units.js";
+import { bytes, cpus, plural, shortResource } from "./units.js";
 
+const MIB = 1024 * 1024;
 export const TILE = { height: 156, minWidth: 262 };
 
 /** @type {Record<string, string>} */
@@ -15,7 +16,7 @@ const UNKNOWN = { degraded: "only amounts per NUMA node are known", unknown: "no
  * @param {{href: string, current: boolean}} options
  */
 export function tile(node, answer, { href, current }) {
-  const known = node.cpus > 0;
+  const known = node.cpus > 0 || node.root_pool !== null;
   const canvas = h("canvas", { "aria-hidden": "true" });
   const element = h("a", { class: "tile", href, "aria-current": current ? "true" : null },
     h("span", { class: "tile-head" },
@@ -35,12 +36,20 @@ export function tile(node, answer, { href, current }) {
 
 /** @param {import("./cluster.js").NodeSummary} node */
 function configuration(node) {
+  if (node.resource_policy) return [`NRI ${node.resource_policy}`, node.kubelet_version].filter(Boolean).join(" · ");
   const policy = node.topology_policy === "none" ? "no topology policy" : `${node.topology_policy} / ${node.topology_scope}`;
   return [policy, node.kubelet_version].filter(Boolean).join(" · ");
 }
 
 /** @param {import("./cluster.js").NodeSummary} node */
 function room(node) {
+  if (node.root_pool) {
+    const [left, all] = node.root_pool;
+    const parts = [h("span", {}, h("strong", {}, cpus(left, false)), ` of ${cpus(all)} left`)];
+    if (node.numa.length > 1 && mostFree(node)) parts.push(h("span", {}, h("strong", {}, mostFree(node)), " on one NUMA"));
+    return parts;
+  }
+  if (node.resource_policy) return [h("span", {}, `${node.cpus} CPUs, grants unknown`)];
   if (node.cpus === 0) return [h("span", {}, "no map")];
   if (node.cpu_policy !== "static") return [h("span", {}, `${node.cpus} CPUs, all shared`)];
   const parts = [h("span", {}, h("strong", {}, node.free_cpus), ` of ${node.cpus} CPUs free`)];
@@ -54,7 +63,8 @@ function memoryAndDevices(node) {
   const all = sum(node.numa.map((numa) => numa.memory_bytes));
   const isCounted = node.numa.some((numa) => numa.free_memory_bytes !== null);
   const free = sum(node.numa.map((numa) => numa.free_memory_bytes));
-  const memory = isCounted ? [h("strong", {}, bytes(free)), ` of ${bytes(all)} free`] : [`${bytes(all)} memory`];
+  const pool = node.root_pool?.slice(2).map((mib) => bytes(mib * MIB));
+  const memory = pool ? [h("strong", {}, pool[0]), ` of ${pool[1]} left`] : isCounted ? [h("strong", {}, bytes(free)), ` of ${bytes(all)} free`] : [`${bytes(all)} memory`];
   return [h("span", {}, memory), ...Object.entries(node.devices).map(([resource, { total, free: left }]) =>
     h("span", { title: resource }, h("strong", {}, left), ` of ${total} ${shortResource(resource)} free`))];
 }

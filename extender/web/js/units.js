@@ -46,6 +46,24 @@ export function number(value) {
   return value.toLocaleString("en");
 }
 
+/** Thousandths of a CPU as people say them. @param {number} milli @param {boolean} [named] with the word */
+export function cpus(milli, named = true) {
+  const amount = String(Math.round(milli / 10) / 100);
+  return named ? `${amount} CPU${milli === 1000 ? "" : "s"}` : amount;
+}
+
+/** NUMA ids in short: 0–3, 8. @param {number[]} ids ascending */
+export function shortIds(ids) {
+  /** @type {number[][]} */
+  const runs = [];
+  for (const id of ids) {
+    const last = runs.at(-1);
+    if (last && id === last[1] + 1) last[1] = id;
+    else runs.push([id, id]);
+  }
+  return runs.map(([first, last]) => (first === last ? `${first}` : last === first + 1 ? `${first}, ${last}` : `${first}–${last}`)).join(", ");
+}
+
 /** @param {number} seconds */
 export function ago(seconds) {
   if (seconds < 2) return "just now";

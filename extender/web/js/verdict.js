@@ -1,6 +1,6 @@
 // The answer of a node for the pod, as text.
 import { h, icon, ranges, table, tag } from "./dom.js";
-import { amount, bytes, numaNames, parseList } from "./units.js";
+import { amount, bytes, cpus, numaNames, parseList, plural, shortIds } from "./units.js";
 
 /**
  * @typedef {object} Answer
@@ -98,11 +98,13 @@ export function verdictParts(node) {
   if (kind === "split") parts.push(h("p", {}, splitSentence(node.verdict)));
   if (!isAdmitted(kind)) parts.push(h("p", {}, node.reason || sentence(why, verdict?.refused_by)));
   if (verdict?.pod_cpus) parts.push(h("p", {}, "The pod as a whole gets CPUs ", ranges(verdict.pod_cpus), ", which its containers share."));
-  if (verdict?.admit) parts.push(placements(verdict));
+  if (verdict?.admit && node.outcome !== "unknown") parts.push(verdict.nri.length ? poolPlacements(verdict) : placements(verdict));
   if (verdict?.admit && !verdict.alignment_certain) parts.push(h("p", { class: "hint" }, "The kubelet chooses at random: other placements are possible."));
   if (verdict && !verdict.admit) {
-    parts.push(h("p", { class: "kubelet-says" }, "The kubelet would fail the pod with ", h("code", {}, verdict.reason),
-      verdict.message ? `: “${verdict.message}”` : ""));
+    const isPolicy = verdict.refused_by?.provider === "nri";
+    parts.push(h("p", { class: "kubelet-says" },
+      isPolicy ? "The pod would be bound, and its container would stay in " : "The kubelet would fail the pod with ",
+      h("code", {}, isPolicy ? "CreateContainerError" : verdict.reason), verdict.message ? `: “${verdict.message}”` : ""));
   }
   for (const check of failed(node)) {
     parts.push(h("p", {}, tag("kube-scheduler", "now"), " ", check.detail || CHECKS[check.check]));
@@ -116,7 +118,7 @@ export function verdictParts(node) {
 const CERTAINTIES = {
   assumed: "The kubelet is newer than the newest known version. The answer uses the rules of that version.",
   possible: "The kubelet picks some devices at random, and the result depends on that.",
-  degraded: "Only amounts per NUMA node are known, so this is an estimate.",
+  degraded: "Only published amounts are known: they can prove a refusal, and not that the pod fits.",
   stale: "The node has not reported for some time. The answer uses its last report.",
   unknown: "There is no usable report of the node.",
 };
@@ -138,6 +140,18 @@ function sentence(why, by) {
 export function placements(verdict) {
   const rows = Object.entries(verdict.containers).map(([name, each]) => placementRow(name, each));
   return table("Where each container lands", ["Container", "CPUs", "NUMA", "Memory", "Devices"], rows);
+}
+
+/** Where the NRI policy puts the containers. @param {any} verdict an admitted one */
+function poolPlacements(verdict) {
+  return table("Where each container lands", ["Container", "Pool", "CPUs", "Memory", "Devices"], verdict.nri.map((/** @type {any} */ each) => [
+    each.container,
+    each.pool,
+    [each.cpus ? ranges(each.cpus) : null, each.cpus && each.shared_millicpu ? " + " : null,
+      each.shared_millicpu || !each.cpus ? `${cpus(each.shared_millicpu)} shared` : null],
+    [`${bytes(each.memory_bytes)} on NUMA ${shortIds(each.memory_numa)}`, each.widens ? `, moves memory of ${plural(each.widens, "container")}` : null],
+    Object.values(verdict.containers[each.container]?.devices ?? {}).flat().join(", ") || "none",
+  ]));
 }
 
 /** @param {string} name @param {any} placement */

@@ -137,6 +137,8 @@ class Registry:
                 why = f'pod {target.name} is already assigned to node "{bound}"'
                 raise conflict("pods/binding", target.name, why)
             pod["spec"]["nodeName"] = node
+            if annotations := (binding.get("metadata") or {}).get("annotations"):
+                metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
             condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now_text()}
             pod["status"].setdefault("conditions", []).append(condition)
             self.store.write(PODS, target.key, pod)

@@ -35,11 +35,29 @@ PDBS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBud
 NRTS: Final = Resource(
     "topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", "NodeResourceTopology", namespaced=False
 )
+POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", namespaced=True)
+COSCHEDULING: Final = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", namespaced=True)
+WORKLOADS: Final = Resource("scheduling.k8s.io", "v1alpha1", "workloads", "Workload", namespaced=True)
+SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True)
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
-STORED: Final = (PODS, NODES, NAMESPACES, EVENTS, LEASES, PDBS, NRTS)
+STORED: Final = (
+    SLICES,
+    CLAIMS,
+    PODS,
+    NODES,
+    NAMESPACES,
+    EVENTS,
+    LEASES,
+    PDBS,
+    NRTS,
+    POD_GROUPS,
+    COSCHEDULING,
+    WORKLOADS,
+)
 REVIEWS: Final = (TOKEN_REVIEWS, ACCESS_REVIEWS)
 _BY_PATH: Final = {(r.base, r.plural): r for r in (*STORED, *REVIEWS)}
 _PATH: Final = re.compile(

@@ -11,8 +11,8 @@ from extender.replay.nri.admission import (
     NriVerdict,
     UnplacedContainer,
     admit_nri,
-    explain_pools,
 )
+from extender.replay.nri.comparison import PoolRule, explain_pools
 from extender.replay.nri.config import LEVELS, PolicyConfig
 from extender.replay.nri.cpu_taking import discover
 from extender.replay.nri.events import Node, set_up, start
@@ -153,14 +153,14 @@ def test_pools_are_explained_best_first_with_the_rule_that_decided() -> None:
     rows = explain_pools(node_of(), pod_named("p"), guaranteed("app", 2000))
 
     assert rows[0].pool == admit_nri(node_of(), pod_named("p"), [guaranteed("app", 2000)]).placed[0].pool
-    assert rows[0].lost_by == ""
+    assert rows[0].lost_by is PoolRule.USED
     assert {row.pool: row.lost_by for row in rows[1:]} == {
-        "root": "memory",
-        "socket #0": "memory",
-        "socket #1": "memory",
-        "NUMA node #0": "cpus",
-        "NUMA node #2": "cpus",
-        "NUMA node #3": "cpus",
+        "root": PoolRule.MEMORY_NODES,
+        "socket #0": PoolRule.MEMORY_NODES,
+        "socket #1": PoolRule.MEMORY_NODES,
+        "NUMA node #0": PoolRule.CPU_LEFT,
+        "NUMA node #2": PoolRule.ID,
+        "NUMA node #3": PoolRule.ID,
     }
     assert {row.pool: row.shared_left for row in rows}["NUMA node #0"] == 1000
 
@@ -168,7 +168,7 @@ def test_pools_are_explained_best_first_with_the_rule_that_decided() -> None:
 def test_a_pool_without_room_loses_by_capacity() -> None:
     rows = explain_pools(node_of(), pod_named("p"), guaranteed("app", 4000))
 
-    assert {row.pool for row in rows if row.lost_by == "capacity"} == {"NUMA node #0"}
+    assert {row.pool for row in rows if row.lost_by is PoolRule.CPU} == {"NUMA node #0"}
 
 
 def test_a_pool_whose_last_isolated_cpu_fits_wins_by_other_rules_than_capacity() -> None:
@@ -182,7 +182,8 @@ def test_a_pool_whose_last_isolated_cpu_fits_wins_by_other_rules_than_capacity()
     assert rows[0].isolated_left == 0
     fitting = {row.lost_by for row in rows[1:] if row.isolated_left >= 0}
     assert fitting
-    assert "capacity" not in fitting
+    assert PoolRule.ISOLATED not in fitting
+    assert PoolRule.CPU not in fitting
 
 
 def test_reserved_containers_are_placed_without_looking_at_pools() -> None:

@@ -11,7 +11,7 @@ from extender.replay.nri.events import set_up
 from extender.replay.nri.pools import Pool
 from extender.replay.sets import format_list
 from extender.wire.nri_scenarios import scenario_from_json
-from tests.replay.nri.vectors import THEMES, machine, sample
+from tests.replay.nri.vectors import GAPS, THEMES, machine, sample, scenarios
 
 SAMPLE = 12
 """Scenarios of a theme; `numa-extender replay --check` compares them all."""
@@ -34,6 +34,18 @@ def test_replay_equals_the_recorded_policy(theme: str) -> None:
     assert agreement.counts["scenarios"] == SAMPLE
     if theme not in ("pools", "start"):
         assert agreement.counts["creations"] > 60
+
+
+def test_replay_equals_the_policy_where_no_theme_looks() -> None:
+    agreement = NRIAgreement()
+    differences = [
+        difference
+        for document in scenarios(GAPS)
+        for difference in check(scenario_from_json(document), machine(document["m"]), agreement)
+    ]
+
+    assert differences == []
+    assert agreement.counts["open"] == 0
 
 
 @pytest.mark.parametrize(

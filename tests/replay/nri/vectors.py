@@ -3,16 +3,22 @@
 import json
 import lzma
 import random
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from extender.conformance import nri_scenario
+from extender.replay.nri.events import Node, Outcome, create
 from extender.replay.nri.machine import Machine
 from extender.wire.nri_machines import machine_from_json, read_machines
+from extender.wire.nri_scenarios import NRIScenario, container_of
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "nri"
 MACHINES = VECTORS / "machines.json.xz"
-THEMES = tuple(sorted(path.name.removesuffix(".jsonl.xz") for path in VECTORS.glob("*.jsonl.xz")))
+GAPS = "gaps"
+"""Not a theme: scenarios for rules that no theme exercises, and for faults that the replay once had."""
+THEMES = tuple(sorted({path.name.removesuffix(".jsonl.xz") for path in VECTORS.glob("*.jsonl.xz")} - {GAPS}))
 
 
 @cache
@@ -36,8 +42,31 @@ def machine(name: str) -> Machine:
     return machine_from_json(_documents()[name], name)
 
 
+def scenarios(theme: str) -> list[dict[str, Any]]:
+    """All scenarios of *theme*."""
+    with lzma.open(VECTORS / f"{theme}.jsonl.xz") as lines:
+        return [json.loads(line) for line in lines]
+
+
 def sample(theme: str, count: int, seed: int = 19) -> list[dict[str, Any]]:
     """*count* scenarios of *theme*, always the same ones for a seed."""
     with lzma.open(VECTORS / f"{theme}.jsonl.xz") as lines:
         chosen = random.Random(seed).sample(list(lines), count)
     return [json.loads(line) for line in chosen]
+
+
+def creations(scenario: NRIScenario, machine: Machine) -> Iterator[partial[tuple[Node, Outcome]]]:
+    """The creations of *scenario*, each on the node as the steps before it left it. A call replays it again.
+
+    Ends at a step with several possible results.
+    """
+    under_way = nri_scenario._begin(scenario, machine)
+    if isinstance(under_way, str):
+        return
+    for step in scenario.steps:
+        if len(under_way.branches) != 1:
+            return
+        node = under_way.branches[0].node
+        if step.o == "new" and step.p in node.books.pods:
+            yield partial(create, node, container_of(step, node.books.pods[step.p].qos, machine.memory_total_bytes))
+        under_way.step(step)

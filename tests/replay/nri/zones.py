@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from extender.conformance.nri_scenario import creations
 from extender.replay.nri.admission import UnplacedContainer
 from extender.replay.nri.books import Books
 from extender.replay.nri.counts import NriCounts
@@ -15,7 +14,7 @@ from extender.replay.nri.objects import Pod
 from extender.replay.sets import format_list
 from extender.wire.nri_scenarios import scenario_from_json
 from extender.wire.nrt import counted, published_from_json
-from tests.replay.nri.vectors import machine
+from tests.replay.nri.vectors import creations, machine
 
 
 def topology_object(books: Books, name: str = "n1") -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Writes `docs/settings.md`: every variable of both programs, from the code that reads it.
 
-`python -m extender.cli.settings_page > docs/settings.md`; a test compares the page with the code.
+`python -m tests.docs.settings_page > docs/settings.md`; a test compares the page with the code.
 """
 
 import sys
@@ -36,7 +36,7 @@ _UNITS: Final = (
 """Unit by the end of the name."""
 _HEAD: Final = """# Settings
 
-Written by `python -m extender.cli.settings_page`; a test compares it with the code. An empty variable counts as not
+Written by `python -m tests.docs.settings_page`; a test compares it with the code. An empty variable counts as not
 set. A variable that is similar to one of these, and is none of them, is logged as a warning at startup.
 """
 _EXTENDER: Final = f"""

@@ -1,0 +1,71 @@
+"""Sentences about claims of a pod on one node: where claimed devices are, and where free ones are."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from extender.cluster.dynamic_devices import DynamicDevice
+from extender.replay.alignment import PodAlignment
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import Pod
+from extender.replay.sets import format_list
+
+CPU_DRIVER: Final = "dra.cpu"
+MAX_SHOWN: Final = 8
+"""Devices and drivers that are named one by one."""
+
+
+def claim_notes(
+    pod: Pod, kubelet: Kubelet | None, devices: Sequence[DynamicDevice] | None, placed: PodAlignment | None
+) -> Iterator[str]:
+    """The sentences for one node. *devices* None: not known. *placed*: what the kubelet gives; None: it refuses."""
+    if devices and any(device.driver == CPU_DRIVER for device in devices):
+        yield from _cpu_driver(kubelet)
+    if not pod.has_claims:
+        return
+    if devices is None:
+        yield "where devices of the pod's claims are is not known: NUMA_EXTENDER_DRA is off, or nothing is listed yet"
+        return
+    for container in pod.containers:
+        held = [device for device in devices if device.claim and device.claim in container.claims]
+        for device in held[:MAX_SHOWN]:
+            yield f"container {container.name}: {_where(device)}{_beside(device, container.name, placed)}"
+        if set(container.claims) - {device.claim for device in held}:
+            yield f"container {container.name} has a claim without devices of this node; free devices: {_free(devices)}"
+
+
+def _cpu_driver(kubelet: Kubelet | None) -> Iterator[str]:
+    if kubelet is not None and kubelet.cpu_static:
+        yield (
+            f"the DRA driver {CPU_DRIVER} and the static policy of the kubelet both allocate CPUs of this node, and "
+            "neither knows of the other's"
+        )
+    else:
+        yield f"exclusive CPUs of this node are allocated by the DRA driver {CPU_DRIVER}, which is not replayed"
+
+
+def _where(device: DynamicDevice) -> str:
+    if device.numa is None:
+        return f"device {device.name} of {device.driver} is on a NUMA node that its driver does not name"
+    return f"device {device.name} of {device.driver} is on NUMA node {device.numa}"
+
+
+def _beside(device: DynamicDevice, container: str, placed: PodAlignment | None) -> str:
+    """Where the rest of the container is, if the kubelet places it."""
+    spread = None if placed is None else placed.containers.get(container)
+    if spread is None or not spread.numa or device.numa is None:
+        return ""
+    if spread.numa == 1 << device.numa:
+        return ", with everything else"
+    return f", and the rest is on NUMA node {format_list(spread.numa)}"
+
+
+def _free(devices: Sequence[DynamicDevice]) -> str:
+    """Free devices by driver and NUMA node. Not every driver can serve the claim."""
+    counts = Counter((device.driver, device.numa) for device in devices if not device.claim)
+    ordered = sorted(counts.items(), key=lambda item: (item[0][0], -1 if item[0][1] is None else item[0][1]))
+    parts = [
+        f"{count} of {driver} {'without a NUMA node' if numa is None else f'on NUMA node {numa}'}"
+        for (driver, numa), count in ordered[:MAX_SHOWN]
+    ]
+    return ", ".join(parts) or "none"

@@ -1,0 +1,102 @@
+"""Devices that DRA drivers publish, their NUMA nodes, and the claims that hold them. No kubelet manager knows them.
+
+Rules of this file
+- Of a pool only the slices of its highest generation count, as for kube-scheduler.
+- A device that is not local to one node has no NUMA node that matters, and is left out.
+- Values that readers get are never changed afterwards.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+
+class DynamicDevice(NamedTuple):
+    """One device of a node. `numa`: its NUMA node; None: the driver does not say. `claim`: NAMESPACE/NAME, "": free."""
+
+    driver: str
+    pool: str
+    name: str
+    numa: int | None = None
+    claim: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What a claim names it by."""
+        return self.driver, self.pool, self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedDevices:
+    """One ResourceSlice. `node_name` empty: its devices are not local to one node."""
+
+    node_name: str
+    pool: str
+    generation: int
+    devices: tuple[DynamicDevice, ...]
+
+
+NO_DEVICES: Final[tuple[DynamicDevice, ...]] = ()
+
+
+class DynamicDevices:
+    """All slices and all allocated claims. `complete`: whether both have been listed."""
+
+    def __init__(self) -> None:
+        self.complete = False
+        self._slices: dict[str, dict[str, PublishedDevices]] = {}
+        self._node_of: dict[str, str] = {}
+        self._holders: dict[tuple[str, str, str], str] = {}
+        self._claims: dict[str, tuple[tuple[str, str, str], ...]] = {}
+        self._places: dict[tuple[str, str, str], str] = {}
+        """The node of each device."""
+        self._known: dict[str, tuple[DynamicDevice, ...]] = {}
+
+    def set_slice(self, name: str, published: PublishedDevices | None) -> None:
+        """The slice *name*; None: it is gone."""
+        before = self._node_of.pop(name, None)
+        if before is not None:
+            for device in self._slices[before].pop(name).devices:
+                self._places.pop(device.key, None)
+            self._known.pop(before, None)
+            if not self._slices[before]:
+                del self._slices[before]
+        if published is not None and published.node_name:
+            self._node_of[name] = published.node_name
+            self._slices.setdefault(published.node_name, {})[name] = published
+            self._places.update((device.key, published.node_name) for device in published.devices)
+            self._known.pop(published.node_name, None)
+
+    def set_claim(self, claim: str, devices: Sequence[tuple[str, str, str]]) -> None:
+        """The devices that the claim NAMESPACE/NAME has; empty: it is not allocated, or gone."""
+        for key in self._claims.pop(claim, ()):
+            if self._holders.get(key) == claim:
+                del self._holders[key]
+            self._changed(key)
+        if devices:
+            self._claims[claim] = tuple(devices)
+        for key in devices:
+            self._holders[key] = claim
+            self._changed(key)
+
+    def of_node(self, name: str) -> tuple[DynamicDevice, ...]:
+        """The devices of a node. The same object as long as none of them changes."""
+        found = self._known.get(name)
+        if found is None:
+            slices = self._slices.get(name, {}).values()
+            newest: dict[str, int] = {}
+            for each in slices:
+                newest[each.pool] = max(newest.get(each.pool, 0), each.generation)
+            devices = [d for each in slices if each.generation == newest[each.pool] for d in each.devices]
+            found = tuple(sorted(device._replace(claim=self._holders.get(device.key, "")) for device in devices))
+            self._known[name] = found
+        return found
+
+    def is_allocated(self, claim: str) -> bool:
+        """Whether the claim NAMESPACE/NAME has devices."""
+        return claim in self._claims
+
+    def _changed(self, key: tuple[str, str, str]) -> None:
+        node_name = self._places.get(key)
+        if node_name is not None:
+            self._known.pop(node_name, None)

@@ -1,0 +1,304 @@
+"""What each class leaves free, as columns of numbers: thousands of classes are compared with a request at once.
+
+Rules of this file
+- A row is one state of one kubelet, a column what one NUMA node alone can serve of one resource. Rows of a group have
+  the same kubelet, the same devices and the same columns.
+- A class has a row for each of its possible states. Only classes with exact verdicts and countable amounts have rows;
+  the others are judged one by one.
+- `alike` numbers rows by all that `coarse.admission` reads for the key of a node. Rows with equal numbers have equal
+  keys. The reverse need not hold.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.replay.coarse.admission import ANYWHERE, CPU, CoarseReplay
+from extender.replay.coarse.amounts import FreeAmounts
+from extender.replay.coarse.layout import NodeHardware
+from extender.replay.kubelet import Kubelet
+
+Int64s = NDArray[np.int64]
+NO_PLACE: Final = -1
+"""The place of a class without rows."""
+NO_KEY: Final = -1
+"""The number of a row whose class is judged by itself."""
+_MAX_AMOUNT: Final = 1 << 56
+"""Sums of 64 such amounts fit into 64 bits."""
+_MAX_BITS: Final = 50
+"""Limit on packed masks, so that there is room for the number of a merge."""
+_GROUP_SHIFT: Final = 32
+_ROW: Final = (1 << _GROUP_SHIFT) - 1
+_FIRST_ROWS: Final = 16
+WHOLE_CORES: Final = "\0whole cores"
+"""The columns of CPUs on whole free cores, under full-pcpus-only."""
+
+
+class _Columns(NamedTuple):
+    """The columns of one resource. `bits`: of each column's NUMA node, counted in the group; -1: it does not matter."""
+
+    places: slice
+    bits: Int64s
+
+
+_NOT_SERVED: Final = _Columns(slice(0), np.zeros(0, np.int64))
+
+
+class RowGroup:
+    """The rows of one kubelet, one set of devices and one set of columns."""
+
+    def __init__(self, kubelet: Kubelet, amounts: FreeAmounts) -> None:
+        self.kubelet: Final = kubelet
+        self.hardware: Final[NodeHardware] = amounts.hardware
+        self._masks: Final = sorted({bit for rows in amounts.single.values() for bit, _ in rows or () if bit > 0})
+        """The raw mask of each NUMA node that has a bit."""
+        self._columns: Final[dict[str, _Columns | None]] = {}
+        width = 0
+        for resource, rows in amounts.single.items():
+            if rows is None:
+                self._columns[resource] = None
+                continue
+            bits = [ANYWHERE if bit == ANYWHERE else 1 << self._masks.index(bit) for bit, _ in rows]
+            self._columns[resource] = _Columns(slice(width, width + len(bits)), np.array(bits, np.int64))
+            width += len(bits)
+        if self.hardware.whole_cores and (cpus := self._columns.get(CPU)) is not None:
+            self._columns[WHOLE_CORES] = _Columns(slice(width, width + len(cpus.bits)), cpus.bits)
+            width += len(cpus.bits)
+        self._free = np.zeros((_FIRST_ROWS, width), np.int64)
+        self._in_use = np.zeros(_FIRST_ROWS, np.int64)
+        self._unused: Final[list[int]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count - len(self._unused)
+
+    def add(self, amounts: FreeAmounts) -> int:
+        """Store the amounts of one class; returns its row."""
+        if self._unused:
+            row = self._unused.pop()
+        else:
+            row, self._count = self._count, self._count + 1
+            if row == len(self._free):
+                self._free = np.concatenate([self._free, np.zeros_like(self._free)])
+                self._in_use = np.concatenate([self._in_use, np.zeros_like(self._in_use)])
+        values = [amount for rows in amounts.single.values() for _, amount in rows or ()]
+        if WHOLE_CORES in self._columns:
+            values += [cores * self.hardware.layout.cpus_per_core for cores in amounts.cpus.whole_cores]
+        self._free[row] = values
+        self._in_use[row] = sum(1 << i for i, mask in enumerate(self._masks) if amounts.bytes.in_use & mask)
+        return row
+
+    def remove(self, row: int) -> None:
+        """The row's class has gone."""
+        self._unused.append(row)
+
+    def alike(self, rows: Int64s, pod: CoarseReplay) -> Int64s | None:
+        """A number for each row, equal for rows with equal keys; `NO_KEY` where there is none; None: for no row."""
+        hardware, layout = self.hardware, self.hardware.layout
+        steps = pod.steps(by_pod=hardware.by_pod)
+        if steps is None or not hardware.is_plain:
+            return None
+        count, width = len(rows), len(self._masks)
+        free, admitted, has_key = self._free[rows], _Numbers(count, width), np.ones(count, np.bool_)
+        found = np.full(count, NO_KEY, np.int64)
+        for position, step in enumerate(steps):
+            able, refused = np.full(count, ANYWHERE, np.int64), _Numbers(count, width)
+            for resource, wanted in step.wanted:
+                columns = self._columns.get(resource, _NOT_SERVED)
+                if columns is None:
+                    return None
+                if columns is not _NOT_SERVED:
+                    fits = _fits(free, columns, wanted)
+                    able &= fits
+                    refused.add(fits)
+                elif resource in pod.memory_types and layout.memory_static:
+                    return None
+            refused.add(self._has_wide_room(free, self._in_use[rows], step.memory).astype(np.int64))
+            fails = has_key & (able == 0)
+            found[fails] = (refused.packed[fails] * len(steps) + position) << 1 | 1
+            affinity = self._affinity(able)
+            admitted.add(affinity)
+            has_key &= able != 0
+            if hardware.whole_cores and step.cpus:
+                cores = self._columns.get(WHOLE_CORES)
+                if cores is None or not pod.takes_whole_cores(layout):
+                    return None
+                has_key &= affinity & _fits(free, cores, pod.cpus) != 0
+            if step.stays and position + 1 < len(steps):
+                self._take(free, step.wanted, affinity)
+        found[has_key] = admitted.packed[has_key] << 1
+        return found
+
+    def _has_wide_room(self, free: Int64s, in_use: Int64s, memory: Mapping[str, int]) -> NDArray[np.bool_]:
+        """Whether several NUMA nodes without assignments have room together; see `coarse.admission`."""
+        has_room = np.ones(len(free), np.bool_)
+        idle_nodes = None
+        for name, wanted in memory.items():
+            columns = self._columns.get(name)
+            if columns is None:
+                continue
+            idle = (in_use[:, None] & columns.bits) == 0
+            idle_nodes = idle.sum(axis=1)
+            has_room &= np.where(idle, free[:, columns.places], 0).sum(axis=1) >= wanted
+        return has_room if idle_nodes is None else has_room & (idle_nodes > 1)
+
+    def _affinity(self, able: Int64s) -> Int64s:
+        """The NUMA node that each row's step gets, of those in *able*."""
+        values, places = np.unique(able, return_inverse=True)
+        return np.array([self._closest(value) for value in values.tolist()], np.int64)[places]
+
+    def _closest(self, able: int) -> int:
+        if able == ANYWHERE or able & (able - 1) == 0:  # also none
+            return able
+        raw = sum(mask for i, mask in enumerate(self._masks) if able >> i & 1)
+        return 1 << self._masks.index(self.hardware.closest(raw))
+
+    def _take(self, free: Int64s, wanted: Sequence[tuple[str, int]], affinity: Int64s) -> None:
+        for resource, amount in wanted:
+            columns = self._columns.get(resource)
+            if columns is not None:
+                is_taken = (columns.bits == affinity[:, None]) | (columns.bits == ANYWHERE)
+                free[:, columns.places] -= np.where(is_taken, amount, 0)
+
+
+class StatesGroup:
+    """Classes of a group that can be in several states: the rows of each."""
+
+    def __init__(self, group: RowGroup, states: int) -> None:
+        self.kubelet: Final = group.kubelet
+        self._group: Final = group
+        self._rows = np.zeros((_FIRST_ROWS, states), np.int64)
+        self._unused: Final[list[int]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count - len(self._unused)
+
+    def add(self, rows: Sequence[int]) -> int:
+        """Store the rows of one class, the likeliest state first."""
+        if self._unused:
+            number = self._unused.pop()
+        else:
+            number, self._count = self._count, self._count + 1
+            if number == len(self._rows):
+                self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        self._rows[number] = rows
+        return number
+
+    def remove(self, number: int) -> list[int]:
+        """The class has gone. Returns its rows."""
+        self._unused.append(number)
+        rows: list[int] = self._rows[number].tolist()
+        return rows
+
+    def alike(self, numbers: Int64s, pod: CoarseReplay) -> Int64s | None:
+        """As `RowGroup.alike`: equal where the keys of all states are."""
+        found, has_key = np.zeros(len(numbers), np.int64), np.ones(len(numbers), np.bool_)
+        for column in self._rows[numbers].T:
+            keys = self._group.alike(column, pod)
+            if keys is None:
+                return None
+            has_key &= keys != NO_KEY
+            _, places = np.unique(keys, return_inverse=True)
+            _, found = np.unique(found * (len(numbers) + 1) + places, return_inverse=True)
+        return np.where(has_key, found, NO_KEY)
+
+
+class _Numbers:
+    """Packs masks of each row into one number. *bits*: of a mask; it may also be -1."""
+
+    def __init__(self, count: int, bits: int) -> None:
+        self.packed = np.zeros(count, np.int64)
+        self._used = 0
+        self._width: Final = max(1, bits)
+
+    def add(self, masks: Int64s) -> None:
+        if self._used + self._width > _MAX_BITS:
+            _, self.packed = np.unique(self.packed, return_inverse=True)
+            self._used = int(self.packed.max(initial=0)).bit_length()
+        self.packed = self.packed << self._width | masks & ((1 << self._width) - 1)
+        self._used += self._width
+
+
+def _fits(free: Int64s, columns: _Columns, wanted: int) -> Int64s:
+    """The NUMA nodes with room, as a mask of each row."""
+    fits: Int64s = np.bitwise_or.reduce(np.where(free[:, columns.places] >= wanted, columns.bits, 0), axis=1)
+    return fits
+
+
+class FreeTable:
+    """The rows of all classes of one cluster. The place of a class is its group and its number there, in one int."""
+
+    def __init__(self) -> None:
+        self._groups: Final[dict[int, RowGroup | StatesGroup]] = {}
+        self._numbers: Final[dict[object, int]] = {}
+        self._keys: Final[dict[int, object]] = {}
+        self._last = NO_PLACE
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no class has a place."""
+        return not self._groups
+
+    def add(self, kubelet: Kubelet, amounts: Sequence[FreeAmounts]) -> int:
+        """Store one class, by the amounts of its states; returns its place, `NO_PLACE` if it cannot be compared."""
+        keys = [_columns_of(kubelet, each) for each in amounts]
+        if keys[0] is None or any(key != keys[0] for key in keys):
+            return NO_PLACE
+        number = self._number(keys[0], lambda: RowGroup(kubelet, amounts[0]))
+        group = self._groups[number]
+        assert isinstance(group, RowGroup)
+        rows = [group.add(each) for each in amounts]
+        if len(rows) == 1:
+            return number << _GROUP_SHIFT | rows[0]
+        several = self._number((number, len(rows)), lambda: StatesGroup(group, len(rows)))
+        states = self._groups[several]
+        assert isinstance(states, StatesGroup)
+        return several << _GROUP_SHIFT | states.add(rows)
+
+    def _number(self, key: object, make: Callable[[], RowGroup | StatesGroup]) -> int:
+        number = self._numbers.get(key)
+        if number is None:
+            self._last = number = self._numbers[key] = self._last + 1
+            self._groups[number], self._keys[number] = make(), key
+        return number
+
+    def remove(self, place: int) -> None:
+        """The class at this place has gone."""
+        if place == NO_PLACE:
+            return
+        number, row = place >> _GROUP_SHIFT, place & _ROW
+        group = self._groups[number]
+        if isinstance(group, RowGroup):
+            group.remove(row)
+        else:
+            key = self._keys[number]
+            assert isinstance(key, tuple)
+            for each in group.remove(row):
+                self.remove(key[0] << _GROUP_SHIFT | each)
+        if not group:
+            del self._groups[number], self._numbers[self._keys.pop(number)]
+
+    def by_group(self, places: Int64s) -> Iterator[tuple[RowGroup | StatesGroup, Int64s, Int64s]]:
+        """Each group, which of *places* are in it, and their rows there."""
+        groups = places >> _GROUP_SHIFT
+        for number in np.unique(groups[places != NO_PLACE]).tolist():
+            which = np.flatnonzero(groups == number)
+            yield self._groups[number], which, places[which] & _ROW
+
+
+def _columns_of(kubelet: Kubelet, amounts: FreeAmounts) -> tuple[object, ...] | None:
+    """What rows of one group have in common; None for a state that has no row."""
+    if amounts.bytes.grouped:
+        return None
+    columns: list[tuple[str, Sequence[int] | None]] = []
+    largest = bits = 0
+    for resource, rows in amounts.single.items():
+        columns.append((resource, None if rows is None else tuple([bit for bit, _ in rows])))
+        for bit, amount in rows or ():
+            largest, bits = max(largest, amount), bits | max(0, bit)
+    if largest >= _MAX_AMOUNT or bits.bit_count() > _MAX_BITS // 2:
+        return None
+    return id(kubelet), amounts.hardware, tuple(columns), tuple(amounts.bytes.allocatable.items())

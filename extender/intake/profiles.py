@@ -1,0 +1,74 @@
+"""Profiles: reports that stand for nodes of a kind, until the first node of that kind reports.
+
+A profile is a file with the labels that such nodes have and the report of one of them:
+`{"labels": {LABEL: VALUE}, "report": {…}}`, as JSON or YAML. `numa-node-exporter --dry-run` prints such a report.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from extender.cluster.node import Observation
+from extender.intake.report import observation_of
+from extender.wire.documents import read_documents
+from extender.wire.errors import WireError
+from extender.wire.fields import object_at, text_at
+from extender.wire.reports import read_report
+
+SUFFIXES: Final = frozenset({".json", ".yaml", ".yml"})
+MAX_PROFILES: Final = 100
+MAX_BYTES: Final = 4 * 1024 * 1024
+
+
+class ProfileError(ValueError):
+    """A profile cannot be used. The message names the file, the field and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProfile:
+    """`labels`: a node needs all of them. `observed`: has a kubelet and a state."""
+
+    name: str
+    labels: Mapping[str, str]
+    observed: Observation
+
+
+def read_profiles(directory: Path) -> tuple[NodeProfile, ...]:
+    """The profiles in *directory*, in the order of their file names. Files that start with a dot are skipped.
+
+    Raises:
+        ProfileError: the directory or a profile cannot be used.
+    """
+    try:
+        paths = sorted(p for p in directory.iterdir() if p.suffix in SUFFIXES and not p.name.startswith("."))
+        if len(paths) > MAX_PROFILES:
+            raise ProfileError(f"{directory}: more than {MAX_PROFILES} profiles")
+        return tuple(_read(path) for path in paths)
+    except OSError as error:
+        raise ProfileError(f"{error.filename}: {error.strerror}") from error
+
+
+def _read(path: Path) -> NodeProfile:
+    if path.stat().st_size > MAX_BYTES:
+        raise ProfileError(f"{path}: larger than {MAX_BYTES >> 20} MiB")
+    try:
+        documents = read_documents(path.read_bytes(), "")
+        if len(documents) != 1:
+            raise ProfileError(f"{path}: {len(documents)} documents, expected one")
+        document = object_at(documents[0], "profile")
+        labels = {
+            name: text_at(value, f"labels.{name}")
+            for name, value in object_at(document.get("labels"), "labels").items()
+        }
+        body = orjson.dumps(object_at(document.get("report"), "report"))
+        observed = observation_of(read_report(body), body)
+    except WireError as error:
+        raise ProfileError(f"{path}: {error}") from error
+    if not labels:
+        raise ProfileError(f"{path}: labels: a profile without labels would stand for every node")
+    if not observed.is_replayable or observed.kubelet is None or observed.kubelet.nri is not None:
+        raise ProfileError(f"{path}: report: no verdict is possible with it, see its problems in `numa-extender nodes`")
+    return NodeProfile(path.name, labels, observed)

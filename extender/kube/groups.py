@@ -1,0 +1,73 @@
+"""Groups of pods in the API: which pods of a group are bound, and the objects that have the sizes of groups.
+
+RBAC: `list`, `watch` on `workloads` and `podgroups` of `scheduling.k8s.io`, and on `podgroups` of
+`scheduling.x-k8s.io`; only on those of the APIs that are watched.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from extender.kube.changes import Batch, Changed, Gone
+from extender.kube.fields import mapping, text
+from extender.kube.pods import PodRecord
+from extender.kube.watch import Source
+from extender.scheduling.gangs.groups import Groups
+from extender.wire.groups import APIS, Group, ObjectKey, group_of, sizes_of
+
+_SHARED: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class SizedObject:
+    """An object with the sizes of groups. One without sizes counts as well: it may have had some before."""
+
+    sizes: Mapping[ObjectKey, int]
+
+
+class GroupFeed:
+    """Applies batches to *groups*."""
+
+    def __init__(self, groups: Groups, clock: Callable[[], float]) -> None:
+        self._groups, self._clock = groups, clock
+
+    def apply_pods(self, batch: Batch[PodRecord]) -> None:
+        """Apply changes from the watch of pods on nodes."""
+        now = self._clock()
+        for change in batch.changes:
+            record = change.value
+            if isinstance(change, Gone):
+                self._groups.see_gone(record.uid, now)
+            elif not (isinstance(change, Changed) and change.old.finished == record.finished):
+                group = _group(record.reduced, record.namespace)
+                if group is not None:
+                    self._groups.see_bound(group, record.uid, record.node_name, now)
+
+    def apply_objects(self, batch: Batch[SizedObject]) -> None:
+        """Apply changes from the watch of objects with sizes."""
+        for change in batch.changes:
+            if not isinstance(change, Gone):
+                old = change.old.sizes if isinstance(change, Changed) else {}
+                for key in old.keys() - change.value.sizes.keys():
+                    self._groups.set_size(key, 0)
+            for key, size in change.value.sizes.items():
+                self._groups.set_size(key, 0 if isinstance(change, Gone) else size)
+
+
+def sized_objects(api: str) -> Source[SizedObject]:
+    """The objects of one of `APIS`."""
+    kind, plural = APIS[api]
+
+    def decode(value: Mapping[str, Any]) -> tuple[str, SizedObject] | None:
+        uid = text(mapping(value, "metadata"), "uid")
+        return (uid, SizedObject(sizes_of(kind, value))) if uid else None
+
+    return Source(path=f"/apis/{api}/{plural}", decode=decode)
+
+
+@lru_cache(_SHARED)
+def _group(reduced: bytes, namespace: str) -> Group | None:
+    return group_of(orjson.loads(reduced), namespace)

@@ -1,0 +1,105 @@
+"""What the kubelet's managers hold, from the state files in a report.
+
+A manager whose state file is missing, or was written under a policy other than the configured one, is hidden. Nothing
+is guessed: each gap is a problem of the report.
+"""
+
+from typing import Final
+
+from extender.replay.kubelet import Kubelet
+from extender.replay.machine import MAX_CPUS
+from extender.replay.observed import ObservedStateError, check_observed
+from extender.replay.startup import initial_state
+from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
+from extender.replay.verdict import Provider
+from extender.wire.checkpoints import (
+    CPU_FIELD,
+    DEVICE_FIELD,
+    MEMORY_FIELD,
+    JsonObject,
+    cpu_state_from_json,
+    device_entries_from_json,
+    memory_state_from_json,
+    policy_name,
+)
+from extender.wire.errors import WireError, shown
+from extender.wire.problems import problem
+from extender.wire.scenarios import Devices
+from node_exporter.report import NodeReport, Problem
+
+NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
+
+
+class _Gaps:
+    """Collects what is missing in a report."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        self.hidden: set[Provider] = set()
+
+    def hide(self, manager: Provider, path: str, reason: str) -> None:
+        self.hidden.add(manager)
+        self.problems.append(problem(path, f"{reason}: no verdict for pods that need the {manager.value} manager"))
+
+
+def observed_state(
+    facts: NodeReport, kubelet: Kubelet, devices: Devices, problems: list[Problem]
+) -> tuple[ManagerState, frozenset[Provider]]:
+    """What the managers hold, and the managers whose state is unknown. Adds to *problems*.
+
+    Raises:
+        WireError: the state contradicts itself, or is not one of this kubelet.
+    """
+    gaps = _Gaps(problems)
+    empty = initial_state(kubelet, devices)
+    state = ManagerState(
+        cpu=_cpu_state(facts.state.cpu_manager_state, kubelet, empty.cpu, gaps),
+        memory=_memory_state(facts.state.memory_manager_state, kubelet, empty.memory, gaps),
+        devices=_device_state(facts, devices, gaps),
+    )
+    try:
+        check_observed(kubelet, state)
+    except ObservedStateError as error:
+        raise WireError(error.field, error.reason) from None
+    return state, frozenset(gaps.hidden) if gaps.hidden else NOTHING_HIDDEN
+
+
+def _cpu_state(document: JsonObject | None, kubelet: Kubelet, empty: CPUState, gaps: _Gaps) -> CPUState:
+    policy = kubelet.config.cpu_manager_policy
+    if _is_readable(document, policy, Provider.CPU, CPU_FIELD, gaps, needed=kubelet.cpu_static) and document:
+        return cpu_state_from_json(document, max(MAX_CPUS - 1, kubelet.machine.cpus[-1].cpu)) or empty
+    return empty
+
+
+def _memory_state(document: JsonObject | None, kubelet: Kubelet, empty: MemoryState, gaps: _Gaps) -> MemoryState:
+    policy = kubelet.config.memory_manager_policy
+    if _is_readable(document, policy, Provider.MEMORY, MEMORY_FIELD, gaps, needed=kubelet.memory_static) and document:
+        return memory_state_from_json(document) or empty
+    return empty
+
+
+def _is_readable(
+    document: JsonObject | None, policy: str, manager: Provider, field: str, gaps: _Gaps, *, needed: bool
+) -> bool:
+    """Whether the document has the state. If it should and does not, the manager is hidden."""
+    if document is None:
+        if needed:
+            gaps.hide(manager, field, "missing")
+        return False
+    written_by = policy_name(document, field)
+    if written_by != policy:
+        gaps.hide(
+            manager, field, f"written under policy {shown(written_by)}, but the configuration has {shown(policy)}"
+        )
+        return False
+    return needed
+
+
+def _device_state(facts: NodeReport, devices: Devices, gaps: _Gaps) -> DeviceState:
+    """A node on which no plugin ever registered has no checkpoint, and needs none."""
+    document = facts.state.kubelet_internal_checkpoint
+    if facts.devices is None:
+        gaps.hide(Provider.DEVICE, "devices", "not known")
+    elif document is None and devices:
+        gaps.hide(Provider.DEVICE, DEVICE_FIELD, "missing")
+    return DeviceState.of(devices, device_entries_from_json(document) if document is not None else {})

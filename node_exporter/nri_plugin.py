@@ -1,0 +1,123 @@
+"""Whether the NRI plugin still runs: nothing removes what it leaves behind.
+
+Rules of this file
+- The plugin's state file, its status in a TopologyAwarePolicy and its NodeResourceTopology object all stay when the
+  plugin is removed. None of them shows that it runs.
+- The plugin connects to the runtime's NRI socket. Without the socket there is no plugin.
+- The plugin writes its state file at each start of itself and of the runtime, and for every pod and container that the
+  runtime creates (`pkg/resmgr/nri.go` Synchronize, RunPodSandbox, CreateContainer; `pkg/resmgr/cache/cache.go` Save).
+  A file that is older than such an event was not written by a running plugin.
+- What contradicts a running plugin must have lasted `SETTLED_SECONDS`, so that an update of the plugin or the start of
+  a runtime is no removal. Nothing is concluded from what cannot be seen.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from node_exporter.files import list_names, read_text
+from node_exporter.kubelet_flags import running_programs
+from node_exporter.nri_grants import STATE_FILE
+from node_exporter.pods import MAX_POD_LOGS
+
+SETTLED_SECONDS: Final = 300.0
+"""Longer than the runtime and the kubelet wait for a plugin, and than a new image of the plugin takes usually."""
+NRI_SOCKETS: Final = ("run/nri/nri.sock", "var/run/nri/nri.sock")
+POD_LOGS: Final = "var/log/pods"
+PROGRAM: Final = "topology-aware"
+"""In the name of the plugin's program, `nri-resource-policy-topology-aware`, also with an index before it."""
+NEWER_PODS: Final = 2
+"""So many pods with newer containers show that nobody writes the state file. A single one may have failed too early."""
+MAX_CONTAINERS: Final = 1000
+
+
+class PluginWatch:
+    """Tells from the files below *root* why the plugin no longer runs. *now*: Unix seconds, as file times."""
+
+    def __init__(self, root: Path, now: Callable[[], float] = time.time) -> None:
+        self._root = root
+        self._now = now
+        self._without_process_since: float | None = None
+
+    def absence(self) -> str:
+        """Why the plugin cannot be running, for people; "": nothing shows that."""
+        return self._no_socket() or self._no_process() or self._old_state_file()
+
+    def _no_socket(self) -> str:
+        for path in (self._root / name for name in NRI_SOCKETS):
+            since = _modified(path.parent)
+            if since is not None:
+                is_settled = self._now() - since > SETTLED_SECONDS
+                gone = _modified(path) is None and is_settled
+                return f"the runtime has no NRI socket in {_name(self._root, path.parent)}" if gone else ""
+        return ""
+
+    def _no_process(self) -> str:
+        """Only where the node's processes can be seen, of which the kubelet is one."""
+        programs = [word.rpartition("/")[2] for words in running_programs(self._root) for word in words]
+        if "kubelet" not in programs or any(PROGRAM in program for program in programs):
+            self._without_process_since = None
+            return ""
+        self._without_process_since = self._without_process_since or self._now()
+        is_settled = self._now() - self._without_process_since > SETTLED_SECONDS
+        return "no process of the plugin runs" if is_settled else ""
+
+    def _old_state_file(self) -> str:
+        written = _modified(self._root / STATE_FILE)
+        if written is None:
+            return ""
+        starts = (("node", self._boot_time()), ("runtime", self._runtime_start()))
+        for what, since in starts:
+            if since is not None and written < since < self._now() - SETTLED_SECONDS:
+                return f"the {what} has started since the plugin last wrote its state file"
+        return self._newer_pods(written)
+
+    def _runtime_start(self) -> float | None:
+        """The runtime creates its NRI socket when it starts."""
+        found = [since for name in NRI_SOCKETS if (since := _modified(self._root / name)) is not None]
+        return found[0] if found else None
+
+    def _boot_time(self) -> float | None:
+        try:
+            match = re.match(r"(\d{1,12})(?:\.\d+)? ", read_text(self._root / "proc/uptime", 256))
+        except (OSError, ValueError):
+            return None
+        return self._now() - float(match[1]) if match else None
+
+    def _newer_pods(self, written: float) -> str:
+        """A pod's log directory changes when a directory for a container is added, just before the creation."""
+        directory = self._root / POD_LOGS
+        try:
+            pods = list_names(directory, MAX_POD_LOGS)
+        except (OSError, ValueError):
+            return ""
+        newer = 0
+        for name in pods:
+            since = _modified(directory / name)
+            is_newer = since is not None and written < since < self._now() - SETTLED_SECONDS
+            if is_newer and _has_entries(directory / name):
+                newer += 1
+                if newer == NEWER_PODS:
+                    return "containers have been created since the plugin last wrote its state file"
+        return ""
+
+
+def _has_entries(directory: Path) -> bool:
+    try:
+        return bool(list_names(directory, MAX_CONTAINERS))
+    except (OSError, ValueError):
+        return False
+
+
+def _modified(path: Path) -> float | None:
+    """When a file was written, or a directory changed. None: it is not there, or cannot be seen."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
+
+
+def _name(root: Path, path: Path) -> str:
+    return f"/{path.relative_to(root)}"

@@ -1,0 +1,234 @@
+"""How the work of one process grows with the number of nodes: each call's CPU time, and memory, up to 65,536 nodes.
+
+    python -m tests.bench.many_nodes [--nodes 1000 --nodes 5000 …] [--states own|shared] [--profile FILE]
+
+The service runs in this process without a socket, so that a cluster of 65,536 nodes takes a few minutes, and other work
+on the machine changes CPU times little. `tests.bench.filter_http` has the same calls over HTTP. Every size is measured
+when so many nodes have reported. `echo` parses the body of a filter call and writes all names back. `first`: a pod
+shape that was never seen, of CPUs alone, with memory, with a second container, and larger than most nodes have room
+for. `in doubt`: on every tenth node two pods are being deleted.
+"""
+
+import asyncio
+import cProfile
+import itertools
+import pstats
+import random
+import resource
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from fastapi import Request
+from rich.console import Console
+from rich.table import Table
+
+from extender.api.reports import ReportEndpoints
+from extender.api.scheduler import SchedulerEndpoints
+from extender.app import make_app, make_service, set_up_collector
+from extender.cluster.events import PodTerminating
+from extender.config.settings import Settings
+from extender.identity import EVERYTHING
+from tests.bench.filter_http import node_names
+from tests.bench.states import full_report_of, own_states, shared_states
+from tests.reports import args_of, pod_of
+
+SIZES = (1000, 5000, 20_000, 65_536)
+CALLS = 8
+Rows = dict[str, float]
+"""CPU milliseconds of a call, or KiB."""
+
+
+class Cluster:
+    """A service with nodes."""
+
+    def __init__(self) -> None:
+        self.service = make_service(
+            Settings(
+                max_nodes=100_000,
+                max_remembered_judgements=4_000_000,
+                loopback_scopes=EVERYTHING,
+                filter_seconds=600,
+                stale_after_seconds=1e6,  # nodes report one after another, for minutes
+            ),
+            offload=_at_once,
+        )
+        self.reports = ReportEndpoints(self.service)
+        self.calls = SchedulerEndpoints(
+            self.service.scheduling, self.service.metrics, max_bytes=1 << 30, max_binding_bytes=1 << 20,
+            clock=self.service.clock,
+        )  # fmt: skip
+        self.app = make_app(self.service)
+        self.names: list[str] = []
+        self.seconds = 0.0
+        self.shuffled = random.Random(1).shuffle
+        self.numbers = itertools.count()
+
+    async def grow(self, names: list[str], nodes: Iterator[Any]) -> Rows:
+        """More nodes report: CPU milliseconds of a report, and KiB of memory a node."""
+        began, seconds = _rss_kib(), 0.0
+        for name in names:
+            node = next(nodes)
+            body = orjson.dumps({**full_report_of(node), "node_name": name})
+            started = time.process_time()
+            await self.reports.report(name, _request("PUT", f"/v1/nodes/{name}/report", body))
+            seconds += time.process_time() - started
+            self.names.append(name)
+        return {
+            "a report": seconds / len(names) * 1000,
+            "KiB a node": (_rss_kib() - began) / len(names),
+        }
+
+    async def measure(self) -> Rows:
+        """CPU milliseconds of each call."""
+
+        async def first(cpus: int, gib: int, second: int = 0) -> float:
+            return await self.filtered(lambda: _new(next(self.numbers), cpus, gib, second))
+
+        same = pod_of(8, "16Gi", name="same")
+        rows = {
+            "echo": await self.timed(self.echo, lambda: same),
+            "filter, first, small": await first(2, 1),
+            "filter, first, half a node": await first(24, 48),
+            "filter, first, nearly a NUMA node": await first(48, 96),
+            "filter, first, two containers": await first(4, 8, second=2),
+            "filter, first, larger than a NUMA node": await first(80, 160),
+            "filter, repeated": await self.filtered(lambda: same),
+            "filter, repeated, most refused": await self.filtered(lambda: pod_of(48, "16Gi")),
+            "prioritize, first": await self.timed(self.calls.prioritize, lambda: _new(next(self.numbers), 4, 8)),
+            "prioritize, repeated": await self.timed(self.calls.prioritize, lambda: same),
+            "page of 500 nodes": await self.read("/v1/nodes", f"limit=500&after={self.names[0]}"),
+            "page of 5,000 nodes of the map": await self.read("/v1/map", "limit=5000"),
+            "metrics": await self.read("/metrics", ""),
+        }
+        self.doubt()
+        return rows | {"filter, first, a tenth in doubt": await first(6, 8)}
+
+    def doubt(self) -> None:
+        """On every tenth node two pods are being deleted."""
+        cluster, now = self.service.known.nodes, self.service.clock()
+        for name in self.names[::10]:
+            record = cluster.get(name)
+            if record is None or record.state is None:
+                continue
+            for uid in sorted(record.state.pod_uids)[:2]:
+                cluster.apply(PodTerminating(name, uid), now=now)
+        cluster.snapshot()
+
+    async def filtered(self, pod: Callable[[], Any]) -> float:
+        return await self.timed(self.calls.filter_, pod)
+
+    async def timed(self, endpoint: Callable[[Request], Awaitable[Any]], pod: Callable[[], Any]) -> float:
+        """The median of some calls with the names in another order each time; the first one is left out."""
+        found = []
+        for _ in range(CALLS + 1):
+            self.shuffled(self.names)
+            request = _request("POST", "/", orjson.dumps(args_of(pod(), *self.names)))
+            started = time.process_time()
+            response = await endpoint(request)
+            found.append((time.process_time() - started) * 1000)
+            assert b'"Error":"numa' not in response.body
+        return statistics.median(found[1:])
+
+    async def echo(self, request: Request) -> Any:  # noqa: ANN401
+        document = orjson.loads(await request.body())
+        reply = {"Nodes": None, "NodeNames": document["NodeNames"], "FailedNodes": {}, "Error": ""}
+        return _Reply(orjson.dumps(reply))
+
+    async def read(self, path: str, query: str) -> float:
+        """A page, through the whole application."""
+        found = []
+        for _ in range(3):
+            request = _request("GET", path, b"", query)
+            started = time.process_time()
+            await self.app(request.scope, request.receive, _sent)
+            found.append((time.process_time() - started) * 1000)
+        return statistics.median(found)
+
+
+class _Reply:
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+
+async def _at_once(work: Callable[..., Any], /, *args: Any) -> Any:  # noqa: ANN401
+    return work(*args)
+
+
+async def _sent(_message: Any) -> None:  # noqa: ANN401
+    pass
+
+
+def _request(method: str, path: str, body: bytes, query: str = "") -> Request:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    scope = {
+        "type": "http", "http_version": "1.1", "scheme": "http", "method": method, "path": path,
+        "raw_path": path.encode(), "query_string": query.encode(), "headers": headers, "state": {},
+        "client": ("127.0.0.1", 5000), "server": ("127.0.0.1", 80), "root_path": "",
+    }  # fmt: skip
+    return Request(scope, receive, _sent)
+
+
+def _new(number: int, cpus: int, gib: int, second: int = 0) -> dict[str, Any]:
+    """A pod of about that size that was never asked for."""
+    pod = pod_of(cpus, f"{gib * 1024 + number}Mi", name=f"new-{number}")
+    if second:
+        other = pod_of(second, f"{1024 + number}Mi")["spec"]["containers"][0]
+        pod["spec"]["containers"].append({**other, "name": "other"})
+    return pod
+
+
+def _rss_kib() -> int:
+    return int(Path("/proc/self/status").read_text().split("VmRSS:")[1].split()[0])
+
+
+def run(console: Console) -> None:
+    """Measure two sizes of both kinds."""
+    for kind in ("shared", "own"):
+        asyncio.run(measure((1000, 5000), kind, console))
+
+
+async def measure(sizes: tuple[int, ...], kind: str, console: Console) -> None:
+    """Measure a cluster that grows, and print how each row grows."""
+    cluster, found = Cluster(), {}
+    nodes = own_states() if kind == "own" else itertools.cycle(shared_states())
+    names = iter(random.Random(2).sample(node_names(max(sizes)), max(sizes)))
+    for size in sorted(sizes):
+        rows = await cluster.grow(list(itertools.islice(names, size - len(cluster.names))), nodes)
+        found[size] = rows | await cluster.measure()
+        console.print(f"{size:,} nodes: {found[size]}")
+    table = Table(title=f"CPU ms of a call, and times an echo's: {kind} states")
+    table.add_column("request")
+    for size in found:
+        table.add_column(f"{size:,} nodes", justify="right")
+    for what in next(iter(found.values())):
+        table.add_row(what, *(f"{rows[what]:.2f} ({rows[what] / rows['echo']:.1f})" for rows in found.values()))
+    console.print(table)
+    console.print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
+
+
+@click.command()
+@click.option("--nodes", multiple=True, type=click.IntRange(10), default=SIZES, show_default=True)
+@click.option("--states", type=click.Choice(["own", "shared"]), default="own", show_default=True)
+@click.option("--profile", is_flag=True, help="Print the top ten of a profile of everything.")
+def main(nodes: tuple[int, ...], states: str, *, profile: bool) -> None:
+    """How each row grows with the number of nodes."""
+    set_up_collector()
+    console = Console(width=130)
+    if not profile:
+        asyncio.run(measure(nodes, states, console))
+        return
+    found = cProfile.Profile()
+    found.runcall(asyncio.run, measure(nodes, states, console))
+    pstats.Stats(found).sort_stats("tottime").print_stats(10)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Devices of DRA drivers: where they are, and whether they are where a pod's demand needs them."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.samples.nodes import Workload
+from tests.contract.live import Client, cluster, until
+from tests.fakes.apiserver import FakeApiServer
+from tests.reports import pod_of, report_of, sample
+
+Json = dict[str, Any]
+ON: Json = {"dra": "on", "bind_wait_seconds": 3.0}
+DRIVER = "gpu.example.com"
+NUMA = "resource.kubernetes.io/numaNode"
+ELSEWHERE = "the pod demands alignment and devices of its claims are elsewhere on the node"
+NOT_SAID = "the pod demands alignment and the driver of a device does not say where it is"
+ONE_TAKEN = [Workload(name="w", copies=1, resources={"cpu": 14, "memory": "1Gi"})]
+
+
+def publish(server: FakeApiServer, driver: str = DRIVER, generation: int = 1, **numa: int | None) -> None:
+    """A slice of node-a with these devices on these NUMA nodes."""
+    devices = [
+        {"name": name.replace("_", "-"), "attributes": {} if node is None else {NUMA: {"int": node}}}
+        for name, node in numa.items()
+    ]
+    server.slices.create(
+        {
+            "metadata": {"name": f"{driver}-{generation}"},
+            "spec": {
+                "driver": driver,
+                "nodeName": "node-a",
+                "pool": {"name": "node-a", "generation": generation, "resourceSliceCount": 1},
+                "devices": devices,
+            },
+        }
+    )
+
+
+def allocate(server: FakeApiServer, device: str, *, name: str = "gpu") -> None:
+    """As kube-scheduler does before it calls bind."""
+    results = [{"request": "r", "driver": DRIVER, "pool": "node-a", "device": device}]
+    server.claims.patch(name, {"status": {"allocation": {"devices": {"results": results}}}})
+
+
+def claiming(name: str = "p", *, demand: str = "single-numa-node") -> Json:
+    """A pod of 4 CPUs whose container uses a claim made from a template."""
+    pod = pod_of(4, name=name)
+    pod["metadata"]["annotations"] = {"numa-extender.io/alignment": demand}
+    pod["spec"]["resourceClaims"] = [{"name": "device", "resourceClaimTemplateName": "gpus"}]
+    pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "device"}]
+    pod["status"] = {"resourceClaimStatuses": [{"name": "device", "resourceClaimName": "gpu"}]}
+    return pod
+
+
+def why(client: Client, pod: Json) -> str:
+    """The reason of the refusal; empty if the node is offered."""
+    reply = client.filter(pod, "node-a")
+    return str({**reply["FailedNodes"], **reply["FailedAndUnresolvableNodes"]}.get("node-a", ""))
+
+
+@pytest.mark.parametrize(
+    ("workloads", "device", "reason"),
+    [
+        ([], "gpu-0", ""),
+        ([], "gpu-1", ELSEWHERE),
+        (ONE_TAKEN, "gpu-1", ""),
+        (ONE_TAKEN, "gpu-0", ELSEWHERE),
+        ([], "gpu-x", NOT_SAID),
+    ],
+    ids=["together", "elsewhere", "both on the second", "left on the first", "not said"],
+)
+def test_filter_refuses_a_node_where_an_allocated_device_is_elsewhere(
+    tmp_path: Path, workloads: list[Workload], device: str, reason: str
+) -> None:
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        node = sample("node-a", workloads=workloads)
+        for pod in node.pods:
+            server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "node-a"}, "status": {"phase": "Running"}})
+        until(lambda: len(service.surroundings("node-a").pods or ()) == len(node.pods))
+        client.report(report_of(node))
+        publish(server, gpu_0=0, gpu_1=1, gpu_x=None)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        allocate(server, device)
+        until(lambda: service.known.devices.is_allocated("default/gpu"))
+        until(lambda: len(service.known.devices.of_node("node-a")) == 3)
+
+        assert why(client, claiming()) == reason
+        assert why(client, claiming("q", demand="none")) == "", "only a demand counts"
+
+
+@pytest.mark.parametrize(("device", "bound"), [("gpu-0", True), ("gpu-1", False)])
+def test_bind_waits_for_the_allocation_and_checks_it(tmp_path: Path, device: str, bound: bool) -> None:  # noqa: FBT001
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        client.report(report_of(sample("node-a")))
+        publish(server, gpu_0=0, gpu_1=1)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: len(service.known.devices.of_node("node-a")) == 2)
+        pod = server.pods.create(claiming())
+        assert why(client, pod) == "", "an allocation is still to come"
+
+        later = threading.Timer(0.3, allocate, (server, device))
+        later.start()
+        error = client.bind(pod, "node-a")
+        later.join()
+        assert (error == "") is bound, error
+        if not bound:
+            assert ELSEWHERE in error
+            assert service.known.nodes.pods_in_flight == 0
+
+
+def test_bind_gives_up_where_no_allocation_comes(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", dra="on", bind_wait_seconds=0.2) as (server, service, client):
+        client.report(report_of(sample("node-a")))
+        publish(server, gpu_0=0)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: bool(service.known.devices.of_node("node-a")))
+        pod = server.pods.create(claiming())
+        client.filter(pod, "node-a")
+
+        assert "it is not known yet which devices its claims have" in client.bind(pod, "node-a")
+        assert service.known.nodes.pods_in_flight == 0
+
+
+def notes(client: Client, pod: Json) -> list[str]:
+    """The notes of what-if on node-a."""
+    (answer,) = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": ["node-a"]})[1]["nodes"]
+    return list(answer["notes"])
+
+
+def test_what_if_says_where_devices_are(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        client.report(report_of(sample("node-a")))
+        publish(server, gpu_0=0, gpu_1=1, gpu_2=1, gpu_x=None)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: len(service.known.devices.of_node("node-a")) == 4)
+        free = "1 of gpu.example.com without a NUMA node, 1 of gpu.example.com on NUMA node 0"
+        (note,) = notes(client, claiming())
+        assert note == (
+            "container app has a claim without devices of this node; free devices: "
+            f"{free}, 2 of gpu.example.com on NUMA node 1"
+        )
+
+        allocate(server, "gpu-1")
+        until(lambda: service.known.devices.is_allocated("default/gpu"))
+        assert notes(client, claiming()) == [
+            "container app: device gpu-1 of gpu.example.com is on NUMA node 1, and the rest is on NUMA node 0"
+        ]
+
+
+def test_what_if_names_what_is_not_known(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a") as (_, _, client):
+        client.report(report_of(sample("node-a")))
+
+        assert any("NUMA_EXTENDER_DRA is off" in note for note in notes(client, claiming()))
+        assert why(client, claiming()) == "", "without the setting a demand does not cover claims"
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [("static", "neither knows of the other's"), ("none", "are allocated by the DRA driver dra.cpu")],
+)
+def test_a_node_whose_cpus_a_driver_allocates_is_recognised(tmp_path: Path, policy: str, text: str) -> None:
+    configuration: Json = {} if policy == "static" else {"cpuManagerPolicy": "none", "memoryManagerPolicy": "None"}
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        client.report(report_of(sample("node-a", **configuration)))
+        publish(server, "dra.cpu", cpudev_0=0, cpudev_1=1)
+        until(lambda: len(service.known.devices.of_node("node-a")) == 2)
+
+        assert any(text in note for note in notes(client, pod_of(4)))

@@ -1,0 +1,115 @@
+"""ResourceSlices and ResourceClaims: which devices a node has, where they are, and who has them."""
+
+from typing import Any
+
+import pytest
+
+from extender.cluster.dynamic_devices import DynamicDevice, DynamicDevices, PublishedDevices
+from extender.kube.dynamic_resources import decode_claim, decode_slice, numa_of
+
+Json = dict[str, Any]
+STANDARD = "resource.kubernetes.io/numaNode"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "numa"),
+    [
+        ({STANDARD: {"int": 1}}, 1),
+        ({STANDARD: {"ints": [2, 3]}}, 2),
+        ({"numaNode": {"int": 1}}, 1),
+        ({"gpu.example.com/numaNode": {"int": 3}}, 3),
+        ({"numaNodeID": {"int": 0}}, 0),
+        ({"dra.net/numaNode": {"int": 1}}, 1),
+        ({"dra.net/numaNode": {"int": 1}, STANDARD: {"int": 0}}, 0),
+        ({"other.example.com/numaNode": {"int": 1}}, None),
+        ({STANDARD: {"int": -1}}, None),
+        ({STANDARD: {"int": 1 << 40}}, None),
+        ({STANDARD: {"int": True}}, None),
+        ({STANDARD: {"string": "1"}}, None),
+        ({STANDARD: {"ints": []}}, None),
+        ({STANDARD: 1}, None),
+        ({}, None),
+    ],
+)
+def test_the_numa_node_of_a_device(attributes: Json, numa: int | None) -> None:
+    assert numa_of("gpu.example.com", attributes) == numa
+
+
+@pytest.mark.parametrize("value", [{}, {"metadata": {}}, {"metadata": {"name": 3}}, {"metadata": None}])
+def test_an_object_without_a_name_is_skipped(value: Json) -> None:
+    assert decode_slice(value) is None
+    assert decode_claim(value) is None
+
+
+@pytest.mark.parametrize(
+    "spec", [None, 3, {"devices": 3}, {"devices": [3, {}]}, {"pool": [], "driver": 1, "nodeName": 2}]
+)
+def test_a_slice_of_another_shape_has_no_devices_with_names(spec: object) -> None:
+    found = decode_slice({"metadata": {"name": "s"}, "spec": spec})
+
+    assert found is not None
+    assert all(device == DynamicDevice("", "", "") for device in found[1].published.devices)
+
+
+@pytest.mark.parametrize("status", [None, {}, {"allocation": None}, {"allocation": {"devices": {"results": 3}}}])
+def test_a_claim_without_an_allocation_has_no_devices(status: object) -> None:
+    found = decode_claim({"metadata": {"name": "c", "namespace": "n"}, "status": status})
+
+    assert found is not None
+    assert found[1] == ("n/c", ())
+
+
+def published(generation: int, *names: str, node: str = "node-a") -> PublishedDevices:
+    devices = tuple(DynamicDevice("d", "p", name, 0) for name in names)
+    return PublishedDevices(node_name=node, pool="d/p", generation=generation, devices=devices)
+
+
+def names_of(devices: DynamicDevices, node: str = "node-a") -> list[tuple[str, str]]:
+    return [(device.name, device.claim) for device in devices.of_node(node)]
+
+
+def test_only_the_newest_generation_of_a_pool_counts() -> None:
+    devices = DynamicDevices()
+    devices.set_slice("one", published(1, "a", "b"))
+    devices.set_slice("two", published(2, "a"))
+    assert names_of(devices) == [("a", "")]
+
+    devices.set_slice("two", None)
+    assert names_of(devices) == [("a", ""), ("b", "")]
+    devices.set_slice("one", None)
+    assert names_of(devices) == []
+
+
+def test_a_claim_holds_devices_until_it_is_gone() -> None:
+    devices = DynamicDevices()
+    devices.set_slice("one", published(1, "a", "b"))
+    before = devices.of_node("node-a")
+    assert devices.of_node("node-a") is before, "the same object while nothing changes"
+
+    devices.set_claim("n/c", [("d", "p", "a")])
+    assert names_of(devices) == [("a", "n/c"), ("b", "")]
+    devices.set_claim("n/c", [("d", "p", "b")])
+    assert names_of(devices) == [("a", ""), ("b", "n/c")]
+    devices.set_claim("n/c", ())
+    assert names_of(devices) == [("a", ""), ("b", "")]
+    assert not devices.is_allocated("n/c")
+
+
+def test_the_order_in_which_slices_and_claims_arrive_does_not_matter() -> None:
+    devices = DynamicDevices()
+    devices.set_claim("n/c", [("d", "p", "a")])
+    assert names_of(devices) == []
+    devices.set_slice("one", published(1, "a"))
+    assert names_of(devices) == [("a", "n/c")]
+
+
+def test_a_device_that_moves_to_another_node_takes_its_claim_along() -> None:
+    devices = DynamicDevices()
+    devices.set_slice("one", published(1, "a"))
+    devices.set_claim("n/c", [("d", "p", "a")])
+    devices.set_slice("one", published(2, "a", node="node-b"))
+
+    assert names_of(devices) == []
+    assert names_of(devices, "node-b") == [("a", "n/c")]
+    devices.set_claim("n/c", ())
+    assert names_of(devices, "node-b") == [("a", "")]

@@ -1,0 +1,144 @@
+"""Restart-check on random nodes of all kubelet versions: the naive kubelet is restarted as well, and has to agree."""
+
+import copy
+import json
+import lzma
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from extender.cluster.node_class import ClassTable
+from extender.questions.node_context import NodeContext
+from extender.questions.restart_check import RestartedNode, restart_check
+from extender.questions.subjects import Subject
+from extender.replay.admission import admit, release_pods, start_pod
+from extender.replay.kubelet import Kubelet
+from extender.replay.pod import PodRequest, resolve
+from extender.replay.possible_states import PossibleStates
+from extender.replay.startup import initial_state, start
+from extender.replay.state import ManagerState
+from extender.replay.verdict import Admitted
+from extender.wire.scenarios import kubelet_config_from_json, scenario_from_json
+from tests.oracle import NaiveKubelet, NaiveKubeletError
+from tests.oracle.restart import RestartedNaiveKubelet
+from tests.subjects import watched
+
+Json = dict[str, Any]
+VECTORS = sorted((Path(__file__).parents[1] / "vectors").glob("kubelet-1.*.jsonl.xz"))
+NODES_A_VERSION = 56
+CHANGES: tuple[tuple[str | None, Json], ...] = (
+    (None, {}),
+    ("v1.37.0", {}),
+    ("v1.30.0", {}),
+    ("v1.34.0", {"topologyManagerPolicy": "restricted"}),
+    (None, {"topologyManagerPolicy": "single-numa-node"}),
+    (None, {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}),
+    (None, {"cpuManagerPolicyOptions": {"full-pcpus-only": "true"}}),
+    (None, {"cpuManagerPolicy": "none", "cpuManagerPolicyOptions": {}}),
+    (None, {"reservedSystemCPUs": "1"}),
+    (None, {"memoryManagerPolicy": "None", "reservedMemory": []}),
+    ("v1.36.0", {"cpuManagerPolicyOptions": {"distribute-cpus-across-numa": "true"}}),
+    (None, {"topologyManagerPolicy": "none", "topologyManagerScope": "container"}),
+)
+"""Version (None: the same) and fields of the configuration after the restart."""
+
+
+def _scenarios(path: Path) -> list[Json]:
+    """Some nodes of a version without pod-level managers, whose files have a history of their own."""
+    with lzma.open(path, "rt") as lines:
+        found = (json.loads(line) for line in lines)
+        usable = (
+            each
+            for each in found
+            if "kubelet_error" not in each
+            and not (each["kubelet"].get("featureGates") or {}).get("PodLevelResourceManagers")
+        )
+        return list(islice(usable, 3, 3 + NODES_A_VERSION))
+
+
+def _after_history(document: Json) -> tuple[NaiveKubelet, Kubelet, ManagerState, list[Json]] | None:
+    """Both kubelets after the recorded steps, and the pods that run; None where random picks of devices differ."""
+    naive = NaiveKubelet(
+        document["machine"],
+        document["kubelet"],
+        document["devices"],
+        document["kubelet_version"],
+        document.get("rules") or {},
+        Random(1),
+    )
+    scenario = scenario_from_json(document)
+    kubelet = start(scenario.machine, scenario.config)
+    state, pods = initial_state(kubelet, scenario.devices), dict[str, Json]()
+    requests: dict[str, PodRequest] = {}
+    for step, raw in zip(scenario.steps, document["steps"], strict=True):
+        if step.pod is not None:
+            outcome = admit(kubelet, state, resolve(step.pod, kubelet.rules))
+            state, answer = outcome.state, naive.admit(raw["pod"])
+            if answer["admit"] != isinstance(outcome.verdict, Admitted):
+                return None
+            if answer["admit"]:
+                pods[step.uid], requests[step.uid] = raw["pod"], resolve(step.pod, kubelet.rules)
+        elif step.op == "start" and step.uid in requests:
+            state = start_pod(state, requests[step.uid])
+            naive.start(step.uid)
+        elif step.op == "remove":
+            state = release_pods(state, [step.uid])
+            naive.remove(step.uid)
+            pods.pop(step.uid, None)
+    return naive, kubelet, state, list(pods.values())
+
+
+def _same_holders(naive: NaiveKubelet, state: ManagerState) -> bool:
+    held = {uid: {n: sum(1 << c for c in cpus) for n, cpus in each.items()} for uid, each in naive.cpus.entries.items()}
+    free = {n: node.free for n, node in naive.memory.nodes.items()}
+    return held == state.cpu.entries and free == {n.id: {k: a.free for k, a in n.amounts} for n in state.memory.nodes}
+
+
+def _subject(kubelet: Kubelet, state: ManagerState, pods: list[Json]) -> Subject:
+    """The node with its pods as the API server has them."""
+    node_class = ClassTable().hold(kubelet, PossibleStates((state,)), frozenset(), stale=False)
+    return Subject(name="n", node_class=node_class, states=(state,), around=NodeContext(pods=watched(pods)))
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.name.removesuffix(".jsonl.xz"))
+def test_the_pods_fail_and_land_as_those_of_the_naive_kubelet(path: Path) -> None:
+    """Over all versions: 592 nodes, of whose pods 256 fail, among them upgrades and changed settings."""
+    compared = refused = 0
+    for number, document in enumerate(_scenarios(path)):
+        version, fields = CHANGES[number % len(CHANGES)]
+        history = _after_history(document)
+        if history is None:
+            continue
+        naive, kubelet, state, pods = history
+        after, rules = {**document["kubelet"], **fields}, document.get("rules") or {}
+        version = version or document["kubelet_version"]
+        found = restart_check(_subject(kubelet, state, pods), kubelet_config_from_json(version, after, rules=rules))
+        try:
+            again = RestartedNaiveKubelet(document["machine"], after, {}, version, rules)
+        except (NaiveKubeletError, KeyError):  # a reserved CPU that the machine does not have
+            assert found.config_error, (document["id"], version, fields)
+            continue
+        again.restart(naive, copy.deepcopy(pods))
+        if not _same_holders(naive, state):
+            continue
+        refused += _compare(found, again, pods, (document["id"], version, fields))
+        compared += 1
+    assert compared >= NODES_A_VERSION * 0.8
+    assert refused
+
+
+def _compare(found: RestartedNode, again: RestartedNaiveKubelet, pods: list[Json], what: object) -> int:
+    """Each pod of both kubelets; returns how many fail."""
+    reasons = again.admit_all(pods)
+    assert {each.pod.uid: each.reason for each in found.pods} == reasons, what
+    for each in found.pods:
+        is_refused = each.result in ("fails", "may-fail")  # a device plugin that registers early may prevent it
+        assert is_refused is bool(reasons[each.pod.uid]), what
+        assert each.result != "may-fail" or each.reason == "UnexpectedAdmissionError", what
+        if not is_refused:
+            held = set().union(*again.cpus.entries.get(each.pod.uid, {}).values())
+            assert each.cpus_after == sum(1 << cpu for cpu in held), what
+    return sum(map(bool, reasons.values()))

@@ -1,0 +1,78 @@
+"""What a kubelet has left after it released the memory of several pods in any order, compared with `tests.oracle`."""
+
+from random import Random
+
+import orjson
+import pytest
+
+from extender.cluster.ledger import EMPTY, leave
+from extender.cluster.ledger import expire as forget_ended
+from extender.cluster.projection import ProjectionInput, project
+from extender.replay.release_orders import release_in_any_order
+from extender.replay.state import ManagerState, NUMANodeMemory
+from extender.wire.reports import read_report
+from tests.drill import machines
+from tests.oracle.kubelet import NaiveKubelet
+from tests.reports import pod_of
+
+OVERLAPPING = (3, 4)
+"""Nodes of the drill with kubelets 1.31 (pod scope) and 1.29 (container scope): groups of NUMA nodes can overlap."""
+
+
+def _crowded(number: int, random: Random) -> NaiveKubelet:
+    """A kubelet with pods on single NUMA nodes, and then some that need several."""
+    scenario = machines.scenario(number)
+    naive = NaiveKubelet(scenario["machine"], scenario["kubelet"], scenario["devices"], scenario["version"])
+    few, small, large = random.randint(1, 5), [(1, 1), (2, 1), (2, 3)], [(8, 12), (10, 16), (12, 20)]
+    for each in range(8):
+        cpus, gib = random.choice(small if each < few else large)
+        naive.admit(pod_of(cpus, f"{gib}Gi", name=f"p{each}"))
+    return naive
+
+
+def _state(number: int, naive: NaiveKubelet) -> ManagerState:
+    state = read_report(orjson.dumps(machines.report("n", machines.scenario(number), naive, "b", 1))).state
+    assert state is not None
+    return state
+
+
+def _memory(state: ManagerState) -> tuple[NUMANodeMemory, ...]:
+    return state.memory.nodes
+
+
+@pytest.mark.parametrize("number", OVERLAPPING)
+def test_each_state_that_the_kubelet_can_come_to_is_known_and_no_other(number: int) -> None:
+    several = 0
+    for seed in range(40):
+        random = Random(seed)
+        naive = _crowded(number, random)
+        before, ended = _state(number, naive), random.sample(sorted(naive.active), min(3, len(naive.active)))
+        for uid in ended:
+            naive.remove(uid)
+        states, is_all = release_in_any_order(before, ended)
+        possible = set()
+        for naive.memory in naive.memory.collected(naive.active):  # noqa: B020 - the list is made once
+            possible.add(_memory(_state(number, naive)))
+
+        assert is_all
+        assert {_memory(state) for state in states} == possible
+        assert len(states) == len(possible)
+        several += len(states) > 1
+    assert several > 3
+
+
+def test_a_node_is_possible_where_the_order_of_releases_matters() -> None:
+    """All pods have left. In a drill such a node counted as exact, and its kubelet had 2 GiB more."""
+    naive = _crowded(3, Random(1))
+    reported = _state(3, naive)
+    kubelet = read_report(orjson.dumps(machines.report("n", machines.scenario(3), naive, "b", 1))).kubelet
+    assert kubelet is not None
+    ledger = EMPTY
+    for uid in reported.pod_uids:
+        ledger = leave(ledger, uid, 1.0)
+    ledger = forget_ended(ledger, reported.pod_uids, 2.0, assume_seconds=120.0)
+    possible = project(ProjectionInput(kubelet=kubelet, reported=reported, ledger=ledger, now=2.0)).possible
+
+    states, is_all = release_in_any_order(reported, sorted(reported.pod_uids))
+    assert (set(map(_memory, possible.states)), possible.complete) == (set(map(_memory, states)), is_all)
+    assert len(states) > 1

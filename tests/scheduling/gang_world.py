@@ -1,0 +1,99 @@
+"""An extender that places groups, with a few nodes, driven by its verbs, and an API server that binds everything."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from extender.api.service import Service
+from extender.app import make_service
+from extender.cluster.node import Observation
+from extender.config.settings import Settings
+from extender.scheduling.binder import Binding, BindOutcome, GatedBinder, PodBound, Unelected
+from extender.scheduling.feasibility import Filtered
+from extender.scheduling.gangs.gangs import Gangs
+from extender.scheduling.gangs.groups import Groups
+from extender.wire.binding import ExtenderBindingArgs
+from extender.wire.groups import GROUP, SIZE, group_of
+from extender.wire.node_names import NodeNames
+from extender.wire.pods import pod_from_json
+from extender.wire.scheduler import SchedulerArgs
+from tests.api.conftest import Clock
+from tests.reports import pod_of, sample
+
+Json = dict[str, Any]
+
+
+class Api:
+    """A `BindingApi` that binds every pod."""
+
+    def __init__(self) -> None:
+        self.outcome: BindOutcome = PodBound()
+
+    async def bind(self, _binding: Binding) -> BindOutcome:
+        return self.outcome
+
+
+def member(name: str, group: str, size: int, cpus: int = 8, **annotations: str) -> Json:
+    """A pod of a group; the DUAL node of tests has room for 3 of 8 CPUs, and for 2 of 14."""
+    pod = pod_of(cpus, name=name)
+    pod["metadata"]["annotations"] = {GROUP: group, SIZE: str(size), **annotations}
+    return pod
+
+
+class GangWorld:
+    """*nodes*: with 14 and 16 CPUs on two NUMA nodes."""
+
+    def __init__(self, *nodes: str, **settings: Any) -> None:
+        self.clock, self.api = Clock(), Api()
+        given: Mapping[str, Any] = {"gangs": "on", "bind_wait_seconds": 0, "assume_seconds": 1e6, **settings}
+        self.service: Service = make_service(Settings(**given), self.clock)
+        self.service.known.link.binder = GatedBinder(self.api, Unelected(), seconds=1.0)
+        self.names = nodes
+        for name in nodes:
+            node = sample(name)
+            observation = Observation(
+                node_name=name,
+                boot_id="b",
+                sequence=1,
+                digest="",
+                observed_at=0.0,
+                kubelet=node.kubelet,
+                state=node.state,
+            )
+            self.service.known.nodes.observe(observation, self.clock())
+
+    @property
+    def gangs(self) -> Gangs:
+        assert self.service.scheduling.gangs is not None
+        return self.service.scheduling.gangs
+
+    @property
+    def groups(self) -> Groups:
+        return self.gangs.groups
+
+    async def filter(self, pod: Json, *names: str, priority: int = 0) -> Filtered:
+        args = SchedulerArgs(
+            pod=pod_from_json(pod),
+            names=NodeNames.of(names or self.names),
+            nodes=None,
+            priority=priority,
+            group=group_of(pod),
+        )
+        return await self.service.scheduling.filter.filter(args)
+
+    async def bind(self, pod: Json, node_name: str) -> BindOutcome:
+        metadata = pod["metadata"]
+        return await self.service.scheduling.bind.bind(
+            ExtenderBindingArgs(
+                PodName=metadata["name"],
+                PodNamespace=metadata["namespace"],
+                PodUID=metadata["uid"],
+                Node=node_name,
+            )
+        )
+
+    async def place(self, pod: Json) -> str:
+        """The node on which the pod is bound; "" if it is refused."""
+        feasible = list((await self.filter(pod)).feasible)
+        if not feasible or await self.bind(pod, feasible[0]) != PodBound():
+            return ""
+        return feasible[0]

@@ -1,0 +1,84 @@
+"""Classes that are alike for a pod: one judgement is enough for all of them."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from random import Random
+
+import numpy as np
+import pytest
+
+from extender.cluster.free_table import NO_PLACE
+from extender.cluster.node_class import ClassTable, NodeClass
+from extender.replay.possible_states import PossibleStates
+from extender.replay.startup import initial_state
+from extender.scheduling.alike import alike
+from extender.scheduling.judge import follows_from_key, make_judge
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
+from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
+from extender.scheduling.ranking.weights import Weights
+from extender.wire.pods import pod_from_json
+from tests.bench.distinct_states import TYPES, Type, _full_replays, _kubelet, _states, random_pod
+from tests.reports import pod_of
+
+NODES, PODS = 120, 10
+OTHERS = (
+    Type("single-numa-node, whole cores", 2, 32, "single-numa-node", cpu_options=("full-pcpus-only",), page_size="1Gi"),
+    Type("4 NUMA nodes, in doubt, GPUs", 4, 16, "restricted", gpus=8, in_doubt=True),
+)
+
+
+@cache
+def states_of(kind: Type) -> tuple[PossibleStates, ...]:
+    return tuple(islice(_states(kind, NODES), NODES))
+
+
+def held(table: ClassTable, kind: Type) -> list[NodeClass]:
+    kubelet = _kubelet(kind)
+    return [table.hold(kubelet, each, frozenset(), stale=False) for each in states_of(kind)]
+
+
+@pytest.mark.parametrize("kind", [*TYPES, *OTHERS], ids=lambda kind: kind.name)
+def test_classes_that_are_alike_have_the_judgement_of_their_full_replays(kind: Type) -> None:
+    table, random = ClassTable(), Random(kind.name)
+    classes = held(table, kind)
+    assert all(each.place != NO_PLACE for each in classes)
+    judge = make_judge(make_strategy(STRATEGIES[0], Weights({})), UncertaintyPolicy())
+    covered = 0
+    for number in range(PODS):
+        shape = PodShape(replace(pod_from_json(random_pod(kind, f"p{number}", random)), uid=SHAPE_UID))
+        found = list(alike(table.free, shape, np.array([each.place for each in classes])))
+        members = np.concatenate(found) if found else np.array([], np.int64)
+        assert len(set(members.tolist())) == len(members)
+        key = shape.resolved(_kubelet(kind).rules).replay.key
+        for each in found:
+            assert len({tuple(map(key, classes[i].amounts)) for i in each.tolist()}) == 1
+            first = classes[each[0]]
+            judgement = judge(shape, first)
+            if follows_from_key(judge, shape, first):
+                covered += len(each)
+                some = [classes[i] for i in random.sample(each.tolist(), min(3, len(each)))]
+                _, full = _full_replays(judge, PodShape(shape.pod), some)
+                assert full == {node_class.id: judgement for node_class in some}
+    if kind.policy != "best-effort":
+        assert covered > NODES * PODS / 2
+
+
+def test_rows_of_classes_that_have_gone_are_free_again() -> None:
+    table = ClassTable()
+    for kind in (TYPES[1], TYPES[2], TYPES[1]):
+        classes = held(table, kind)
+        assert len({each.place for each in classes}) == len(classes)
+        for each in classes:
+            table.drop(each)
+        assert table.free.is_empty
+
+
+def test_memory_that_only_several_idle_numa_nodes_have_is_told_apart() -> None:
+    kind, table = OTHERS[0], ClassTable()
+    states = [PossibleStates((initial_state(_kubelet(kind), {}),)), *states_of(kind)[:3]]
+    classes = [table.hold(_kubelet(kind), each, frozenset(), stale=False) for each in states]
+    shape = PodShape(replace(pod_from_json(pod_of(4, "300Gi")), uid=SHAPE_UID))  # a NUMA node has 256 GiB
+    found = [each.tolist() for each in alike(table.free, shape, np.array([each.place for each in classes]))]
+    assert sorted(found) == [[0], [1, 2, 3]]

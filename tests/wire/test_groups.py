@@ -1,0 +1,118 @@
+"""The group of a pod: every source, which one counts, and whatever else a document has."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.wire.groups import APIS, GROUP, SIZE, Group, ObjectKey, apis_of, group_of, sizes_of
+from tests.reports import pod_of
+
+Json = dict[str, Any]
+LWS, JOB_SET = "leaderworkerset.sigs.k8s.io/", "jobset.sigs.k8s.io/"
+
+
+def pod(labels: Json | None = None, annotations: Json | None = None, **spec: object) -> Json:
+    made = pod_of(2)
+    made["metadata"] |= {"namespace": "ml", "labels": labels or {}, "annotations": annotations or {}}
+    made["spec"] |= spec
+    return made
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        (pod(), None),
+        (pod(annotations={GROUP: "g", SIZE: "8"}), Group(("annotation", "ml", "g"), 8)),
+        (
+            pod(schedulingGroup={"podGroupName": "g"}),
+            Group(("pod_group", "ml", "g"), 0, ObjectKey("pod_group", "ml", "g")),
+        ),
+        (
+            pod(workloadRef={"name": "w", "podGroup": "workers", "podGroupReplicaKey": "1"}),
+            Group(("workload", "ml", "w/workers/1"), 0, ObjectKey("workload", "ml", "w/workers")),
+        ),
+        (
+            pod({"scheduling.x-k8s.io/pod-group": "g"}, {SIZE: "3"}),
+            Group(("coscheduling", "ml", "g"), 3, ObjectKey("coscheduling", "ml", "g")),
+        ),
+        (
+            pod({f"{LWS}group-key": "k", f"{LWS}worker-index": "1"}, {f"{LWS}size": "4"}),
+            Group(("leader_worker_set", "ml", "k"), 4),
+        ),
+        (
+            pod({f"{LWS}group-key": "k", f"{LWS}worker-index": "0"}, {f"{LWS}size": "4"}),
+            Group(("leader_worker_set", "ml", "k"), 4, leads=True),
+        ),
+        (
+            pod({f"{JOB_SET}jobset-name": "j", f"{JOB_SET}restart-attempt": "2"}),
+            Group(("job_set", "ml", "j/2")),
+        ),
+        (
+            pod({"scheduling.x-k8s.io/pod-group": "theirs", f"{LWS}group-key": "k"}, {GROUP: "ours"}),
+            Group(("annotation", "ml", "ours")),
+        ),
+    ],
+)
+def test_the_first_source_that_a_pod_has_counts(manifest: Json, expected: Group | None) -> None:
+    assert group_of(manifest) == expected
+
+
+@pytest.mark.parametrize("size", ["", "eight", "-1", "0", "1.5", "9" * 30, "٣", None, [], True])
+def test_a_size_that_is_not_understood_is_none(size: object) -> None:
+    group = group_of(pod(annotations={GROUP: "g", SIZE: size}))
+    assert group is not None
+    assert group.size == 0
+
+
+def test_pods_that_exclude_each_other_from_a_node_are_found() -> None:
+    def rule(key: str) -> Json:
+        return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": key}]}}
+
+    def one_a_node(**spec: Any) -> bool:
+        group = group_of(pod(annotations={GROUP: "g"}, **spec))
+        assert group is not None
+        return group.one_a_node
+
+    assert not one_a_node()
+    assert one_a_node(affinity=rule("kubernetes.io/hostname"))
+    assert not one_a_node(affinity=rule("topology.kubernetes.io/zone"))
+    assert one_a_node(containers=[{"name": "a", "ports": [{"containerPort": 1, "hostPort": 1}]}])
+
+
+def test_sizes_of_objects() -> None:
+    metadata = {"name": "o", "namespace": "ml"}
+    gang = {"gang": {"minCount": 4}}
+
+    def sizes(kind: str, spec: object) -> dict[ObjectKey, int]:
+        return sizes_of(kind, {"metadata": metadata, "spec": spec})
+
+    assert sizes("coscheduling", {"minMember": 3}) == {ObjectKey("coscheduling", "ml", "o"): 3}
+    assert sizes("pod_group", {"schedulingPolicy": gang}) == {ObjectKey("pod_group", "ml", "o"): 4}
+    assert sizes("pod_group", {"schedulingPolicy": {"basic": {}}}) == {}
+    workload = {"podGroups": [{"name": "workers", "policy": gang}, {"name": "driver", "policy": {"basic": {}}}]}
+    assert sizes("workload", workload) == {ObjectKey("workload", "ml", "o/workers"): 4}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(["schedulingGroup", "workloadRef", "affinity", "containers", "podGroups", "schedulingPolicy"])
+
+
+@given(JSON, JSON, st.dictionaries(KEYS, JSON))
+def test_whatever_a_document_has_is_no_error(labels: object, annotations: object, spec: Json) -> None:
+    document = {"metadata": {"labels": labels, "annotations": annotations, "name": "n"}, "spec": spec}
+    group_of(document)
+    group_of({"metadata": {"annotations": {GROUP: "g"}}, "spec": spec})
+    for kind, _ in APIS.values():
+        sizes_of(kind, document)
+
+
+def test_the_apis_of_a_setting() -> None:
+    assert list(apis_of(" scheduling.k8s.io/v1beta1 , ")) == ["scheduling.k8s.io/v1beta1"]
+    with pytest.raises(ValueError, match=r"unknown API 'v1'; use scheduling\.x-k8s\.io/v1alpha1, "):
+        list(apis_of("v1"))
