@@ -67,8 +67,9 @@ class LeadershipSettings(BaseSettings):
     )
     janitor: Literal["off", "dry-run", "on"] = Field(
         default="off",
-        description="`on`: delete failed pods that kubelets refused for their topology, if a controller other than a "
-        "Job owns them. Needs `delete` on pods (components/janitor). `dry-run`: log and count them only; try it first.",
+        description="`on`: delete failed pods that kubelets refused for their topology, if a ReplicaSet, "
+        "ReplicationController, StatefulSet or DaemonSet owns them. Needs `delete` on pods (components/janitor). "
+        "`dry-run`: log and count them only; try it first.",
     )
     janitor_after_seconds: float = Field(
         default=900.0, ge=60, description="How long a pod must have been seen as failed before it is deleted."

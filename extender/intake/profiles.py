@@ -64,11 +64,24 @@ def _read(path: Path) -> NodeProfile:
             for name, value in object_at(document.get("labels"), "labels").items()
         }
         body = orjson.dumps(object_at(document.get("report"), "report"))
-        observed = observation_of(read_report(body), body)
     except WireError as error:
         raise ProfileError(f"{path}: {error}") from error
     if not labels:
         raise ProfileError(f"{path}: labels: a profile without labels would stand for every node")
-    if not observed.is_replayable or observed.kubelet is None or observed.kubelet.nri is not None:
-        raise ProfileError(f"{path}: report: no verdict is possible with it, see its problems in `numa-extender nodes`")
-    return NodeProfile(path.name, labels, observed)
+    return NodeProfile(path.name, labels, _observed(path, body))
+
+
+def _observed(path: Path, body: bytes) -> Observation:
+    """What the report of a profile says. *body*: the report, as JSON."""
+    try:
+        report = read_report(body)
+    except WireError as error:
+        raise ProfileError(f"{path}: {error.below('report')}") from error
+    observed = observation_of(report, body)
+    if observed.kubelet is not None and observed.kubelet.nri is not None:
+        raise ProfileError(f"{path}: report: a node with the NRI topology-aware policy is no model for others")
+    if not observed.is_replayable:
+        first = next((each for each in report.problems if each.severity != "info"), None)
+        why = "" if first is None else f": {first.path}: {first.reason}"
+        raise ProfileError(f"{path}: report: it is not enough for a verdict{why}")
+    return observed

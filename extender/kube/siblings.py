@@ -1,4 +1,4 @@
-"""Nodes that have just come: until they report, they are judged as the newest node of their kind, empty.
+"""Nodes that have just come: until they report, they are judged as empty copies of the newest node of their kind.
 
 Two nodes are of one kind if the labels of the setting `sibling_labels`, the kubelet version and the allocatable CPUs of
 their Node objects are equal. Where no node of the kind has reported, a profile with labels of the node takes the place
@@ -31,8 +31,8 @@ from extender.replay.startup import initial_state, start
 
 MAX_COMPARED: Final = 8
 LOG: Final = logging.getLogger(__name__)
-PROFILE_CAVEAT: Final = "the node has not reported yet: it is judged by the profile for its labels, empty"
-CAVEAT: Final = "the node has not reported yet: it is judged as the newest node of its kind, empty"
+PROFILE_CAVEAT: Final = "the node has not reported yet: it is judged as an empty node with the profile for its labels"
+CAVEAT: Final = "the node has not reported yet: it is judged as an empty copy of the newest node of its kind"
 
 Kind = tuple[str, ...]
 

@@ -4,11 +4,10 @@ Rules of this file
 - Unlike those of `metrics`, labels have names of nodes. So the families have a route of their own, and the number of
   nodes is limited by a setting: each node has about 20 series.
 - Everything is computed from counts, without a replay. What one pod can get on one node: ask what-if.
-- Nothing is kept between two scrapes. A node without a usable report has no series, and a CPU manager that allocates
-  no exclusive CPUs has none about CPUs.
+- Nothing is kept between two scrapes. A node without a usable report of its own has no series, and a CPU manager
+  that allocates no exclusive CPUs has none about CPUs.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -51,7 +50,7 @@ class NodeMetrics:
     def add(self, record: NodeRecord) -> None:
         """Show one node."""
         kubelet, state, name = record.kubelet, record.state, record.name
-        if kubelet is None or state is None:
+        if kubelet is None or state is None or kubelet.borrowed:
             return
         rooms = numa_room(kubelet, state)
         for numa, room in rooms.items():
@@ -74,9 +73,3 @@ class NodeMetrics:
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"numa_extender_node_{name}", text, labels, registry=self._registry)
-
-
-def shown(records: Iterable[NodeRecord], limit: int) -> tuple[list[NodeRecord], int]:
-    """The first *limit* nodes by name, and how many are left out."""
-    ordered = sorted(records, key=lambda record: record.name)
-    return ordered[:limit], max(0, len(ordered) - limit)

@@ -128,9 +128,14 @@ def alignment_of_outcome(kubelet: Kubelet, outcome: Outcome) -> PodAlignment | N
     """The alignment of one outcome. None if the pod is not admitted."""
     if not isinstance(outcome.verdict, Admitted):
         return None
+    return alignment_of_verdict(kubelet, outcome.verdict, outcome.state.devices.devices)
+
+
+def alignment_of_verdict(kubelet: Kubelet, verdict: Admitted, devices: Devices) -> PodAlignment:
+    """The alignment of a pod that the kubelet admits so. *devices*: all of the node."""
     together = kubelet.scope is Scope.POD and kubelet.policy is not TopologyPolicy.NONE
-    placements = outcome.verdict.whole_placements if kubelet.nri is not None else outcome.verdict.placements
-    return alignment_of(placements, kubelet.machine, outcome.state.devices.devices, together=together)
+    placements = verdict.whole_placements if kubelet.nri is not None else verdict.placements
+    return alignment_of(placements, kubelet.machine, devices, together=together)
 
 
 def alignment_of_outcomes(kubelet: Kubelet, outcomes: Sequence[Outcome]) -> PodAlignment | None:

@@ -21,8 +21,9 @@ class Kubelet:
 
     `distances` is set only if the closer NUMA nodes win a tie. `reserved_cpus` and `reserved_physical_cpus` (all
     threads of cores with a reserved CPU) are 0 under CPU policy none. `nri`: the NRI topology-aware policy, which
-    places containers when they are created. None if it does not run. `borrowed`: it is that of another node, and this
-    node is assumed to have an equal one.
+    places containers when they are created. None if it does not run. `caveats`: of every verdict of this kubelet, such
+    as that the rules of another version are used. `borrowed`: it is that of another node, and this node is assumed to
+    have an equal one.
     """
 
     machine: Machine
@@ -47,8 +48,6 @@ class Kubelet:
     def certainty(self) -> Certainty:
         """The certainty of a verdict that depends on no random choice: EXACT; ASSUMED if version or node is assumed."""
         return Certainty.ASSUMED if self.rules.newer_than_known or self.borrowed else Certainty.EXACT
-
-    """Caveats of every verdict of this kubelet, such as that the rules of another version are used."""
 
     @property
     def crashes_on_any_pod(self) -> bool:

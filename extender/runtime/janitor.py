@@ -4,8 +4,9 @@ The controller of such a pod has created another one long ago. The failed ones s
 pods, which keeps 12,500 of them by default.
 
 Rules of this file
-- Only pods whose status says that the kubelet's CPU, memory, device or topology manager refused them, that are owned by
-  a controller which replaces them and counts none of them (so not those of a Job), and that are not being deleted.
+- Only pods whose status says that the kubelet's CPU, memory, device or topology manager refused them, that belong to a
+  controller of `REPLACED_BY`, and that are not being deleted. Other controllers, such as that of a Job, may count their
+  failed pods or take a missing one for an error.
 - A pod must have been seen as failed for `janitor_after_seconds`. A restart of this process counts anew.
 - At most `janitor_per_minute` pods are deleted, each under the precondition of its UID.
 - With `dry-run` nothing is sent: the log and a metric say which pods would be deleted.
@@ -38,8 +39,8 @@ REASONS: Final = frozenset(
         Reason.EMPTY_POD_SHARED_POOL,
     )
 )
-COUNTED_OWNERS: Final = frozenset({"Job"})
-"""Kinds of controllers that count their failed pods."""
+REPLACED_BY: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
+"""Kinds whose controllers replace a failed pod and do not count it."""
 
 
 class Janitor:
@@ -114,9 +115,9 @@ class Janitor:
 
 
 def is_refused_for_topology(record: PodRecord) -> bool:
-    """Whether the kubelet refused the pod for its topology, and its controller replaces it."""
+    """Whether the kubelet refused the pod for its topology, and a controller of `REPLACED_BY` owns it."""
     if record.phase != "Failed" or record.reason not in REASONS or not record.message.startswith(REJECTED):
         return False
     owners = record.manifest()["metadata"].get("ownerReferences", ())
     kinds = {owner["kind"] for owner in owners}
-    return bool(kinds) and not record.terminating and not kinds & COUNTED_OWNERS
+    return bool(kinds) and kinds <= REPLACED_BY and not record.terminating

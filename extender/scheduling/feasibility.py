@@ -28,6 +28,9 @@ CLAIMED_ELSEWHERE: Final = Judgement(RefusalReason.DEMAND_CLAIM, Certainty.EXACT
 LEFT_OUT: Final = Judgement(RefusalReason.JUST_REFUSED, Certainty.EXACT)
 """In place of the judgement of nodes whose kubelets have just refused a pod of the same shape."""
 
+PROMISED: Final = Judgement(RefusalReason.PROMISED, Certainty.EXACT)
+"""In place of the judgement of nodes whose free room is reserved for nominated pods."""
+
 HELD: Final = Judgement(RefusalReason.HELD, Certainty.EXACT)
 """In place of the judgement of nodes where the pod would take room that is held for the pods of a group."""
 

@@ -7,7 +7,7 @@ Rules of this file
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from extender.cluster.pods import KnownPod, PodRegistry
@@ -23,6 +23,7 @@ from extender.scheduling.feasibility import (
     CLAIMED_ELSEWHERE,
     LEFT_OUT,
     PASSED,
+    PROMISED,
     Filtered,
     avoid,
     filtered_by_answers,
@@ -99,8 +100,10 @@ class Filter:
         await self._barrier.wait(args.pod.uid)
         now = self._clock()
         filtered, answers = await self._judged(args, now)
-        filtered = await self._nominator.adjust(known, args.pod, args.priority, filtered)
         is_aligned, instead = answers is not None, dict[str, Judgement]()
+        before, filtered = filtered, await self._nominator.adjust(known, args.pod, args.priority, filtered)
+        if filtered is not before:
+            instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), PROMISED)
         if just_refused := self._refusals.nodes(args.pod, now):
             before, filtered = filtered, leave_out(filtered, just_refused)
             instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), LEFT_OUT)
@@ -113,10 +116,11 @@ class Filter:
         if self._gangs is not None and (args.group is not None or self._gangs.groups.held):
             before, filtered = filtered, await self._gangs.filter(args, filtered, answers)
             instead |= refused_for_groups(before, filtered)
-        call = Call("filter", args.pod, args.packed_names, len(args.names), now)
+        is_refused = bool(args.names) and not filtered.feasible
+        call = Call("filter", args.pod, args.packed_names, len(args.names), now, instead=instead, is_refused=is_refused)
         if answers is not None:
             call = call.about(answers.snapshot, answers.slots, answers.judgements)
-        self._decisions.note(replace(call, instead=instead) if instead else call)
+        self._decisions.note(call)
         self._pods.answer(
             args.pod,
             self._clock(),

@@ -12,8 +12,7 @@ from typing import Final
 import orjson
 
 from extender.cluster.pod_tracker import Prediction
-from extender.replay.alignment import Alignment, alignment_of
-from extender.replay.config import Scope, TopologyPolicy
+from extender.replay.alignment import Alignment, alignment_of_verdict
 from extender.replay.verdict import Admitted, Certainty
 from extender.wire.groups import PREFIX
 from extender.wire.verdicts import aligned_placements_to_json
@@ -29,10 +28,8 @@ def placement_annotation(predicted: Prediction) -> str:
     admitted = [verdict for verdict in predicted.verdicts if isinstance(verdict, Admitted)]
     if not admitted or len(admitted) < len(predicted.verdicts):
         return ""
-    first, kubelet = admitted[0], predicted.kubelet
-    together = kubelet.scope is Scope.POD and kubelet.policy is not TopologyPolicy.NONE
-    devices = predicted.state.devices.devices
-    alignment = alignment_of(first.whole_placements, kubelet.machine, devices, together=together)
+    first = admitted[0]
+    alignment = alignment_of_verdict(predicted.kubelet, first, predicted.state.devices.devices)
     if alignment.alignment is Alignment.NOT_MANAGED:
         return ""
     if not predicted.complete or any(each.whole_placements != first.whole_placements for each in admitted):

@@ -1,6 +1,6 @@
 """How the work of one process grows with the number of nodes: each call's CPU time, and memory, up to 65,536 nodes.
 
-    python -m tests.bench.many_nodes [--nodes 1000 --nodes 5000 …] [--states own|shared] [--profile FILE]
+    python -m tests.bench.many_nodes [--nodes 1000 --nodes 5000 …] [--states own|shared] [--profile]
 
 The service runs in this process without a socket, so that a cluster of 65,536 nodes takes a few minutes, and other work
 on the machine changes CPU times little. `tests.bench.filter_http` has the same calls over HTTP. Every size is measured

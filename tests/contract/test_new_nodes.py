@@ -1,4 +1,4 @@
-"""Nodes that have just come: judged as the newest node of their kind, empty, until they report."""
+"""Nodes that have just come: judged as empty copies of the newest node of their kind, until they report."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.reports import pod_of, report_of, sample
 Json = dict[str, Any]
 LABEL = "node.kubernetes.io/instance-type"
 BUSY = [Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})]
-CAVEAT = "the node has not reported yet: it is judged as the newest node of its kind, empty"
+CAVEAT = "the node has not reported yet: it is judged as an empty copy of the newest node of its kind"
 ON: Json = {"sibling_labels": LABEL, "unknown_nodes": "refuse"}
 UNKNOWN = "the node's NUMA state is not known"
 
@@ -164,8 +164,13 @@ def test_a_sibling_is_better_than_a_profile(tmp_path: Path) -> None:
         ({"labels": {}}, "labels: a profile without labels would stand for every node"),
         ({"labels": {LABEL: 3}}, f"labels.{LABEL}"),
         ({"labels": None}, "labels"),
-        ({"report": {"nodeName": "x"}}, "large.json"),
+        ({"report": {"nodeName": "x"}}, "report.schema_version: missing"),
         ({"report": []}, "report"),
+        ({"report": report_of(sample()) | {"sequence": "x"}}, "report.sequence: "),
+        (
+            {"report": report_of(sample()) | {"kubelet_version": None}},
+            "report: it is not enough for a verdict: kubelet_version: unknown",
+        ),
     ],
 )
 def test_a_profile_that_cannot_be_used_is_an_error_at_start(tmp_path: Path, document: Json, fault: str) -> None:

@@ -81,6 +81,8 @@ def test_a_refused_pod_is_deleted_when_it_is_old_enough(server: FakeApiServer) -
     [
         failed_pod("no-owner", owner=""),
         failed_pod("of-a-job", owner="Job"),
+        failed_pod("of-a-workflow", owner="Workflow"),
+        failed_pod("static", owner="Node"),
         failed_pod("evicted", reason="Evicted", message="The node was low on resource: memory."),
         failed_pod("not-admission", message="Pod ran and failed"),
         failed_pod("running", phase="Running"),

@@ -11,7 +11,7 @@ from extender.api.http.problems import documented
 from extender.api.nodes.views import certainty_of
 from extender.api.service import Service
 from extender.observability.metrics import CONTENT_TYPE
-from extender.observability.node_metrics import NodeMetrics, shown
+from extender.observability.node_metrics import NodeMetrics
 from extender.replay.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
 from extender.replay.verdict import Certainty
 from extender.scheduling.gangs.groups import GroupState
@@ -78,14 +78,16 @@ def ops_router(service: Service) -> APIRouter:
         limit = service.settings.node_metrics
         if not limit:
             raise HTTPException(HTTPStatus.NOT_FOUND, "NUMA_EXTENDER_NODE_METRICS is 0: metrics of nodes are off")
-        service.known.nodes.expire(service.clock())
-        families = NodeMetrics()
+        nodes, families = service.known.nodes, NodeMetrics()
+        nodes.expire(service.clock())
+        names = nodes.index.names.ordered
+        families.left_out.set(max(0, len(names) - limit))
         async with service.slices.turn() as breathe:
-            records, left_out = shown(service.known.nodes, limit)
-            families.left_out.set(left_out)
-            for record in records:
+            for name in names[:limit]:
                 await breathe()
-                families.add(record)
+                record = nodes.get(name)
+                if record is not None:  # it may have gone meanwhile
+                    families.add(record)
         return Response(await service.offload(families.exposition), media_type=CONTENT_TYPE)
 
     return router

@@ -36,7 +36,7 @@ class Call:
 
     `seen`: the snapshot of that moment, in which the candidates are at `slots`, or the classes of the candidates in the
     order of the request; None: the pod requests nothing that any node aligns, and all of them passed. `instead`:
-    judgements by name of candidates that did not get that of their class.
+    judgements by name of candidates that did not get that of their class. `is_refused`: filter refused every candidate.
     """
 
     verb: str
@@ -48,6 +48,7 @@ class Call:
     judgements: Judgements = field(default_factory=dict)
     slots: Int64s = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
     instead: Mapping[str, Judgement] = field(default_factory=dict)
+    is_refused: bool = False
 
     def about(self, snapshot: ClusterSnapshot, slots: Int64s, judgements: Judgements) -> "Call":
         """The call, about the nodes that are at *slots* in *snapshot*."""
