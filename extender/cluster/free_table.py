@@ -2,22 +2,23 @@
 
 Rules of this file
 - A row is one state of one kubelet, a column what one NUMA node alone can serve of one resource. Rows of a group have
-  the same kubelet, the same devices and the same columns.
-- A class has a row for each of its possible states. Only classes with exact verdicts and countable amounts have rows;
-  the others are judged one by one.
+  the same kubelet, the same traits, the same devices and the same columns. Traits are all that a judgement reads of a
+  class besides the kubelet and the states, such as whether its nodes are stale.
+- A class has a row for each of its possible states. Classes whose amounts cannot be counted, and those with the NRI
+  topology-aware policy, have no rows: they are judged one by one.
 - `alike` numbers rows by all that `coarse.admission` reads for the key of a node. Rows with equal numbers have equal
   keys. The reverse need not hold.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.replay.coarse.admission import ANYWHERE, CPU, CoarseReplay
+from extender.replay.coarse.admission import CPU, CoarseReplay
 from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.coarse.layout import NodeHardware
+from extender.replay.coarse.layout import ANYWHERE, NodeHardware
 from extender.replay.kubelet import Kubelet
 
 Int64s = NDArray[np.int64]
@@ -47,7 +48,7 @@ _NOT_SERVED: Final = _Columns(slice(0), np.zeros(0, np.int64))
 
 
 class RowGroup:
-    """The rows of one kubelet, one set of devices and one set of columns."""
+    """The rows of one kubelet with the same traits, one set of devices and one set of columns."""
 
     def __init__(self, kubelet: Kubelet, amounts: FreeAmounts) -> None:
         self.kubelet: Final = kubelet
@@ -242,12 +243,15 @@ class FreeTable:
         """Whether no class has a place."""
         return not self._groups
 
-    def add(self, kubelet: Kubelet, amounts: Sequence[FreeAmounts]) -> int:
-        """Store one class, by the amounts of its states; returns its place, `NO_PLACE` if it cannot be compared."""
+    def add(self, kubelet: Kubelet, amounts: Sequence[FreeAmounts], traits: Hashable) -> int:
+        """Store one class, by the amounts of its states; returns its place, `NO_PLACE` if it cannot be compared.
+
+        *traits*: all that a judgement of the class reads besides its kubelet and its states.
+        """
         keys = [_columns_of(kubelet, each) for each in amounts]
         if keys[0] is None or any(key != keys[0] for key in keys):
             return NO_PLACE
-        number = self._number(keys[0], lambda: RowGroup(kubelet, amounts[0]))
+        number = self._number((traits, keys[0]), lambda: RowGroup(kubelet, amounts[0]))
         group = self._groups[number]
         assert isinstance(group, RowGroup)
         rows = [group.add(each) for each in amounts]

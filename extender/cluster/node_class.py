@@ -13,7 +13,7 @@ Rules of this file
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from extender.cluster.free_table import NO_PLACE, FreeTable
 from extender.replay.coarse.amounts import FreeAmounts
@@ -27,6 +27,15 @@ from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider
 
 NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
+
+
+class Traits(NamedTuple):
+    """What a judgement of a class reads besides the kubelet and the states; see `NodeClass`."""
+
+    hidden: frozenset[Provider]
+    stale: bool
+    score_only: bool
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,6 +116,11 @@ class NodeClass:
             or self.kubelet.rules.newer_than_known
             or self.kubelet.borrowed
         )
+
+    @property
+    def traits(self) -> Traits:
+        """What a judgement of the class reads besides the kubelet and the states."""
+        return Traits(self.hidden, self.stale, self.score_only, self.possible.complete)
 
     @property
     def rules(self) -> Rules | None:
@@ -218,8 +232,9 @@ class ClassTable:
         self._nri_count += node_class.has_nri
         self._rules[rules] += 1
         amounts = node_class.amounts  # with the event that made the class, not with the next pod for all together
-        if node_class.is_ordinary and node_class.kubelet is not None:
-            object.__setattr__(node_class, "place", self.free.add(node_class.kubelet, amounts))
+        if node_class.kubelet is not None and not node_class.has_nri:
+            place = self.free.add(node_class.kubelet, amounts, node_class.traits)
+            object.__setattr__(node_class, "place", place)
 
     def drop(self, node_class: NodeClass) -> None:
         """Count one node less. The class is removed with its last node."""

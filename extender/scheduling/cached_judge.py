@@ -224,7 +224,7 @@ class CachedJudge:
         """
         self._cluster.expire(now)
         snapshot, index = self._cluster.snapshot(), self._cluster.index
-        slots, column = self._slots_of(names), self.cache.column(entry)
+        slots, column, version = self._slots_of(names), self.cache.column(entry), index.names.version
         judgements: Judgements = entry.judgements
         ids = index.ids[slots]
         codes = column.codes(slots, ids, len(index.ids), entry.judgements)
@@ -237,7 +237,6 @@ class CachedJudge:
             classes = dict.fromkeys(snapshot.at(slots[missing])).keys()
             are_few = len(classes) <= MAX_AT_ONCE and len(missing) < len(slots)
             if not (are_few and self.answer_at_once(entry, classes)):
-                names.parsed  # noqa: B018 - slots can be other nodes' after the wait
                 known = map(column.kinds.judgements.__getitem__, np.unique(codes[codes != UNJUDGED]).tolist())
                 is_any_feasible = any(each.refusal is None for each in known)
                 judgements = await self.answer_all(entry, classes, deadline, is_any_feasible=is_any_feasible)
@@ -246,7 +245,8 @@ class CachedJudge:
             codes[late] = [column.kinds.code(judgements[each]) for each in ids[late].tolist()]
 
         def names_at(positions: Int64s) -> list[str]:
-            if not names.is_parsed and slots.min() > NO_SLOT:
+            is_current = index.names.version == version  # if not, slots can be other nodes'
+            if is_current and not names.is_parsed and slots.min() > NO_SLOT:
                 return index.names.names_at(slots[positions])
             return list(map(names.parsed.__getitem__, positions.tolist()))
 
@@ -279,7 +279,6 @@ class CachedJudge:
             return
         firsts = snapshot.at(slots[[members[0] for members in found]])
         if not (len(firsts) <= MAX_AT_ONCE and self.answer_at_once(entry, firsts)):
-            names.parsed  # noqa: B018 - slots can be other nodes' after the wait
             await self.answer(entry, firsts, deadline)
         judged: list[tuple[list[int], Judgement]] = []
         for first, members in zip(firsts, found, strict=True):

@@ -57,7 +57,7 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
 
 
 def follows_from_key(judge: BoundedJudge, shape: PodShape, node_class: NodeClass) -> bool:
-    """Whether the judgement of this class, which is known, is that of all classes with the same kubelet and key."""
+    """Whether the judgement of this class, which is known, is that of all with the same kubelet, traits and keys."""
     return isinstance(judge, _Judge) and judge.has_key(shape, node_class)
 
 
@@ -90,15 +90,15 @@ class _Judge:
             return _placed(shape, node_class, unknown)
 
     def has_key(self, shape: PodShape, node_class: NodeClass) -> bool:
-        """See `follows_from_key`."""
-        if not (shape.is_ordinary and node_class.is_ordinary):
-            return False
-        if self._known(shape, node_class) is not None:
-            return True
+        """See `follows_from_key`. The order of the checks is that of `_judgement`."""
         kubelet = node_class.kubelet
-        if kubelet is None or len(node_class.amounts) == 1:
+        if kubelet is None or not shape.is_ordinary or node_class.has_nri:
             return False
         resolved = shape.resolved(kubelet.rules)
+        if is_indifferent(kubelet, resolved.request) or _needs(resolved.request, node_class.hidden):
+            return True
+        if _by_setting(kubelet, self._policy, stale=node_class.stale) is not None:
+            return True
         keys = [resolved.replay.key(amounts) for amounts in node_class.amounts]
         if any(key is None or key not in resolved.judgements_of(self) for key in keys):
             return False

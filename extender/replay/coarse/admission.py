@@ -5,12 +5,12 @@ gets, or why it gets none. Nodes with equal keys give the pod the same verdict, 
 does not decide, each node is walked; where counts do not decide, there is no verdict.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from extender.replay.budget import Budget
 from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.coarse.layout import Layout, NodeHardware
+from extender.replay.coarse.layout import ANYWHERE, Layout, NodeHardware
 from extender.replay.coarse.verdict import CoarseRefusalError, CoarseRejected, CoarseVerdict, IdsDecideError
 from extender.replay.coarse.walk import CoarseWalk
 from extender.replay.config import TopologyPolicy
@@ -21,9 +21,6 @@ from extender.replay.verdict import Reason, When
 CPU: Final = "cpu"
 NOT_SERVED: Final = ()
 """Rows of a resource that no manager of the node serves."""
-
-ANYWHERE: Final = -1
-"""The mask of rows and affinities where the NUMA node does not matter."""
 
 MAX_KNOWN: Final = 4096
 """For how many keys one `CoarseReplay` keeps the verdicts; then all are dropped."""
@@ -116,19 +113,14 @@ class CoarseReplay:
             fits = self.fits(amounts, step, used)
             if fits is None:
                 return None
-            able = ANYWHERE
-            for _, each in fits:
-                able &= each
-            if not able:
+            affinity = affinity_of(hardware, fits)
+            if not affinity:
                 return _refusal(amounts, step, fits, position)
-            affinity = able if able == ANYWHERE or able & (able - 1) == 0 else hardware.closest(able)
             key.append(affinity)
             if hardware.whole_cores and step.cpus and not self.has_whole_cores(amounts, affinity):
                 return None
             if step.stays:
-                for resource, wanted in step.wanted:
-                    for bit in {affinity, ANYWHERE}:
-                        used[resource, bit] = used.get((resource, bit), 0) + wanted
+                take(used, step, affinity)
         return tuple(key)
 
     def fits(
@@ -194,6 +186,21 @@ class CoarseReplay:
         return found
 
 
+def affinity_of(hardware: NodeHardware, fits: Iterable[tuple[str, int]]) -> int:
+    """The affinity of a merge, by the single NUMA nodes with room for each resource (`CoarseReplay.fits`); 0: none."""
+    able = ANYWHERE
+    for _, each in fits:
+        able &= each
+    return hardware.closest(able)
+
+
+def take(used: dict[tuple[str, int], int], step: PodStep, affinity: int, times: int = 1) -> None:
+    """Add to *used*, by resource and raw mask, what a merge takes from its NUMA node, so many times."""
+    for resource, wanted in step.wanted:
+        for bit in {affinity, ANYWHERE}:
+            used[resource, bit] = used.get((resource, bit), 0) + wanted * times
+
+
 def _affinity(amounts: FreeAmounts, step: PodStep) -> int:
     """The affinity of a first merge in the usual case: all resources are served, and a NUMA node has room; 0 if not."""
     single, able = amounts.single, ANYWHERE
@@ -206,7 +213,7 @@ def _affinity(amounts: FreeAmounts, step: PodStep) -> int:
             if free >= wanted:
                 fits |= bit
         able &= fits
-    return able if able & (able - 1) == 0 or able == ANYWHERE else amounts.hardware.closest(able)
+    return amounts.hardware.closest(able)
 
 
 def _refusal(amounts: FreeAmounts, step: PodStep, fits: list[tuple[str, int]], position: int) -> Key | None:
@@ -246,7 +253,7 @@ def _refusal(amounts: FreeAmounts, step: PodStep, fits: list[tuple[str, int]], p
         return None
     if not others:
         return hardware, "refused", tuple([resource for resource in lacking if resource not in step.memory])
-    affinity = others if others & (others - 1) == 0 else hardware.closest(others)
+    affinity = hardware.closest(others)
     short = tuple([name for name, able in fits if name in step.memory and not able & affinity])
     return hardware, "no memory", affinity, short
 

@@ -9,12 +9,16 @@ Rules of this file
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from extender.replay.config import CPUOptions, Scope, TopologyPolicy
 from extender.replay.families import MAX_NUMA_NODES
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
 from extender.replay.sets import MAX_NUMA_ID, iter_bits
+
+ANYWHERE: Final = -1
+"""The mask of rows and affinities where the NUMA node does not matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +172,13 @@ class NodeHardware:
     """The largest request of CPUs and devices that one NUMA node can serve when it is empty, by resource."""
 
     def closest(self, able: int) -> int:
-        """The NUMA node of *able* (raw mask) that becomes the affinity. With distances: the one closest to itself."""
+        """The NUMA node of *able* that becomes the affinity. With distances: the one closest to itself.
+
+        *able*: a raw mask; none and `ANYWHERE` stay what they are.
+        """
         layout = self.layout
+        if able & (able - 1) == 0 or able == ANYWHERE:
+            return able
         if not layout.self_distances:
             return able & -able
         rivals = [

@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from extender.replay.budget import Budget
-from extender.replay.coarse.admission import ANYWHERE, CPU, CoarseReplay, PodStep
+from extender.replay.coarse.admission import CPU, CoarseReplay, PodStep, affinity_of, take
 from extender.replay.coarse.amounts import FreeAmounts
+from extender.replay.coarse.layout import ANYWHERE
 from extender.replay.coarse.verdict import CoarseAdmitted, CoarseVerdict
 from extender.replay.sets import lowest_bits
 from extender.replay.state import DeviceState, ManagerState, NUMANodeMemory
@@ -85,19 +86,16 @@ class CopySeries:
             fits = replay.fits(amounts, step, used)
             if fits is None:
                 return None
-            able = ANYWHERE
-            for _, each in fits:
-                able &= each
-            if not able:
+            affinity = affinity_of(amounts.hardware, fits)
+            if not affinity:
                 return None
-            affinity = able if able & (able - 1) == 0 or able == ANYWHERE else amounts.hardware.closest(able)
             if amounts.hardware.whole_cores and step.cpus:
                 before = self._used.get((CPU, affinity), 0)
                 if affinity == ANYWHERE or not replay.has_whole_cores(amounts, affinity, before):
                     return None
             found.append(affinity)
             if step.stays and len(steps) > 1:
-                _add(used, step, affinity)
+                take(used, step, affinity)
         return found
 
     def _times(self, step: PodStep, affinity: int, most: int) -> int:
@@ -121,7 +119,7 @@ class CopySeries:
         by_container = affinities if len(affinities) == len(steps) else affinities * len(steps)
         for step, affinity in zip(steps, by_container, strict=True):
             if step.stays:
-                _add(self._used, step, affinity, times)
+                take(self._used, step, affinity, times)
                 if layout.cpu_static and step.cpus:
                     self._take_cores(layout.cpu_numa_ids.index(affinity.bit_length() - 1), step.cpus, times)
 
@@ -208,9 +206,3 @@ class CopySeries:
 def _steps(replay: CoarseReplay, amounts: FreeAmounts) -> tuple[PodStep, ...] | None:
     """The merges of the pod on this node; None where its copies are walked."""
     return replay.steps(by_pod=amounts.hardware.by_pod) if amounts.hardware.is_plain else None
-
-
-def _add(used: dict[tuple[str, int], int], step: PodStep, affinity: int, times: int = 1) -> None:
-    for resource, wanted in step.wanted:
-        for bit in {affinity, ANYWHERE}:
-            used[resource, bit] = used.get((resource, bit), 0) + wanted * times
