@@ -19,8 +19,8 @@ from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
-from tests.faults.parts import until
 from tests.reports import pod_of, report_of, sample
+from tests.waiting import until
 
 NIC = "vendor.example/nic"
 QUAD = Hardware(sockets=2, numa_per_socket=2, cores_per_numa=4, threads=2, memory_gib=32, distances=(10, 21))

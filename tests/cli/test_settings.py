@@ -8,7 +8,8 @@ import pytest
 
 from extender.cli.serve import start_line
 from extender.config.settings import Settings, unknown_variables
-from tests.faults.parts import Extender, Process, until
+from tests.faults.parts import Extender, Process
+from tests.waiting import until
 
 
 @pytest.mark.parametrize(

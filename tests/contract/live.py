@@ -2,8 +2,7 @@
 
 import http.client
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.serving import serving
 from tests.fakes.apiserver import FakeApiServer
+from tests.waiting import until
 
 Json = dict[str, Any]
 SECONDS = 20.0
@@ -90,11 +90,3 @@ def kubeconfig(directory: Path, url: str) -> Path:
     path = directory / "kubeconfig"
     path.write_text(yaml.safe_dump(document))
     return path
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for something to come true."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)

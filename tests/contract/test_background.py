@@ -25,8 +25,9 @@ from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.reasons import RefusalReason
-from tests.contract.live import SECONDS, Client, until
+from tests.contract.live import SECONDS, Client
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.waiting import until
 
 NAMES = [f"node-{i}" for i in range(6)]
 FULL = [Workload(name="w", copies=2, resources={"cpu": 13, "memory": "1Gi"})]

@@ -12,11 +12,12 @@ from extender.api.service import Service
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.reasons import RefusalReason
-from tests.contract.live import Client, cluster, until
+from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.oracle.kubelet import NaiveKubelet
 from tests.recordings import recorded
 from tests.reports import pod_of, report_of, sample
+from tests.waiting import until
 
 Json = dict[str, Any]
 Live = tuple[FakeApiServer, Service, Client]

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from extender.samples.nodes import Workload
-from tests.contract.live import Client, cluster, until
+from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of, report_of, sample
+from tests.waiting import until
 
 Json = dict[str, Any]
 ON: Json = {"dra": "on", "bind_wait_seconds": 3.0}

@@ -4,13 +4,14 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 
 import httpx
+
+from tests.ports import reserve_port
+from tests.waiting import PATIENCE_SECONDS, until
 
 COMMAND = (sys.executable, "-m", "extender")
 
@@ -42,22 +43,24 @@ def test_demo_serves_on_and_says_where_the_commands_are() -> None:
             assert f"/#/nodes/{by_totals[1]} " in told
             assert f"/#/nodes/{choice[1]} " in told
             (nodes,) = [line for line in lines if " nodes --server" in line]
-            listed = subprocess.run(shlex.split(nodes), capture_output=True, text=True, check=True, timeout=60).stdout
+            listed = subprocess.run(
+                shlex.split(nodes), capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+            ).stdout
             assert len(re.findall(r"v1\.\d+", listed)) == 11
         finally:
             process.send_signal(signal.SIGTERM)  # a process in the background may ignore SIGINT
-        assert process.wait(180) == 0  # thousands of small files are removed
+        assert process.wait(PATIENCE_SECONDS) == 0  # thousands of small files are removed
 
 
 def test_serve_answers_and_ends_when_told() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = reserve_port()
     with subprocess.Popen([*COMMAND, "serve", "--port", str(port)]) as process:
         try:
-            assert _wait_for(f"http://127.0.0.1:{port}/readyz").json() == {"nodes": 0, "classes": 0}
+            until(lambda: _ready(port) is not None, "an answer")
+            assert _ready(port) == {"nodes": 0, "classes": 0}
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(20) in (0, -signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) in (0, -signal.SIGTERM)
 
 
 def test_a_bad_setting_is_named() -> None:
@@ -73,19 +76,16 @@ def test_help_lists_every_command() -> None:
     assert {"demo", "serve", "replay"} <= set(re.findall(r"^  (\w+) ", done.stdout, re.MULTILINE))
 
 
-def _wait_for(url: str) -> httpx.Response:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            return httpx.get(url, trust_env=False)
-        except httpx.TransportError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+def _ready(port: int) -> object:
+    """What /readyz says; None: nobody listens yet."""
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False, timeout=PATIENCE_SECONDS).json()
+    except httpx.TransportError:
+        return None
 
 
 def _run(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments],
-        check=False, capture_output=True, text=True, timeout=120, env={**os.environ, **(env or {})},
+        check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS, env={**os.environ, **(env or {})},
     )  # fmt: skip

@@ -16,11 +16,12 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.serving import serving
 from extender.samples.nodes import SampleNode, Workload
-from tests.contract.live import Client, cluster, kubeconfig, until
+from tests.contract.live import Client, cluster, kubeconfig
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.k8s.access import ANONYMOUS
 from tests.recordings import of_verb
 from tests.reports import DUAL, pod_of, report_of, sample
+from tests.waiting import until
 
 Json = dict[str, Any]
 KEY = "numa-extender.io/alignment"

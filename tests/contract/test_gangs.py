@@ -4,9 +4,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests.contract.live import Client, cluster, until
+from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of, report_of, sample
+from tests.waiting import until
 
 Json = dict[str, Any]
 NODES = ("node-a", "node-b", "node-c")

@@ -15,11 +15,12 @@ import yaml
 from extender.api.service import Service
 from extender.scheduling.totals import ALIGNED
 from tests.contract.kube_scheduler import CHECKED, FILTERED, UNCHECKED, WAITS, KubeScheduler
-from tests.contract.live import Client, cluster, until
+from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
-from tests.faults.parts import free_port
 from tests.manifests.rendering import MANIFESTS
+from tests.ports import reserve_port
 from tests.reports import pod_of, report_of, sample
+from tests.waiting import until
 
 Json = dict[str, Any]
 DOCS = Path(__file__).parents[2] / "docs" / "operating.md"
@@ -90,7 +91,7 @@ def outcomes(directory: Path, configuration: Json) -> dict[tuple[str, str], str]
             here = directory / f"{kind}-{state}"
             here.mkdir()
             with live(here) as (server, service, _, url):
-                base = url if state != "is down" else f"http://127.0.0.1:{free_port()}"
+                base = url if state != "is down" else f"http://127.0.0.1:{reserve_port()}"
                 scheduler = KubeScheduler(configuration, base, server)
 
                 def take_the_room(server: FakeApiServer = server, service: Service = service) -> None:

@@ -11,9 +11,10 @@ from extender.config.settings import Settings
 from extender.intake.profiles import ProfileError
 from extender.kube.siblings import PROFILE_CAVEAT
 from extender.samples.nodes import SampleNode, Workload
-from tests.contract.live import Client, cluster, until
+from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of, report_of, sample
+from tests.waiting import until
 
 Json = dict[str, Any]
 LABEL = "node.kubernetes.io/instance-type"

@@ -9,9 +9,10 @@ import pytest
 
 from extender.api.service import Service
 from extender.samples.nodes import Workload
-from tests.contract.live import Client, cluster, until
+from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of, report_of, sample
+from tests.waiting import until
 
 Json = dict[str, Any]
 Live = tuple[FakeApiServer, Service, Client]

@@ -17,9 +17,10 @@ from starlette.testclient import TestClient
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
-from tests.faults.parts import Extender, until
+from tests.faults.parts import Extender
 from tests.faults.people import children_of, cpu_seconds, family_of
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.waiting import until
 
 CLUSTER = [
     sample("node-0", workloads=[Workload(name="w", copies=2, resources={"cpu": 4, "memory": "1Gi"})]),
@@ -43,7 +44,7 @@ def extender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extender]:
 @contextlib.contextmanager
 def started(log: Path, **settings: object) -> Iterator[Extender]:
     with Extender(log, **settings) as extender:
-        until(extender.is_ready, 60, "the extender")
+        until(extender.is_ready, "the extender")
         for node in CLUSTER:
             path = f"{extender.url}/v1/nodes/{node.name}/report"
             assert httpx.put(path, json=report_of(node), trust_env=False, timeout=30).is_success
@@ -63,10 +64,10 @@ def asking_long(extender: Extender) -> Iterator[http.client.HTTPConnection]:
     """Somebody asks a question that takes long; he leaves when the context ends."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", extender.port, timeout=60)) as connection:
         connection.request("POST", "/v1/plan", orjson.dumps(LONG), {"Content-Type": "application/json"})
-        until(lambda: extender.metric(WORKING) == 1, 60, "the question")
+        until(lambda: extender.metric(WORKING) == 1, "the question")
         yield connection
     if extender.is_running:
-        until(lambda: not workers_of(extender), 30, "the end of the worker")
+        until(lambda: not workers_of(extender), "the end of the worker")
 
 
 def workers_of(extender: Extender) -> list[int]:
@@ -112,9 +113,9 @@ def test_workers_answer_as_the_service_itself_does(extender: Extender) -> None:
 def test_the_work_ends_when_the_client_leaves(extender: Extender) -> None:
     before = ended(extender, "plan", "client_left")
     with asking_long(extender):
-        until(lambda: workers_of(extender), 30, "a worker")
-    until(lambda: ended(extender, "plan", "client_left") == before + 1, 10, "the end of the question")
-    assert until(lambda: not workers_of(extender), 10, "the end of the worker") < 5
+        until(lambda: workers_of(extender), "a worker")
+    until(lambda: ended(extender, "plan", "client_left") == before + 1, "the end of the question")
+    assert until(lambda: not workers_of(extender), "the end of the worker") < 5
     family = family_of(extender.pid)
     used = cpu_seconds(family)
     time.sleep(0.5)  # a measurement, not a wait
@@ -123,7 +124,7 @@ def test_the_work_ends_when_the_client_leaves(extender: Extender) -> None:
 
 def test_a_worker_has_no_socket_of_the_service(extender: Extender) -> None:
     with asking_long(extender):
-        until(lambda: workers_of(extender), 30, "a worker")
+        until(lambda: workers_of(extender), "a worker")
         (worker,) = workers_of(extender)
         (template,) = children_of(extender.pid)
         listening = _inodes_listening(extender.port)
@@ -156,7 +157,7 @@ def test_a_worker_that_dies_fails_its_own_question_only(extender: Extender) -> N
     question = {"pods": pods, "hypothetical": MACHINES, "max_copies": 10_000}
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", extender.port, timeout=60)) as connection:
         connection.request("POST", "/v1/capacity", orjson.dumps(question), {"Content-Type": "application/json"})
-        until(lambda: workers_of(extender), 60, "a worker")
+        until(lambda: workers_of(extender), "a worker")
         for worker in workers_of(extender):
             os.kill(worker, signal.SIGKILL)
         reply = connection.getresponse()
@@ -176,17 +177,17 @@ def test_a_template_that_dies_is_replaced(extender: Extender) -> None:
     def answered() -> bool:
         return ask(extender, "/v1/what-if", {"pod": pod_of(4)}).status_code == 200
 
-    until(answered, 30, "an answer")
+    until(answered, "an answer")
     assert children_of(extender.pid) != [template]
 
 
 def test_workers_end_with_the_service_however_it_ends(tmp_path: Path) -> None:
     with started(tmp_path / "log") as extender, asking_long(extender):
-        until(lambda: workers_of(extender), 30, "a worker")
+        until(lambda: workers_of(extender), "a worker")
         family = family_of(extender.pid)
         assert len(family) == 3
         extender.kill(signal.SIGKILL)
-        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family), 10, "the end of the workers")
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family), "the end of the workers")
 
 
 def test_a_signal_ends_the_service_while_a_question_is_at_work(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 from extender.replay.pod import Pod
 from extender.scheduling.records.refusals import MAX_KEPT, RecentRefusals
 from extender.wire.pods import pod_from_json
-from tests.contract.live import Client, cluster, until
+from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of, report_of, sample
+from tests.waiting import until
 
 Json = dict[str, Any]
 REASON = "the node's kubelet has just refused such a pod"

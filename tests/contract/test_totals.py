@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from extender.api.service import Service
-from tests.contract.live import Client, cluster, until
+from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of, report_of, sample
+from tests.waiting import until
 
 Json = dict[str, Any]
 COUNTED = "pods that have ended may still count in the kubelet's totals of the node"

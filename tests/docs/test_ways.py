@@ -10,11 +10,12 @@ from starlette.testclient import TestClient
 
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
-from tests.contract.live import kubeconfig, until
+from tests.contract.live import kubeconfig
 from tests.docs.test_architecture import section
 from tests.docs.tracing import Entries, Traced, tracing
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.waiting import until
 
 NODE = "node-a"
 

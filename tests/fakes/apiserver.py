@@ -34,6 +34,8 @@ from tests.fakes.k8s.routes import Routes, revision_of, selector_of
 from tests.fakes.k8s.selectors import compile_selector
 from tests.fakes.k8s.store import Store
 from tests.fakes.k8s.streams import DEFAULT_TIMEOUT_SECONDS, BrokenOnPurposeError, Stream
+from tests.ports import reservation
+from tests.waiting import PATIENCE_SECONDS
 
 
 class Objects:
@@ -121,6 +123,8 @@ class FakeApiServer:
         return len(self._streams)
 
     def __enter__(self) -> Self:
+        self._reservation = reservation(self._port)
+        self._port = self._reservation.getsockname()[1]
         self._thread.start()
         self._call(self._listen())
         return self
@@ -130,6 +134,7 @@ class FakeApiServer:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._reservation.close()
 
     def restart(self, *, lose_state: bool = False, down_seconds: float = 0.0) -> None:
         """Hang up on everybody, come back on the same port. The watch history is gone; *lose_state*: objects too."""
@@ -167,13 +172,12 @@ class FakeApiServer:
         self._loop.call_soon_threadsafe(tell)
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_SECONDS)
 
     async def _listen(self) -> None:
         """Our own accept: asyncio's server and `sock_accept` can lose a connection that arrives while they close."""
         self._listener = socket.create_server(("127.0.0.1", self._port), backlog=1024)
         self._listener.settimeout(0)
-        self._port = self._listener.getsockname()[1]
         self._loop.add_reader(self._listener, self._accept, self._listener)
 
     def _accept(self, listener: socket.socket) -> None:

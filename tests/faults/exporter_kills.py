@@ -10,8 +10,9 @@ from pathlib import Path
 import orjson
 
 from extender.samples.files import write_node
-from tests.faults.parts import Extender, Process, until
+from tests.faults.parts import Extender, Process
 from tests.reports import sample
+from tests.waiting import until
 
 
 @dataclass
@@ -50,7 +51,7 @@ def play(directory: Path, *, seed: int, kills: int) -> Kills:
         "--kubelet-version", node.description.kubelet_version, "--listen", "",
     )  # fmt: skip
     with Extender(directory / "extender.log") as extender:
-        until(extender.is_ready, 60, "readiness")
+        until(extender.is_ready, "readiness")
         exporter = Process((*command, "--push", extender.url), log=directory / "exporter.log")
         last = -1
         with exporter:
@@ -63,7 +64,7 @@ def play(directory: Path, *, seed: int, kills: int) -> Kills:
                 last = look(extender, last, story)
                 exporter.start()
             started = time.monotonic()
-            until(lambda: look(extender, last, story) > last, 30, "a report after the last kill")
+            until(lambda: look(extender, last, story) > last, "a report after the last kill")
             story.caught_up_after = time.monotonic() - started
         story.kills = exporter.kills
     return story

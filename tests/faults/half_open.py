@@ -22,10 +22,12 @@ from pathlib import Path
 
 import orjson
 
-from tests.faults.parts import Extender, Reporter, free_port, until
+from tests.faults.parts import Extender, Reporter
 from tests.faults.takeover import knows
+from tests.ports import reserve_port
 from tests.reports import args_of, pod_of, sample
 from tests.security.running import make_files
+from tests.waiting import until
 
 MIB = 1 << 20
 HOLD_SECONDS = 1.0
@@ -239,18 +241,18 @@ def play(
 ) -> Story:
     """So many storms of *size* connections each; *settings* of the extender; *said* is given a line after each."""
     files, story = make_files(directory), Story(floor_ms=floor_ms)
-    tls_port = free_port()
+    tls_port = reserve_port()
     tls = {**files.settings, "tls_port": tls_port}
     extender = Extender(directory / "extender.log", unknown_nodes="refuse", **tls, **settings)
     with extender, Reporter([sample("node-0"), sample("node-1")], [extender.url], interval=1.0):
-        until(lambda: knows(extender) == 2, 60, "the first reports")
+        until(lambda: knows(extender) == 2, "the first reports")
         caller = Caller(extender, tls_port, files.client("system:kube-scheduler"))
         story.idle = caller.during(lambda: False, at_least=100)
         story.before = extender.rss_bytes
         for number in range(storms):
             address = f"127.0.1.{number % 200 + 1}"
             one = storm(caller, tls_port, extender, size=size, address=address, seed=seed + number)
-            until(lambda: _open_connections(extender) <= 3, 30, "the end of the storm")
+            until(lambda: _open_connections(extender) <= 3, "the end of the storm")
             time.sleep(1)
             one.after = extender.rss_bytes
             story.storms.append(one)

@@ -15,10 +15,11 @@ import httpx
 from extender.identity import AccessScope
 from extender.kube.authority import GRANTS
 from tests.fakes.apiserver import FakeApiServer
-from tests.faults.parts import Extender, Reporter, kubeconfig, until
+from tests.faults.parts import Extender, Reporter, kubeconfig
 from tests.faults.takeover import bind, knows
 from tests.reports import args_of, pod_of, sample
 from tests.security.running import READER, bearer, token_status
+from tests.waiting import until
 
 SCALE = 60
 
@@ -71,7 +72,7 @@ def play(directory: Path, *, seconds: float = 600.0 / SCALE) -> Outage:
             watch_silent_seconds=150 / SCALE, bind_seconds=0.5, stale_after_seconds=120 / SCALE, unknown_nodes="refuse",
         )  # fmt: skip
         with extender, Reporter(cluster, [extender.url], interval=0.1):
-            until(lambda: knows(extender) == len(names), 60, "warmth")
+            until(lambda: knows(extender) == len(names), "warmth")
             assert bind_one(extender, server, names, "before") == ""
             assert read(extender) == 200
             outage.rss_before = extender.note_memory()
@@ -80,8 +81,8 @@ def play(directory: Path, *, seconds: float = 600.0 / SCALE) -> Outage:
             server._call(server._close())
             watch(extender, pod, names, outage, started)
             server._call(server._listen())
-            outage.back_after = until(lambda: knows(extender) == len(names), 60, "the way back")
-            outage.back_after += until(lambda: bind_one(extender, server, names, "after") == "", 30, "a binding")
+            outage.back_after = until(lambda: knows(extender) == len(names), "the way back")
+            outage.back_after += until(lambda: bind_one(extender, server, names, "after") == "", "a binding")
             outage.rss_after = extender.note_memory()
         bound = [p["metadata"]["name"] for p in server.pods.list() if p["spec"].get("nodeName")]
         if sorted(bound) not in (["after", "before"], ["after", "before", "meanwhile"]):

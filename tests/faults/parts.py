@@ -9,12 +9,10 @@ import contextlib
 import hashlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -25,15 +23,10 @@ import orjson
 import yaml
 
 from extender.samples.nodes import SampleNode
+from tests.ports import reserve_port
 from tests.reports import report_of
 
 JSON = Any
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 def kubeconfig(directory: Path, url: str) -> Path:
@@ -119,7 +112,7 @@ class Extender(Process):
     """`numa-extender serve` on a port of its own; `settings` as in the environment, without prefix."""
 
     def __init__(self, log: Path, **settings: object) -> None:
-        self.port = free_port()
+        self.port = reserve_port()
         self.url = f"http://127.0.0.1:{self.port}"
         named = {f"NUMA_EXTENDER_{name.upper()}": str(value) for name, value in settings.items()}
         environment = {
@@ -199,12 +192,3 @@ class Reporter:
                 status = client.put(f"{url}/v1/nodes/{name}/report", content=body).status_code
             if status not in (200, 204):
                 self.unexpected.append(f"{name}: {status}")
-
-
-def until(condition: Callable[[], object], seconds: float = 30.0, what: str = "it") -> float:
-    """Wait for the condition; how many seconds it took."""
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started < seconds, f"{what} did not happen within {seconds} s"
-        time.sleep(0.02)
-    return time.monotonic() - started

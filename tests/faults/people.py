@@ -26,8 +26,9 @@ import orjson
 
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
-from tests.faults.parts import Extender, until
+from tests.faults.parts import Extender
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.waiting import until
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 MIB: Final = 1 << 20
@@ -214,7 +215,7 @@ def play(
     kinds = [report_of(_busy(number)) for number in range(states)]
     with ExitStack() as stack:
         extender = stack.enter_context(Extender(directory / "extender.log", **settings))
-        until(extender.is_ready, 60, "the extender")
+        until(extender.is_ready, "the extender")
         connection = stack.enter_context(_connected(extender.port))
         for number, name in enumerate(names):
             body = orjson.dumps({**kinds[number % states], "node_name": name})
@@ -227,13 +228,13 @@ def play(
         idle = _watch(story, extender, scheduler, seconds, is_load=False)
         story.idle_p50_ms, story.idle_p99_ms = _quantiles(idle)
         with crowd(extender.port):
-            until(lambda: extender.metric('numa_extender_questions_now{state="working"}') > 0, 60, "the first question")
+            until(lambda: extender.metric('numa_extender_questions_now{state="working"}') > 0, "the first question")
             under_load = _watch(story, extender, scheduler, seconds, is_load=True)
         story.load_p50_ms, story.load_p99_ms = _quantiles(under_load)
         story.idle_again_seconds = _idle_again(extender)
         story.outcomes = _outcomes(extender)
         with crowd(extender.port):  # somebody is there when the process has to end
-            until(lambda: extender.metric('numa_extender_questions_now{state="working"}') > 0, 60, "a question")
+            until(lambda: extender.metric('numa_extender_questions_now{state="working"}') > 0, "a question")
             family = family_of(extender.pid)
             began = time.monotonic()
             extender.kill(signal.SIGTERM)

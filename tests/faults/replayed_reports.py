@@ -21,8 +21,9 @@ from extender.replay.verdict import Admitted, Certainty
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.faults.hostile_inputs import bend_value
-from tests.faults.parts import Extender, until
+from tests.faults.parts import Extender
 from tests.reports import args_of, report_of, sample
+from tests.waiting import until
 
 JSON = Any
 MIB: Final = 1 << 20
@@ -75,7 +76,7 @@ def play(directory: Path, *, seed: int, rounds: int, bounds: Bounds | None = Non
     """The drill; *settings* are the extender's. The same seed draws the same reports and pods."""
     chance, story, bounds = random.Random(seed), Story(), bounds or Bounds()
     with Extender(directory / "extender.log", **settings) as program, httpx.Client(timeout=20, trust_env=False) as http:
-        until(program.is_ready, seconds=90.0, what="the extender")
+        until(program.is_ready, "the extender")
         for number in range(rounds):
             _tell(
                 program, http, [report_of(node, sequence=number + 1) for node in HONEST], story, bounds, is_honest=True

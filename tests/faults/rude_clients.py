@@ -21,10 +21,12 @@ from pathlib import Path
 
 import orjson
 
-from tests.faults.parts import Extender, Reporter, free_port, until
+from tests.faults.parts import Extender, Reporter
 from tests.faults.takeover import knows
+from tests.ports import reserve_port
 from tests.reports import args_of, pod_of, sample
 from tests.security.running import make_files
+from tests.waiting import until
 
 HEAD = b"POST /scheduler/filter HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 MIB = 1 << 20
@@ -194,14 +196,14 @@ def broken(storms: Sequence[Storm]) -> list[str]:
 def play(directory: Path, *, scale: float = 1.0) -> list[Storm]:
     """Every kind of storm; *scale* 1: about three thousand clients."""
     files = make_files(directory)
-    tls = {**files.settings, "tls_port": free_port()}
+    tls = {**files.settings, "tls_port": reserve_port()}
     extender = Extender(
         directory / "extender.log", unknown_nodes="refuse", head_seconds=1, body_seconds=1, answer_seconds=2,
         max_connections=512, max_buffered_bytes=32 * MIB, **tls,
     )  # fmt: skip
     cluster = [sample("node-0"), sample("node-1")]
     with extender, Reporter(cluster, [extender.url], interval=1.0):
-        until(lambda: knows(extender) == 2, 60, "warmth")
+        until(lambda: knows(extender) == 2, "warmth")
         drill = Drill(extender, tls["tls_port"], at_least=int(200 * scale))
         drill.run("nobody but the scheduler", lambda: time.sleep(0.1), clients=1)
         for kind, clients in (

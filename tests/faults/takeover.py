@@ -18,8 +18,9 @@ from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.fakes.apiserver import FakeApiServer
-from tests.faults.parts import JSON, Extender, Reporter, kubeconfig, until
+from tests.faults.parts import JSON, Extender, Reporter, kubeconfig
 from tests.reports import args_of, pod_of, sample
+from tests.waiting import until
 
 LEASE_SECONDS = 3
 
@@ -79,8 +80,8 @@ def play(directory: Path, *, seed: int, kills: int, nodes: int = 4, pods: int = 
         }  # fmt: skip
         extenders = [Extender(directory / f"extender-{i}.log", **settings) for i in range(2)]
         with extenders[0], extenders[1], Reporter(cluster, [e.url for e in extenders]) as reporter:
-            until(lambda: all(knows(e) == nodes for e in extenders), 60, "warmth")
-            until(lambda: sum(leads(e) for e in extenders) == 1, 30, "a leader")
+            until(lambda: all(knows(e) == nodes for e in extenders), "warmth")
+            until(lambda: sum(leads(e) for e in extenders) == 1, "a leader")
             for index in range(pods):
                 cpu, memory = chance.choice((1, 2, 3, 4, 6)), f"{chance.choice((1, 2, 4))}Gi"
                 pod = server.pods.create(pod_of(cpu, memory, name=f"p{index}"))
@@ -153,7 +154,7 @@ def kill_leader(
     binding.join()
     server.faults.latency = 0.0
     leader.start()
-    until(lambda: any(leads(e) for e in extenders), 30, "a takeover")
+    until(lambda: any(leads(e) for e in extenders), "a takeover")
     story.seconds_without_leader.append(time.monotonic() - killed_at)
     story.kills += 1
 

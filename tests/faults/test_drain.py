@@ -5,18 +5,19 @@ import socket
 import threading
 from pathlib import Path
 
-from tests.faults.parts import Extender, until
+from tests.faults.parts import Extender
 from tests.reports import args_of, pod_of
 from tests.security.running import make_files
+from tests.waiting import until
 
 
 def test_readiness_fails_first_and_requests_go_on(tmp_path: Path) -> None:
     extender = Extender(tmp_path / "log", drain_seconds=1.5)
     with extender:
-        until(extender.is_ready, 60, "readiness")
+        until(extender.is_ready, "readiness")
         ending = threading.Thread(target=extender.kill, args=(signal.SIGTERM,))
         ending.start()
-        until(lambda: not extender.is_ready(), 5, "the drain")
+        until(lambda: not extender.is_ready(), "the drain")
         reply = extender.get("/readyz")
         answer = extender.post("/scheduler/filter", args_of(pod_of(), "a"))
         ending.join(30)

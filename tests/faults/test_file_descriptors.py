@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.faults.parts import Extender, until
+from tests.faults.parts import Extender
 from tests.reports import args_of, pod_of
+from tests.waiting import until
 
 SPARE_FILES = 20
 LOOK_SECONDS = 2.0
@@ -42,7 +43,7 @@ def is_answered(extender: Extender) -> bool:
 def test_without_file_descriptors_it_says_so_and_goes_on(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with Extender(log) as extender, contextlib.ExitStack() as stack:
-        until(extender.is_ready, what="the extender")
+        until(extender.is_ready, "the extender")
         until(lambda: is_answered(extender))
         with few_files(extender):
             for _ in range(2 * SPARE_FILES):

@@ -17,8 +17,9 @@ import pytest
 
 from tests.faults import hostile_nodes
 from tests.faults.hostile_nodes import NIC
-from tests.faults.parts import Extender, until
+from tests.faults.parts import Extender
 from tests.reports import args_of, pod_of
+from tests.waiting import until
 
 FILTER_SECONDS = 1.5
 SLACK_SECONDS = 2.0
@@ -36,7 +37,7 @@ ATTACKS = {
 @pytest.fixture(scope="module")
 def extender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extender]:
     with Extender(tmp_path_factory.mktemp("hostile") / "log") as program:
-        until(program.is_ready, seconds=90.0, what="the extender")
+        until(program.is_ready, "the extender")
         for name in HONEST:
             assert put(program, hostile_nodes.honest(name)) == 200
         yield program

@@ -12,10 +12,12 @@ import trustme
 from extender.identity import AccessScope
 from extender.kube.authority import GRANTS
 from tests.fakes.apiserver import FakeApiServer
-from tests.faults.parts import JSON, Extender, Reporter, free_port, kubeconfig, until
+from tests.faults.parts import JSON, Extender, Reporter, kubeconfig
 from tests.faults.takeover import bind, knows, leads
+from tests.ports import reserve_port
 from tests.reports import args_of, pod_of, sample
 from tests.security.running import token_status
+from tests.waiting import until
 
 NAME = "numa-extender.numa-extender.svc"
 ACCOUNT = "system:serviceaccount:numa-extender:numa-extender"
@@ -30,7 +32,7 @@ class Pair:
     extenders: list[Extender]
 
     def leader(self) -> Extender:
-        until(lambda: any(leads(e) for e in self.extenders), 30, "a leader")
+        until(lambda: any(leads(e) for e in self.extenders), "a leader")
         return next(e for e in self.extenders if leads(e))
 
     def standby(self) -> Extender:
@@ -59,7 +61,7 @@ def pair(directory: Path, **changes: Any) -> Iterator[Pair]:
         config = kubeconfig(directory, server.url)
         extenders = []
         for index in range(2):
-            port = free_port()
+            port = reserve_port()
             settings = {
                 "kubeconfig": config, "lease": "on", "lease_seconds": 3, "unknown_nodes": "refuse",
                 "tls_cert_file": directory / "tls.crt", "tls_key_file": directory / "tls.key",
@@ -69,7 +71,7 @@ def pair(directory: Path, **changes: Any) -> Iterator[Pair]:
             }  # fmt: skip
             extenders.append(stack.enter_context(Extender(directory / f"extender-{index}.log", **settings)))
         stack.enter_context(Reporter([sample(name) for name in NODES], [e.url for e in extenders]))
-        until(lambda: all(knows(e) == len(NODES) for e in extenders), 60, "warmth")
+        until(lambda: all(knows(e) == len(NODES) for e in extenders), "warmth")
         yield Pair(server, extenders)
 
 
@@ -91,7 +93,7 @@ def test_every_bind_is_answered_by_the_leader_whichever_extender_is_called(tmp_p
         killed_at = time.monotonic()
         assert standby.post("/scheduler/filter", args_of(pod, *NODES))["NodeNames"]
         assert "stands by" in str(bind(standby, pod, "node-0"))
-        until(lambda: any(bind(standby, pod, node) == "" for node in NODES), 20, "the binding")
+        until(lambda: any(bind(standby, pod, node) == "" for node in NODES), "the binding")
         assert time.monotonic() - killed_at < 10.0
 
 
@@ -99,13 +101,13 @@ def test_a_call_is_passed_on_once_also_when_nobody_leads(tmp_path: Path) -> None
     """The lease says that each of them should call the other: somebody else holds it."""
     with pair(tmp_path, lease_seconds=60, lease_name="held") as both:
         first, second = both.extenders
-        until(lambda: leads(first) or leads(second), 10, "a leader")
+        until(lambda: leads(first) or leads(second), "a leader")
         leader, standby = (first, second) if leads(first) else (second, first)
         url = f"https://127.0.0.1:{standby.environment['NUMA_EXTENDER_TLS_PORT']}"
         spec = {"holderIdentity": "somebody-else", "leaseDurationSeconds": 600}
         annotations = {"numa-extender/leader-url": url}
         both.server.leases.patch("held", {"spec": spec, "metadata": {"annotations": annotations}}, "numa-extender")
-        until(lambda: not leads(leader), 20, "nobody leads")
+        until(lambda: not leads(leader), "nobody leads")
         pod = both.new_pod("p")
         for extender in (leader, standby):
             began = time.monotonic()

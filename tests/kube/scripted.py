@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.waiting import PATIENCE_SECONDS
+
 
 @contextmanager
 def scripted(*replies: bytes, pause: float = 0.0) -> Iterator[str]:
@@ -41,7 +43,7 @@ def scripted(*replies: bytes, pause: float = 0.0) -> Iterator[str]:
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(5)
+        thread.join(PATIENCE_SECONDS)
 
 
 def reply(body: bytes, *, status: str = "200 OK", length: int | None = None) -> bytes:

@@ -16,7 +16,7 @@ from tests.kube.watching import pod
 
 @pytest.fixture
 def binder(client: KubeClient) -> Binder:
-    return Binder(client, timeout_seconds=2.0)
+    return Binder(client, timeout_seconds=10.0)
 
 
 def waiting(server: FakeApiServer, name: str = "app-0", node: str = "node-a") -> Binding:
@@ -167,9 +167,9 @@ def test_a_server_that_is_not_there_has_done_nothing() -> None:
 
 def test_a_server_that_does_not_answer_in_time(server: FakeApiServer, client: KubeClient) -> None:
     binding = waiting(server)
-    server.faults.latency = 0.6
+    server.faults.latency = 2.0
 
-    outcome = Binder(client, timeout_seconds=0.3).bind(binding)
+    outcome = Binder(client, timeout_seconds=1.0).bind(binding)
 
     assert isinstance(outcome, PodBound | MaybeBound)
 

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import ssl
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,8 @@ from extender.scheduling.binder import Binding, PodBound
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.scripted import reply, scripted
 from tests.kube.test_leases import Clock
-from tests.kube.watching import Consumer, followed, pod, truth, until
+from tests.kube.watching import Consumer, followed, pod, truth
+from tests.waiting import PATIENCE_SECONDS, until
 
 
 def test_one_connection_serves_many_calls(server: FakeApiServer, client: KubeClient) -> None:
@@ -50,14 +50,13 @@ def test_a_refusal_that_is_no_status_object() -> None:
 
 
 def test_a_call_ends_in_time_however_slowly_the_reply_trickles() -> None:
-    with scripted(reply(b"x" * 1000), pause=0.01) as url:
+    """A sound reply, whose bytes come so often that no single read is late; the whole of it takes 10 s at least."""
+    with scripted(reply(b'{"a":"%s"}' % (b"x" * 1000)), pause=0.01) as url:
         client = KubeClient(plain(url))
-        started = time.monotonic()
         with pytest.raises(NoReplyError) as caught:
             client.request("GET", "/", timeout_seconds=0.3)
 
     assert caught.value.maybe_done
-    assert time.monotonic() - started < 2.0
 
 
 @pytest.mark.parametrize("body", [b"nonsense", b"[]", b"null"])
@@ -236,7 +235,7 @@ def test_a_certificate_that_nobody_verifies_is_one_line_of_ours(
         }  # fmt: skip
         path.write_text(yaml.safe_dump(document))
         service = make_service(Settings(kubeconfig=path))
-        async with connected(service), asyncio.timeout(10):
+        async with connected(service), asyncio.timeout(PATIENCE_SECONDS):
             while service.known.link.trouble:  # noqa: ASYNC110 - it knows no events
                 await asyncio.sleep(0.01)
 
@@ -254,14 +253,14 @@ def test_bindings_that_fail_in_an_outage_are_one_warning(
     server.pods.create(pod("a"))
     uid = (server.pods.get("a") or {})["metadata"]["uid"]
     binding = Binding(namespace="default", name="a", uid=uid, node_name="node-a")
-    bindings = AsyncBinder(Binder(client, timeout_seconds=0.2))
+    bindings = AsyncBinder(Binder(client, timeout_seconds=1.0))
     server.faults.fail(1000, 503)
-    outcomes = [asyncio.run(bindings.bind(binding)) for _ in range(5)]
+    outcomes = [asyncio.run(bindings.bind(binding)) for _ in range(2)]
     server.faults.clear()
     outcomes.append(asyncio.run(bindings.bind(binding)))
 
     # Whether a call had the time to look at the pod after the 503, and failed at that too, depends on the machine.
-    assert {type(outcome).__name__ for outcome in outcomes[:5]} <= {"MaybeBound", "NotBound"}
-    assert isinstance(outcomes[5], PodBound)
+    assert {type(outcome).__name__ for outcome in outcomes[:2]} <= {"MaybeBound", "NotBound"}
+    assert isinstance(outcomes[2], PodBound)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "not bound pod=default/a node=node-a" in caplog.records[0].getMessage()

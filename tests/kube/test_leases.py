@@ -12,7 +12,7 @@ from extender.kube.errors import ApiError, KubeError
 from extender.kube.leases import Create, Elector, LeaseSettings, ObservedLease, Renew, Take, Wait, decide
 from extender.runtime.leadership import lease_settings
 from tests.fakes.apiserver import FakeApiServer
-from tests.kube.watching import until
+from tests.waiting import until
 
 
 class Clock:
@@ -135,7 +135,8 @@ def test_a_lease_deleted_by_hand_starts_a_new_term(server: FakeApiServer, client
 
 
 def test_a_leader_that_stops_hands_over_at_once(server: FakeApiServer, client: KubeClient) -> None:
-    quick = {"retry_seconds": 0.05, "renew_seconds": 5.0}
+    """Only the release lets the other lead: the lease would last an hour, and two were refused that end together."""
+    quick = {"retry_seconds": 0.5, "renew_seconds": 1800.0, "duration_seconds": 3600}
     a, b = Elector(client, settings("a", **quick)), Elector(client, settings("b", **quick))
     a.start()
     until(lambda: a.leads)
@@ -144,7 +145,7 @@ def test_a_leader_that_stops_hands_over_at_once(server: FakeApiServer, client: K
     a.stop()
 
     assert not a.leads
-    until(lambda: b.leads, 2.0)
+    until(lambda: b.leads)
     b.stop()
     lease = server.leases.get("extender", "kube-system")
     assert lease is not None

@@ -30,6 +30,7 @@ from extender.kube.watch import Watch
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.test_leases import Clock
 from tests.kube.watching import pod
+from tests.waiting import PATIENCE_SECONDS
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20).filter(lambda b: b"\n" not in b)), st.integers(1, 9))
@@ -151,7 +152,7 @@ def test_the_handoff_runs_on_the_loop_and_waits() -> None:
             asyncio.get_running_loop(), lambda batch: handled.append((batch, threading.get_ident()))
         )
         thread, ended = in_thread(handoff, Batch((Seen(1),)))
-        await asyncio.to_thread(thread.join, 5)
+        await asyncio.to_thread(thread.join, PATIENCE_SECONDS)
         assert ended == [None]
         assert handled == [(Batch((Seen(1),)), threading.get_ident())]
 
@@ -165,7 +166,7 @@ def test_what_the_handler_raises_reaches_the_watch(kind: type[Exception]) -> Non
             raise kind(str(batch))
 
         thread, ended = in_thread(LoopHandoff(asyncio.get_running_loop(), fail), Batch(()))
-        await asyncio.to_thread(thread.join, 5)
+        await asyncio.to_thread(thread.join, PATIENCE_SECONDS)
         assert [type(e) for e in ended] == [kind]
 
     asyncio.run(scene())
@@ -176,7 +177,7 @@ def test_closing_the_handoff_releases_a_thread_that_waits() -> None:
     handoff: LoopHandoff[int] = LoopHandoff(loop, lambda _: None)
     thread, ended = in_thread(handoff, Batch(()))
     handoff.close()
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
     loop.close()
 
     assert [type(e) for e in ended] == [ConsumerGoneError]
@@ -220,11 +221,11 @@ def test_a_watch_feeds_the_loop_and_stops_with_it(server: FakeApiServer, client:
         handoff = LoopHandoff(asyncio.get_running_loop(), take)
         watch = Watch(client, PODS, handoff)
         watch.start()
-        assert await asyncio.to_thread(watch.wait_synced, 5.0)
+        assert await asyncio.to_thread(watch.wait_synced, PATIENCE_SECONDS)
         server.pods.create(pod("b", "node-a"))
-        await asyncio.wait_for(both.wait(), 5.0)
+        await asyncio.wait_for(both.wait(), PATIENCE_SECONDS)
         handoff.close()
-        assert await asyncio.to_thread(watch.stop)
+        assert await asyncio.to_thread(watch.stop, PATIENCE_SECONDS)
         return names
 
     assert asyncio.run(application()) == ["a", "b"]

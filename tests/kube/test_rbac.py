@@ -23,9 +23,10 @@ from extender.observability.metrics import Metrics
 from extender.runtime.janitor import Janitor
 from extender.scheduling.binder import Binding, PodBound
 from tests.fakes.apiserver import FakeApiServer
-from tests.kube.watching import pod, until
+from tests.kube.watching import pod
 from tests.runtime.test_janitor import failed_pod
 from tests.runtime.test_pod_events import write_an_event
+from tests.waiting import PATIENCE_SECONDS, until
 
 GRANTS = {
     ("list", "pods"),
@@ -111,6 +112,6 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     assert server.pods.get("failed") is None
     asyncio.run(write_an_event(client))
     for watch in watches:
-        assert watch.stop()
+        assert watch.stop(PATIENCE_SECONDS)
 
     assert server.access.used() == GRANTS

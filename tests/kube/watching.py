@@ -1,7 +1,6 @@
 """A consumer that applies what a watch tells it, and objects to watch."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,13 +11,14 @@ from extender.kube.client import KubeClient
 from extender.kube.pods import PODS, PodDecoder, PodRecord
 from extender.kube.watch import Watch, WatchSettings
 from tests.fakes.apiserver import FakeApiServer
+from tests.waiting import PATIENCE_SECONDS
 
 QUICK = WatchSettings(
     page_size=7,
     batch_size=5,
-    page_seconds=5.0,
-    idle_seconds=1.0,
-    stream_seconds=30.0,
+    page_seconds=30.0,
+    idle_seconds=30.0,
+    stream_seconds=300.0,
     backoff=Backoff(base_seconds=0.01, cap_seconds=0.05),
 )
 
@@ -54,14 +54,6 @@ def truth(server: FakeApiServer) -> dict[str, PodRecord]:
     return dict(item for item in decoded if item is not None)
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait for something to come true; fails after *seconds*."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.002)
-
-
 @contextmanager
 def followed(client: KubeClient, consumer: Consumer, settings: WatchSettings = QUICK) -> Iterator[Watch[PodRecord]]:
     """A running watch of pods; it must have ended cleanly when the test is over."""
@@ -70,7 +62,7 @@ def followed(client: KubeClient, consumer: Consumer, settings: WatchSettings = Q
     try:
         yield watch
     finally:
-        assert watch.stop()
+        assert watch.stop(PATIENCE_SECONDS)
         assert watch.status().broken == ""
 
 

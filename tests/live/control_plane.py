@@ -6,11 +6,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults.parts import free_port
 from tests.live.api import Api
 from tests.live.binaries import Binaries
 from tests.live.identity import Identities
 from tests.live.processes import Program, until
+from tests.ports import reserve_port
 
 START_SECONDS = 180.0
 """For each of them; a busy machine takes long to start them."""
@@ -41,7 +41,7 @@ def control_plane(binaries: Binaries, directory: Path, logs: Path) -> Iterator[C
     with ExitStack() as stack:
         etcd_url, etcd = _etcd(binaries, identities, directory, logs)
         stack.enter_context(etcd)
-        port = free_port()
+        port = reserve_port()
         apiserver = _apiserver(binaries, identities, etcd_url, port, logs)
         stack.enter_context(apiserver)
         url = f"https://127.0.0.1:{port}"
@@ -54,7 +54,7 @@ def control_plane(binaries: Binaries, directory: Path, logs: Path) -> Iterator[C
 
 
 def _etcd(binaries: Binaries, identities: Identities, directory: Path, logs: Path) -> tuple[str, Program]:
-    client, peer = free_port(), free_port()
+    client, peer = reserve_port(), reserve_port()
     certificate, key = identities.server("etcd")
     url, peers = f"https://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
     command: list[str | Path] = [

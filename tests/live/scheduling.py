@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.faults.parts import free_port
 from tests.live.api import Json
 from tests.live.binaries import Binaries
 from tests.live.control_plane import ControlPlane
 from tests.live.installing import AUDIENCE, EXTENDER, extender_environment, token
 from tests.live.processes import Program, until
 from tests.manifests.rendering import MANIFESTS
+from tests.ports import reserve_port
 
 README = Path(__file__).parents[2] / "README.md"
 OWN_ADDRESS = "http://127.0.0.1:9600/scheduler"
@@ -97,7 +97,7 @@ class Extender(Program):
         name: str = "extender",
         **settings: object,
     ) -> None:
-        self.port, self.tls_port = free_port(), free_port()
+        self.port, self.tls_port = reserve_port(), reserve_port()
         self.url, self.tls_url = f"http://127.0.0.1:{self.port}", f"https://127.0.0.1:{self.tls_port}"
         certificate, key = plane.identities.server(name)
         environment = extender_environment(objects) | {

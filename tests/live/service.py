@@ -12,12 +12,12 @@ from concurrent.futures import Future
 
 import httpx
 
-from tests.faults.parts import free_port
 from tests.live.api import Json
 from tests.live.installing import extender_container
 from tests.live.nodes import Loop
 from tests.live.scheduling import Extender
 from tests.manifests.rendering import named
+from tests.ports import reserve_port
 
 
 class Service:
@@ -35,7 +35,7 @@ class Service:
         self._loop = loop
         self._serving: Future[None] | None = None
         self._pipes: set[asyncio.Task[None]] = set()
-        self.port = free_port()
+        self.port = reserve_port()
         self.url = f"https://127.0.0.1:{self.port}"
 
     def start(self) -> None:

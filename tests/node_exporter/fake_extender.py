@@ -13,6 +13,8 @@ from typing import Any
 
 import orjson
 
+from tests.waiting import PATIENCE_SECONDS
+
 
 @dataclass(frozen=True)
 class Message:
@@ -99,10 +101,15 @@ class FakeExtender:
         """The heartbeats received so far, parsed."""
         return [message.json for message in self.messages if message.path.endswith("/heartbeat")]
 
-    def wait_for(self, condition: Callable[["FakeExtender"], object], seconds: float = 20.0) -> None:
-        """Wait until the condition holds; fails the test if it does not within `seconds`."""
+    def wait_for(self, condition: Callable[["FakeExtender"], object]) -> None:
+        """Wait until the condition holds; fails the test if it does not within `PATIENCE_SECONDS`."""
         with self._changed:
-            assert self._changed.wait_for(lambda: condition(self), seconds), "the extender was not told in time"
+            assert self._changed.wait_for(lambda: condition(self), PATIENCE_SECONDS), "no such message came"
+
+    def forget(self) -> None:
+        """Keep only the last message."""
+        with self._changed:
+            del self.messages[:-1]
 
     def close(self) -> None:
         """Stop to answer, cut all connections, and free the port."""

@@ -2,7 +2,6 @@
 
 import ssl
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -64,9 +63,8 @@ class FakeKubelet:
         self.pods: list[pb.PodResources] = []
         self.devices: Devices = {}
         self.cpus: Sequence[int] = ()
-        self.delay_seconds = 0.0
         self.refusal: grpc.StatusCode | None = None
-        self.before_answer: Callable[[], None] = lambda: None
+        self.before_answer: Callable[[], object] = lambda: None
         self.asked = 0
         self._server: grpc.Server | None = None
 
@@ -96,7 +94,6 @@ class FakeKubelet:
         def behave(message: object, context: grpc.ServicerContext) -> object:
             self.asked += 1
             self.before_answer()
-            time.sleep(self.delay_seconds)
             if self.refusal is not None:
                 context.abort(self.refusal, "as told by the test")
             return answer(message, context)

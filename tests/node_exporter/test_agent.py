@@ -18,9 +18,10 @@ import trustme
 from node_exporter.agent import Agent, Cadence
 from node_exporter.metrics import ExporterMetrics
 from node_exporter.node import NodeReader, NodeSettings
+from node_exporter.observe import observe
 from node_exporter.report import KubeletState, NodeReport, ReportedMachine
 from node_exporter.sequence import next_sequence
-from node_exporter.sinks import Delivery
+from node_exporter.sinks import Delivery, Reply
 from node_exporter.sinks.connection import CredentialFiles
 from node_exporter.sinks.http import HttpSink
 from node_exporter.watch import StateWatcher
@@ -29,9 +30,11 @@ from tests.node_exporter.fake_kubelet import FakeKubelet, pod
 from tests.node_exporter.nodes import SCENARIO, cpu_state, memory_state
 from tests.node_exporter.nri_trees import GRANT, write_state_file
 from tests.node_exporter.trees import KUBELET_DIR, write_scenario, write_state
+from tests.ports import reserve_port
+from tests.waiting import PATIENCE_SECONDS, until
 
 QUICK = Cadence(interval=0.3, spacing=0.02, longest_backoff=0.2)
-PATIENT = Cadence(interval=60.0, spacing=0.02, longest_backoff=0.2)
+PATIENT = Cadence(interval=3600.0, spacing=0.02, longest_backoff=0.2)
 EMPTY = {"cpu_manager_state": cpu_state(), "memory_manager_state": memory_state()}
 REPORT = NodeReport(
     node_name="n1", boot_id="b", sequence=1, observed_at=1.0, kubelet_version=None,
@@ -63,12 +66,25 @@ def kubelet(root: Path) -> Iterator[FakeKubelet]:
     fake.stop()
 
 
+class CountingAgent(Agent):
+    """An agent that counts its looks."""
+
+    looks = 0
+
+    def publish(self) -> Reply:
+        reply = super().publish()
+        self.looks += 1
+        return reply
+
+
 @contextmanager
-def running(root: Path, url: str, cadence: Cadence, *, timeout: float = 2.0, watch: bool = True) -> Iterator[Agent]:
+def running(
+    root: Path, url: str, cadence: Cadence, *, timeout: float = 30.0, watch: bool = True
+) -> Iterator[CountingAgent]:
     """An agent in a thread of its own, with a watch, as `run` composes it."""
     node = NodeReader(NodeSettings(root=root, node_name="n1", kubelet_version="v1.36.2"))
     sink = HttpSink(url, "n1", timeout_seconds=timeout, credentials=CredentialFiles())
-    agent = Agent(node.look, sink, ExporterMetrics(), cadence)
+    agent = CountingAgent(node.look, sink, ExporterMetrics(), cadence)
     watcher = StateWatcher(root, node.kubelet_dir, agent.notice_change)
     thread = threading.Thread(target=agent.run)
     if watch:
@@ -78,11 +94,16 @@ def running(root: Path, url: str, cadence: Cadence, *, timeout: float = 2.0, wat
         yield agent
     finally:
         agent.stop()
-        thread.join(10)
+        thread.join(PATIENCE_SECONDS)
         if watch:
             watcher.stop()
         sink.close()
         assert not thread.is_alive(), "the agent did not stop"
+
+
+def until_watched(agent: CountingAgent) -> None:
+    """Wait for the look that a new watch causes once it works. From then on only a change causes another."""
+    until(lambda: agent.looks >= 2, "the look after the watch began")
 
 
 def refuse_with(status: int, **more: object) -> Answer:
@@ -119,14 +140,11 @@ def test_change_of_a_state_file_is_published_long_before_the_interval(
     root: Path, kubelet: FakeKubelet, extender: FakeExtender, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    with running(root, extender.url, PATIENT):
-        extender.wait_for(lambda told: told.reports)
-        time.sleep(0.4)
-        started = time.monotonic()
+    with running(root, extender.url, PATIENT) as agent:
+        until_watched(agent)
         write_state(root, HELD)
         extender.wait_for(lambda told: told.reports[-1]["state"] == {**told.reports[0]["state"], **HELD})
 
-    assert extender.messages[-1].at - started < 5.0, "the benchmark measures how soon; a busy machine may be slow"
     assert extender.reports[-1]["sequence"] > extender.reports[0]["sequence"]
     assert "changed='cpu +u1/c0:1,5" in caplog.text
     assert kubelet.asked
@@ -134,28 +152,23 @@ def test_change_of_a_state_file_is_published_long_before_the_interval(
 
 def test_a_grant_of_the_nri_plugin_is_published_long_before_the_interval(root: Path, extender: FakeExtender) -> None:
     write_state_file(root, {})
-    with running(root, extender.url, PATIENT):
-        extender.wait_for(lambda told: told.reports)
-        time.sleep(0.4)
-        started = time.monotonic()
+    with running(root, extender.url, PATIENT) as agent:
+        until_watched(agent)
         write_state_file(root, {"c1": GRANT})
         extender.wait_for(lambda told: told.reports[-1]["nri"]["grants"])
 
-    assert extender.messages[-1].at - started < 5.0
     assert [grant["container_id"] for grant in extender.reports[-1]["nri"]["grants"]] == ["c1"]
 
 
 def test_storm_of_changes_ends_with_the_newest_truth_and_few_reports(root: Path, extender: FakeExtender) -> None:
-    with running(root, extender.url, PATIENT):
-        extender.wait_for(lambda told: told.reports)
-        time.sleep(0.4)
+    with running(root, extender.url, PATIENT) as agent:
+        until_watched(agent)
         for turn in range(1000):
             write_state(root, {"cpu_manager_state": cpu_state({f"u{turn}": {"c0": "1,5"}}, "0,2-4,6-7")})
         extender.wait_for(lambda told: "u999" in told.reports[-1]["state"]["cpu_manager_state"]["entries"])
-        time.sleep(0.3)
 
     assert "u999" in extender.reports[-1]["state"]["cpu_manager_state"]["entries"]
-    assert len(extender.reports) < 200
+    assert len(extender.reports) < 500
 
 
 @pytest.mark.parametrize("status", [404, 409])
@@ -189,12 +202,13 @@ def test_refusals_are_logged_and_overcome(
     assert "Not now: machine.cpus[3] says why" in caplog.text
 
 
-def test_refused_content_is_sent_again_as_soon_as_it_changed(root: Path, extender: FakeExtender) -> None:
+def test_refused_content_is_sent_again_as_soon_as_it_changed(
+    root: Path, extender: FakeExtender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node_exporter.agent.wait_random_exponential", lambda **_: lambda _state: 3600.0)
     extender.answer = lambda _message: refuse_with(422, title="No")
-    slow = Cadence(interval=60.0, spacing=0.02, longest_backoff=600.0)
-    with running(root, extender.url, slow):
-        extender.wait_for(lambda told: told.messages)
-        time.sleep(0.5)
+    with running(root, extender.url, PATIENT) as agent:
+        until_watched(agent)
         extender.answer = lambda _message: Answer()
         write_state(root, HELD)
         extender.wait_for(lambda told: told.reports[-1]["state"]["cpu_manager_state"] == HELD["cpu_manager_state"])
@@ -219,11 +233,11 @@ def test_extender_that_never_answers_does_not_pile_up_anything(root: Path, exten
 
 
 def test_extender_that_restarts_is_found_again(root: Path) -> None:
-    first = FakeExtender()
-    with running(root, first.url, QUICK):
+    first = FakeExtender(reserve_port())
+    with running(root, first.url, QUICK) as agent:
         first.wait_for(lambda told: told.reports)
         first.close()
-        time.sleep(0.5)
+        until(lambda: not agent.is_ready)
         second = FakeExtender(first.port)
         second.wait_for(lambda told: told.messages)
     second.close()
@@ -259,10 +273,15 @@ def test_change_between_files_and_podresources_is_read_again(
     assert [(listed["uid"], listed["containers"][0]["cpus"]) for listed in report["pods"]] == [("u1", [1, 5])]
 
 
-def test_half_done_allocation_is_waited_out(root: Path, kubelet: FakeKubelet, extender: FakeExtender) -> None:
+def test_half_done_allocation_is_waited_out(
+    root: Path, kubelet: FakeKubelet, extender: FakeExtender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet writes the other half in the pause between two attempts."""
     write_state(root, {"cpu_manager_state": cpu_state(None, "0,2-4,6-7")})
-    finish = threading.Timer(0.03, write_state, (root, HELD))
-    finish.start()
+    monkeypatch.setattr(
+        "node_exporter.node.observe",
+        lambda root, fixed, ask, _pause: observe(root, fixed, ask, lambda _seconds: write_state(root, HELD)),
+    )
     with running(root, extender.url, PATIENT, watch=False):
         extender.wait_for(lambda told: told.reports)
 
@@ -314,13 +333,13 @@ def test_defect_of_ours_does_not_end_reporting(
             raise failure
         return node.look(is_tick=is_tick)
 
-    sink = HttpSink(extender.url, "n1", timeout_seconds=2, credentials=CredentialFiles())
+    sink = HttpSink(extender.url, "n1", timeout_seconds=30, credentials=CredentialFiles())
     agent = Agent(look, sink, ExporterMetrics(), QUICK)  # type: ignore[arg-type]
     thread = threading.Thread(target=agent.run)
     thread.start()
     extender.wait_for(lambda told: told.reports)
     agent.stop()
-    thread.join(10)
+    thread.join(PATIENCE_SECONDS)
     sink.close()
 
     assert "ZeroDivisionError" in caplog.text
@@ -328,7 +347,7 @@ def test_defect_of_ours_does_not_end_reporting(
 
 def test_rotated_token_is_used_at_once(extender: FakeExtender, tmp_path: Path) -> None:
     token = tmp_path / "token"
-    sink = HttpSink(extender.url, "n 1/x", timeout_seconds=2, credentials=CredentialFiles(token_file=token))
+    sink = HttpSink(extender.url, "n 1/x", timeout_seconds=30, credentials=CredentialFiles(token_file=token))
 
     assert "No such file" in sink.put_report(REPORT, b"{}").detail
     token.write_text("one\n")
@@ -343,7 +362,7 @@ def test_rotated_token_is_used_at_once(extender: FakeExtender, tmp_path: Path) -
 
 def test_endless_answer_is_cut_off(extender: FakeExtender) -> None:
     extender.answer = lambda _message: Answer(status=500, body=b"x" * (8 << 20))
-    sink = HttpSink(extender.url, "n1", timeout_seconds=2, credentials=CredentialFiles())
+    sink = HttpSink(extender.url, "n1", timeout_seconds=30, credentials=CredentialFiles())
 
     reply = sink.put_report(REPORT, b"{}")
 
@@ -374,12 +393,12 @@ def test_both_sides_prove_who_they_are_and_rotated_certificates_are_read(tmp_pat
     client.private_key_pem.write_to_path(str(key))
     secure = FakeExtender(context=context)
     credentials = CredentialFiles(ca_file=ca, cert_file=certificate, key_file=key)
-    sink = HttpSink(secure.url, "n1", timeout_seconds=2, credentials=credentials)
+    sink = HttpSink(secure.url, "n1", timeout_seconds=30, credentials=credentials)
 
     distrusted = sink.put_report(REPORT, b"{}")
     authority.cert_pem.write_to_path(str(ca))
     trusted = sink.put_report(REPORT, b"{}")
-    anonymous = HttpSink(secure.url, "n1", timeout_seconds=2, credentials=CredentialFiles(ca_file=ca)).put_report(
+    anonymous = HttpSink(secure.url, "n1", timeout_seconds=30, credentials=CredentialFiles(ca_file=ca)).put_report(
         REPORT, b"{}"
     )
     sink.close()

@@ -22,6 +22,7 @@ import pytest
 from tests.node_exporter.fake_extender import FakeExtender
 from tests.node_exporter.nodes import SCENARIO, cpu_state, device_state, memory_state
 from tests.node_exporter.trees import KUBELET_DIR, write_scenario, write_text
+from tests.waiting import PATIENCE_SECONDS
 
 MEBIBYTE = 1 << 20
 MOST_BYTES = 20 * MEBIBYTE
@@ -126,10 +127,16 @@ class Exporter:
         )
 
     def wait_for(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        self.extender.wait_for(lambda told: told.reports and condition(told.reports[-1]))
-        newest: dict[str, Any] = self.extender.reports[-1]
-        self.extender.messages[:] = self.extender.messages[-1:]
-        return newest
+        """The first report for which the condition holds."""
+        found: list[dict[str, Any]] = []
+
+        def look(told: FakeExtender) -> bool:
+            found[:] = told.reports[-1:]
+            return bool(found) and bool(condition(found[0]))
+
+        self.extender.wait_for(look)
+        self.extender.forget()
+        return found[0]
 
     def wait_for_heartbeats(self, count: int) -> None:
         before = len(self.extender.heartbeats)
@@ -145,7 +152,7 @@ class Exporter:
     def close(self) -> None:
         try:
             self.process.send_signal(signal.SIGTERM)
-            assert self.process.wait(10) == 0
+            assert self.process.wait(PATIENCE_SECONDS) == 0
         finally:
             self.process.kill()
             self.process.wait()

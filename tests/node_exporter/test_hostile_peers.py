@@ -22,6 +22,7 @@ from node_exporter.sinks.connection import CredentialFiles
 from node_exporter.sinks.http import HttpSink
 from tests.node_exporter.nodes import SCENARIO, cpu_state, memory_state
 from tests.node_exporter.trees import KUBELET_DIR, write_scenario
+from tests.waiting import PATIENCE_SECONDS
 
 STATE = {"cpu_manager_state": cpu_state(), "memory_manager_state": memory_state()}
 Behave = Callable[[socket.socket], None]
@@ -107,7 +108,7 @@ def test_an_exchange_ends_by_its_deadline(behave: Behave) -> None:
         sink.close()
 
     assert reply.outcome is Delivery.UNAVAILABLE
-    assert took < 5, "60 s of dripping, unless something ends it"
+    assert took < 30, "60 s of dripping, unless something ends it"
 
 
 def test_packed_answers_are_not_unpacked_and_long_ones_not_read_to_the_end() -> None:
@@ -120,7 +121,7 @@ def test_packed_answers_are_not_unpacked_and_long_ones_not_read_to_the_end() -> 
             connection.sendall(bomb)
 
     with peer(behave) as (url, _):
-        client = BoundedClient(url, timeout_seconds=5, tls=None)
+        client = BoundedClient(url, timeout_seconds=60, tls=None)
         answer = client.send("GET", "/", headers={}, max_answer_bytes=1 << 20)
         short = client.send("GET", "/", headers={}, max_answer_bytes=1000)
         client.close()
@@ -137,7 +138,7 @@ def test_redirects_are_not_followed() -> None:
             connection.sendall(b"HTTP/1.1 307 Go\r\nlocation: %s/\r\ncontent-length: 0\r\n\r\n" % elsewhere.encode())
 
         with peer(behave) as (url, _):
-            sink = HttpSink(url, "n1", timeout_seconds=5, credentials=CredentialFiles())
+            sink = HttpSink(url, "n1", timeout_seconds=60, credentials=CredentialFiles())
             reply = sink.post_heartbeat(b"{}")
             sink.close()
 
@@ -171,7 +172,7 @@ def test_a_podresources_service_that_hangs_ends_by_its_deadline(behave: Behave) 
 
     assert answer is None
     assert problems[0].path == "k.sock"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 HUNG_READ = (
@@ -210,10 +211,10 @@ def test_sigterm_ends_the_program_while_something_hangs(hang: str, tmp_path: Pat
             if hang == "read":
                 assert process.stdout.readline() == "hangs\n"
             else:
-                assert waits_for.accepted.acquire(timeout=20)
+                assert waits_for.accepted.acquire(timeout=PATIENCE_SECONDS)
             process.send_signal(signal.SIGTERM)
             try:
-                _, said = process.communicate(timeout=9)
+                _, said = process.communicate(timeout=PATIENCE_SECONDS)
             finally:
                 process.kill()
         waits_for.close()

@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,13 +69,13 @@ def test_missing_socket_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_refusal_and_slowness_are_problems_and_pass(kubelet: FakeKubelet) -> None:
-    client = PodResourcesClient(kubelet.socket, deadline_seconds=0.3)
+    client, go_on = PodResourcesClient(kubelet.socket, deadline_seconds=1.5), threading.Event()
 
     kubelet.refusal = grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "RESOURCE_EXHAUSTED: as told by the test" in client.ask()[1][0].reason
-    kubelet.refusal, kubelet.delay_seconds = None, 1.0
+    kubelet.refusal, kubelet.before_answer = None, go_on.wait
     assert "DEADLINE_EXCEEDED" in client.ask()[1][0].reason
-    kubelet.delay_seconds = 0.0
+    go_on.set()
     assert client.ask()[0] is not None
 
 

@@ -25,6 +25,7 @@ from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of
+from tests.waiting import PATIENCE_SECONDS
 
 LEASE = Settings(lease="on", lease_seconds=15)
 
@@ -47,16 +48,18 @@ BINDING = Binding(namespace="n", name="p", uid="u", node_name="node")
 
 
 class Counting:
-    """Where bindings end up; as slow as told."""
+    """Where bindings end up. While `go_on` is clear, none comes back."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds, self.calls, self.at_once, self.most = seconds, 0, 0, 0
+    def __init__(self) -> None:
+        self.calls, self.at_once, self.most = 0, 0, 0
+        self.go_on = asyncio.Event()
+        self.go_on.set()
 
     async def bind(self, _binding: Binding) -> BindOutcome:
         self.calls += 1
         self.at_once += 1
         self.most = max(self.most, self.at_once)
-        await asyncio.sleep(self.seconds)
+        await self.go_on.wait()
         self.at_once -= 1
         return PodBound()
 
@@ -92,7 +95,7 @@ def test_a_connected_standby_sends_no_binding(server: FakeApiServer, client: Kub
 
     async def story() -> BindOutcome:
         service = make_service(LEASE.model_copy(update={"kubernetes": "on"}))
-        async with api_server.connected(service, plain(server.url)), asyncio.timeout(20):
+        async with api_server.connected(service, plain(server.url)), asyncio.timeout(PATIENCE_SECONDS):
             while service.known.link.trouble:  # noqa: ASYNC110 - it knows no events
                 await asyncio.sleep(0.01)
             pod = pod_from_json(server.pods.create(pod_of(name="p")))
@@ -115,13 +118,16 @@ def test_a_connected_standby_sends_no_binding(server: FakeApiServer, client: Kub
 def test_a_call_that_had_to_wait_is_not_sent_by_a_former_leader(client: KubeClient) -> None:
     elector = Elector(client, lease_settings(LEASE))
     elector.step()
-    binds = Counting(0.1)
+    binds = Counting()
+    binds.go_on.clear()
     leader = GatedBinder(binds, Elected(elector), seconds=3.0, at_once=2)
 
     async def storm() -> list[BindOutcome]:
         calls = [asyncio.ensure_future(leader.bind(replace(BINDING, name=f"p{i}"))) for i in range(6)]
-        await asyncio.sleep(0.05)
+        while binds.calls < 2:  # noqa: ASYNC110 - it knows no events
+            await asyncio.sleep(0)
         elector._leads_until = float("-inf")
+        binds.go_on.set()
         return await asyncio.gather(*calls)
 
     outcomes = asyncio.run(storm())

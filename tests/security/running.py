@@ -3,8 +3,7 @@
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -23,6 +22,7 @@ from extender.kube.client import KubeClient
 from extender.runtime.server import make_authority
 from extender.transport.server import Server
 from tests.fakes.apiserver import FakeApiServer
+from tests.waiting import PATIENCE_SECONDS, until
 
 AUDIENCE = "numa-extender"
 EXPORTER = "system:serviceaccount:numa-node-exporter:numa-node-exporter"
@@ -93,7 +93,7 @@ class Running:
     def call(self, method: str, path: str, *, context: ssl.SSLContext | None = None, **request: Any) -> httpx.Response:
         """One request, over TLS if there is a context, each over a connection of its own."""
         base = self.plain if context is None else self.tls
-        with httpx.Client(verify=context or False, trust_env=False, timeout=20) as client:
+        with httpx.Client(verify=context or False, trust_env=False, timeout=PATIENCE_SECONDS) as client:
             return client.request(method, base + path, **request)
 
 
@@ -120,14 +120,7 @@ def running(settings: Settings, api_server: FakeApiServer | None = None, **chang
             yield Running(service, app, server, f"http://127.0.0.1:{port}", f"https://127.0.0.1:{server.tls_port}")
         finally:
             server.should_exit = True
-            thread.join(30)
-
-
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
+            thread.join(PATIENCE_SECONDS)
 
 
 def token_status(username: str, *, audience: str = AUDIENCE, node: str | None = None, **extra: str) -> dict[str, Any]:

@@ -10,11 +10,14 @@ import httpx
 import pytest
 import trustme
 
+from extender.api.access.middleware import AccessMiddleware
 from extender.config.settings import Settings
 from extender.identity import Peer
 from extender.observability.metrics import Metrics
 from extender.transport.certificates import CertificateError, CertificateFiles, Certificates
-from tests.security.running import Files, Running, make_files, running, until
+from tests.security.running import Files, Running, make_files, running
+from tests.security.sockets import read_to_the_end
+from tests.waiting import PATIENCE_SECONDS, until
 
 
 class Clock:
@@ -172,13 +175,19 @@ def service_answers(service: Running, client: ssl.SSLContext) -> None:
     until(answers)
 
 
-def test_a_certificate_counts_until_it_ends_not_until_its_connection_closes(own: Files) -> None:
+def test_a_certificate_counts_until_it_ends_not_until_its_connection_closes(
+    own: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = [0.0]
+    defaults = AccessMiddleware.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "wall", lambda: time.time() + later[0])
     settings = Settings(port=0, drain_seconds=0, loopback_scopes=frozenset(), **own.settings)
     with running(settings) as service:
-        context = own.client("system:kube-scheduler", days=2.5 / 86_400)
+        context = own.client("system:kube-scheduler", days=1)
         with httpx.Client(base_url=service.tls, verify=context, trust_env=False) as kept:
             assert kept.post("/scheduler/filter", content=b"{}").status_code == 200
-            time.sleep(2.5)
+            later[0] = 86_400.0
             reply = kept.post("/scheduler/filter", content=b"{}")
 
     assert (reply.status_code, reply.json()["detail"]) == (401, "the certificate has expired")
@@ -187,9 +196,9 @@ def test_a_certificate_counts_until_it_ends_not_until_its_connection_closes(own:
 def test_plain_http_on_the_tls_port_is_hung_up_on(own: Files) -> None:
     with running(Settings(port=0, drain_seconds=0, **own.settings)) as service:
         host, port = service.tls.removeprefix("https://").split(":")
-        with socket.create_connection((host, int(port)), timeout=5) as connection:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) as connection:
             connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert b"200" not in connection.recv(1000)
+            assert b"200" not in read_to_the_end(connection)
 
 
 @pytest.mark.parametrize(

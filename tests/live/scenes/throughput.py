@@ -5,7 +5,6 @@ import statistics
 import sys
 from dataclasses import dataclass, replace
 
-from tests.faults.parts import free_port
 from tests.live.api import AsyncApi
 from tests.live.binaries import Binaries
 from tests.live.book import Book
@@ -17,6 +16,7 @@ from tests.live.processes import Program, SceneError, until
 from tests.live.report import Findings
 from tests.live.workload import PODS as PATH
 from tests.live.workload import create, simple_pod
+from tests.ports import reserve_port
 
 SIZES = (200, 1000)
 PODS, ROUNDS = 200, 3
@@ -67,7 +67,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
 
 
 def _with_echo(running: Cluster, fakes: FakeNodes, mode: str, pods: int) -> Measured:
-    port = free_port()
+    port = reserve_port()
     log = running.extender.log.with_name("echo.log")
     command = [
         sys.executable,
