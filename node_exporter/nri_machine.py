@@ -66,16 +66,17 @@ class _Discovery:
         if not is_there(threads):
             threads = topology / "thread_siblings_list"
         self._number(topology / "core_id")
-        links = [number for number, _ in self._numbered(path, "node")] if nodes else [0]
-        if len(links) != 1:
-            raise DiscoveryError(f"{self._name(path)}: exactly one NUMA node is expected, {len(links)} are linked")
+        links = [number for number, _ in self._numbered(path, "node")]
+        node = links[0] if len(links) == 1 else 0
+        if nodes and all(node != known.id for known in nodes):
+            raise DiscoveryError(f"{self._name(path)}: its NUMA node {node} is not there")
         epp = self._text(path / "cpufreq/energy_performance_preference", default="")
         return (
             id_,
             self._number(topology / "physical_package_id"),
             self._number(topology / "die_id", default=0),
             self._number(topology / "cluster_id", default=0),
-            links[0],
+            node if nodes else 0,
             self._list(threads),
             max(0, self._number(path / "cpufreq/base_frequency", default=0)),
             epp if epp in KNOWN_EPP else "",

@@ -7,8 +7,9 @@ Rules of this file
 - The plugin writes its state file at each start of itself and of the runtime, and for every pod and container that the
   runtime creates (`pkg/resmgr/nri.go` Synchronize, RunPodSandbox, CreateContainer; `pkg/resmgr/cache/cache.go` Save).
   A file that is older than such an event was not written by a running plugin.
-- What contradicts a running plugin must have lasted `SETTLED_SECONDS`, so that an update of the plugin or the start of
-  a runtime is no removal. Nothing is concluded from what cannot be seen.
+- A sign that the plugin is gone counts only after `SETTLED_SECONDS`. An update of the plugin and the start of a runtime
+  look the same for a short time.
+- What cannot be seen proves nothing.
 """
 
 import re
@@ -23,18 +24,21 @@ from node_exporter.nri_grants import STATE_FILE
 from node_exporter.pods import MAX_POD_LOGS
 
 SETTLED_SECONDS: Final = 300.0
-"""Longer than the runtime and the kubelet wait for a plugin, and than a new image of the plugin takes usually."""
+"""Longer than the runtime and the kubelet wait for a plugin, and longer than an update of the plugin usually takes."""
 NRI_SOCKETS: Final = ("run/nri/nri.sock", "var/run/nri/nri.sock")
 POD_LOGS: Final = "var/log/pods"
 PROGRAM: Final = "topology-aware"
-"""In the name of the plugin's program, `nri-resource-policy-topology-aware`, also with an index before it."""
+"""Part of the name of the plugin's program, which is `nri-resource-policy-topology-aware`, sometimes after an index."""
 NEWER_PODS: Final = 2
-"""So many pods with newer containers show that nobody writes the state file. A single one may have failed too early."""
+"""The number of pods with containers newer than the state file that shows that the plugin does not run.
+
+One such pod proves nothing: the creation of its container may have failed before the plugin was asked.
+"""
 MAX_CONTAINERS: Final = 1000
 
 
 class PluginWatch:
-    """Tells from the files below *root* why the plugin no longer runs. *now*: Unix seconds, as file times."""
+    """Tells from the files below *root* whether the plugin is gone, and why. *now*: Unix seconds, as file times."""
 
     def __init__(self, root: Path, now: Callable[[], float] = time.time) -> None:
         self._root = root
@@ -42,7 +46,7 @@ class PluginWatch:
         self._without_process_since: float | None = None
 
     def absence(self) -> str:
-        """Why the plugin cannot be running, for people; "": nothing shows that."""
+        """Why the plugin cannot be running, for people; "" if nothing shows that it is gone."""
         return self._no_socket() or self._no_process() or self._old_state_file()
 
     def _no_socket(self) -> str:
@@ -55,7 +59,7 @@ class PluginWatch:
         return ""
 
     def _no_process(self) -> str:
-        """Only where the node's processes can be seen, of which the kubelet is one."""
+        """Counts only where the exporter sees the node's processes, which is where it sees the kubelet."""
         programs = [word.rpartition("/")[2] for words in running_programs(self._root) for word in words]
         if "kubelet" not in programs or any(PROGRAM in program for program in programs):
             self._without_process_since = None
@@ -87,7 +91,7 @@ class PluginWatch:
         return self._now() - float(match[1]) if match else None
 
     def _newer_pods(self, written: float) -> str:
-        """A pod's log directory changes when a directory for a container is added, just before the creation."""
+        """The kubelet adds a directory to the pod's log directory just before it creates a container."""
         directory = self._root / POD_LOGS
         try:
             pods = list_names(directory, MAX_POD_LOGS)

@@ -31,7 +31,7 @@ def read_scenarios(name: str, read: Callable[[object], S]) -> Iterator[tuple[str
         except orjson.JSONDecodeError as error:
             raise WireError(where, f"not JSON: {error}") from None
         except WireError as error:
-            raise WireError(f"{where}: {error.field}", error.reason) from None
+            raise WireError(f"{where}: {error.field}" if error.field else where, error.reason) from None
 
 
 def _lines(name: str) -> Iterator[tuple[str, bytes]]:

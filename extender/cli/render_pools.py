@@ -10,25 +10,6 @@ from extender.cli.units import amount, cpus
 
 Json = Mapping[str, Any]
 BAR: Final = 32
-WHY_NOT: Final = {
-    "too-little-cpu": "not enough CPU",
-    "too-few-isolated-cpus": "not enough isolated CPUs",
-    "affinity": "less affinity to other containers",
-    "hints": "farther from the devices",
-    "no-memory": "no memory for it",
-    "memory-types": "memory of other types",
-    "memory-size": "less memory in all",
-    "cpu-limit": "less CPU left than its limit",
-    "burst-level": "not the level of unlimitedBurstable",
-    "memory-nodes": "memory of more NUMA nodes",
-    "cpu-priority": "too few CPUs of its priority",
-    "depth": "a wider pool",
-    "isolated-left": "fewer isolated CPUs left",
-    "cpu-left": "less CPU left",
-    "containers": "more containers there",
-    "id": "equal, and later in the order",
-}
-"""Text for each reason why a pool is not used."""
 
 
 def pool_placement_line(placement: Json) -> str:
@@ -58,7 +39,7 @@ def comparison_lines(step: Json) -> Iterator[str]:
             else f"{cpus(pool['shared_left_millicpu'])} left",
             "no memory" if pool["memory_numa"] is None else f"memory on NUMA {numa(pool['memory_numa'])}",
             *(() if pool["hint_score"] is None else (f"{pool['hint_score']:.0%} close to devices",)),
-            WHY_NOT.get(pool["lost_by"], pool["lost_by"]) or ("first, and refused" if step["refusal"] else "used"),
+            pool["why_not"] or ("first, and refused" if step["refusal"] else "used"),
         )
         for pool in step["pools"]
     ]

@@ -324,7 +324,18 @@ def check(scenario: NRIScenario, machine: Machine, agreement: NRIAgreement) -> l
         if differences:
             counts["differ"] += 1
             return differences
-    return []
+    unanswered = _unanswered(scenario)
+    counts["differ"] += len(unanswered)
+    return unanswered
+
+
+def _unanswered(scenario: NRIScenario) -> list[Difference]:
+    """A difference if the recording ends before the scenario does, and not because the plugin's process has ended."""
+    answers, count = scenario.recorded.get("r", ()), len(scenario.steps)
+    if len(answers) >= count or (answers and answers[-1].get("ec") == Refusal.PANIC.value):
+        return []
+    recorded, steps = f"{len(answers)} answers", f"{count} steps"
+    return [Difference(scenario=scenario.id, step=None, path="r", recorded=recorded, replayed=steps)]
 
 
 def _check_step(scenario: NRIScenario, number: int, under_way: _Run, recorded: Mapping[str, Any]) -> list[Difference]:

@@ -236,6 +236,7 @@ def _pools_step(comparison: PoolComparison) -> dict[str, object]:
                 "hint_score": None if row.hint_score is None else round(row.hint_score, 3),
                 "containers": row.colocated,
                 "lost_by": row.lost_by.value,
+                "why_not": row.lost_by.sentence,
             }
             for row in comparison.pools[:MAX_POOLS]
         ],

@@ -24,6 +24,7 @@ DEVICES: Final = (
     "them up in sysfs"
 )
 OTHERS: Final = "an affinity selects containers by ids or names of pods, and nodes are compared without these"
+INTERRUPTS: Final = "irq-affinity may name an interrupt of the node that controllableInterrupts leaves out"
 _NEVER: Final = frozenset({Refusal.SLICE, Refusal.FRACTION, Refusal.OFFER, Refusal.AFFINITY, Refusal.REQUEST})
 """Refusals that are final if an empty node has them: no pool has more than the root of an empty node."""
 
@@ -44,6 +45,8 @@ def create_containers(
     if created.reason is not None and hinted is not pod.nri:
         created, after = state.admit(pod.nri, budget)
     doubts = ((DEVICES,) if pod.total_devices else ()) + ((OTHERS,) if pod.nri.names_others else ())
+    if policy.setup.config.limits_interrupts and pod.nri.names_interrupts:
+        doubts += (INTERRUPTS,)
     certainty = Certainty.POSSIBLE if doubts else admitted.certainty
     caveats = (*admitted.caveats, *doubts)
     if created.reason is None:

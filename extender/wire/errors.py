@@ -20,9 +20,10 @@ class WireError(ValueError):
 
     def below(self, prefix: str) -> "WireError":
         """The same error for a document that has this one under *prefix*."""
-        if not self.field or not prefix:
-            return type(self)(prefix or self.field, self.reason)
-        return type(self)(f"{prefix}{self.field}" if self.field[0] == "[" else f"{prefix}.{self.field}", self.reason)
+        joint = "." if prefix and self.field and self.field[0] != "[" else ""
+        moved = type(self).__new__(type(self))  # some classes fix a part of what they are made of
+        WireError.__init__(moved, f"{prefix}{joint}{self.field}", self.reason)
+        return moved
 
 
 class CapError(WireError):

@@ -49,11 +49,13 @@ def _yaml(text: str) -> object:
 
 
 def milli_or_none(text: object) -> int | None:
-    """A quantity in thousandths; None if the text is not a quantity."""
+    """A quantity in thousandths, which can be negative as in Go; None if the text is not a quantity."""
+    is_negative = isinstance(text, str) and text[:1] == "-" and text[1:2] != "+"
     try:
-        return parse_milli(text, "")
+        milli = parse_milli(text[1:] if isinstance(text, str) and is_negative else text, "")
     except WireError:
         return None
+    return -milli if is_negative else milli
 
 
 def _annotated_resources(text: str | None) -> Mapping[str, Resources]:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, model_validator
+from pydantic_core import PydanticCustomError
 
 from extender.replay.nri.config import LEVELS, PRIORITIES, PolicyConfig
 from extender.replay.nri.estimates import oom_score_adj, runtime_resources
@@ -59,6 +60,20 @@ class _Line(Document):
     steps: Annotated[list[NriStep], Field(max_length=MAX_STEPS_OF_A_SCENARIO)]
 
 
+class _Answer(Document):
+    """What a comparison needs of a recorded answer."""
+
+    varies: bool = False
+    any: Annotated[list["_Answer"], Field(min_length=1)] | None = None
+    gs: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_what_it_varies_between(self) -> "_Answer":
+        if self.varies and self.any is None:
+            raise PydanticCustomError("no_answers", "an answer that varies needs the field any")
+        return self
+
+
 class _CPUClass(Document):
     name: str
 
@@ -82,9 +97,11 @@ class _Config(Document):
     cpu_classes: list[_CPUClass] = Field(default_factory=list, alias="cpuClasses")
     exclusive_class: str = Field(default="", alias="defaultExclusiveCPUClass")
     agent: _Agent | None = None
+    interrupts: list[str] = Field(default_factory=list, alias="controllableInterrupts")
 
 
 _LINE: Final = TypeAdapter(_Line)
+_ANSWERS: Final = TypeAdapter(list[_Answer])
 _CONFIG: Final = TypeAdapter(_Config)
 
 
@@ -106,6 +123,8 @@ def scenario_from_json(value: object) -> NRIScenario:
         if step.o == "cfg":
             config_from_json(step.cfg, f"steps[{number}].cfg")
     recorded = {k: v for k, v in value.items() if k in ("start", "r", "z0")} if isinstance(value, dict) else {}
+    if "r" in recorded:
+        parse_object(_ANSWERS, recorded["r"], "r")
     return NRIScenario(line.id, line.m, config_from_json(line.cfg, "cfg"), tuple(line.steps), recorded)
 
 
@@ -126,11 +145,12 @@ def config_from_json(value: object, field: str) -> PolicyConfig:
         available_cpus=config.available.get("cpu"),
         reserved_cpus=reserved,
         reserved_millicpu=None if reserved is None else milli_or_none(reserved),
-        default_priority=PRIORITIES.get(config.priority, PRIORITIES["none"]),
+        default_priority=PRIORITIES.get(config.priority.lower(), PRIORITIES["none"]),
         unlimited_burstable=config.unlimited_burstable,
         cpu_classes=frozenset(c.name for c in config.cpu_classes),
         default_exclusive_cpu_class=config.exclusive_class,
         pod_resource_api=config.agent is not None and config.agent.pod_resource_api,
+        controllable_interrupts=tuple(config.interrupts),
     )
 
 

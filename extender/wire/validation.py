@@ -64,4 +64,6 @@ def _first_fault(error: ValidationError) -> WireError:
         return WireError(path, "missing")
     if fault["type"] == "extra_forbidden":
         return WireError(path, "unknown field")
+    if fault["type"] == "model_type":
+        return WireError(path, f"an object is expected, not {shown(fault['input'])}")
     return WireError(path, f"{fault['msg']}, not {shown(fault['input'])}")

@@ -69,13 +69,50 @@ def test_check_prints_a_table_by_theme_and_the_first_differences(tmp_path: Path)
         ({"cfg": {"pinCPU": "yes"}}, "cfg.pinCPU"),
         ({"steps": [{"o": "restart"}, {"o": "cfg", "cfg": {"pinCPU": 5}}]}, "-:1: steps[1].cfg.pinCPU"),
         ({"cfg": {"unlimitedBurstable": "socket"}}, "cfg.unlimitedBurstable"),
+        ({"r": 5}, "-:1: r: "),
+        ({"r": [{}, 5]}, "-:1: r[1]: an object is expected, not 5"),
+        ({"r": [{"varies": True}]}, "-:1: r[0]: an answer that varies needs the field any"),
+        ({"r": [{"varies": True, "any": []}]}, "-:1: r[0].any"),
+        ({"r": [{"gs": {"c1": 5}}]}, "-:1: r[0].gs.c1"),
     ],
 )
-def test_a_bad_line_is_reported_with_its_field(change: dict[str, Any], words: str) -> None:
-    result = call("-", lines=json.dumps(scenario() | change))
+@pytest.mark.parametrize("options", [(), ("--check",)])
+def test_a_bad_line_is_reported_with_its_field(change: dict[str, Any], words: str, options: tuple[str, ...]) -> None:
+    """Seen red: a recorded answer that is no object ended `--check` with a traceback."""
+    result = call(*options, "-", lines=json.dumps(scenario() | change))
 
     assert result.exit_code == 1
     assert words in result.output
+
+
+@pytest.mark.parametrize("line", ["[]", "5", '"x"'])
+def test_a_line_that_is_no_object_is_named_by_its_place(line: str) -> None:
+    assert call("-", lines=line).output == f"Error: -:1: an object is expected, not {line.replace(chr(34), chr(39))}\n"
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_recording_with_too_few_answers_is_a_difference(count: int) -> None:
+    """Seen red: a line without answers agreed."""
+    document = scenario()
+    document["r"] = document["r"][:count]
+
+    result = call("--check", "-", lines=json.dumps(document))
+
+    assert result.exit_code == 1
+    assert f"recorded: '{count} answers'" in result.output
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe"])
+def test_a_machines_file_that_is_not_json_is_named(content: bytes, tmp_path: Path) -> None:
+    """Seen red: it ended with a traceback."""
+    file = tmp_path / "machines.json"
+    file.write_bytes(content)
+    options = ["--policy", "nri-topology-aware", "--machines", str(file), "-"]
+
+    result = CliRunner().invoke(replay, options, input=json.dumps(scenario()))
+
+    assert result.exit_code == 1
+    assert result.output.startswith(f"Error: {file}: not JSON: ")
 
 
 def test_the_machines_option_and_the_policy_belong_together() -> None:

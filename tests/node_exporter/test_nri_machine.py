@@ -108,10 +108,21 @@ def test_the_plugins_discovery_ends_where_a_file_is_missing_or_garbled(
         read_nri_machine(tmp_path)
 
 
-def test_a_cpu_without_a_numa_node_ends_discovery(tmp_path: Path) -> None:
-    (two_nodes(tmp_path) / "cpu/cpu2/node0").unlink()
+def test_a_cpu_that_is_not_linked_to_exactly_one_numa_node_is_on_node_0_as_for_the_plugin(tmp_path: Path) -> None:
+    system = two_nodes(tmp_path)
+    (system / "cpu/cpu6/node1").unlink()
+    (system / "cpu/cpu9/node3").symlink_to("../../node/node3")
 
-    with pytest.raises(DiscoveryError, match="exactly one NUMA node is expected, 0 are linked"):
+    nodes = {row[0]: row[4] for row in read_nri_machine(tmp_path).cpus}
+
+    assert [nodes[cpu] for cpu in (5, 6, 8, 9)] == [1, 0, 2, 0]
+
+
+def test_a_cpu_on_a_numa_node_that_is_not_there_ends_discovery(tmp_path: Path) -> None:
+    system = two_nodes(tmp_path)
+    (system / "cpu/cpu6/node1").rename(system / "cpu/cpu6/node7")
+
+    with pytest.raises(DiscoveryError, match="cpu6: its NUMA node 7 is not there"):
         read_nri_machine(tmp_path)
 
 

@@ -76,7 +76,7 @@ def hidden(config: dict[str, Any] = CONFIG) -> dict[str, Any]:
 def drained() -> Books:
     """Of the 15 CPUs that are not reserved, 12 are granted."""
     books = empty().books
-    books.take_exclusive(0b111111111110)
+    books.take_exclusive(books.setup.tree.root, 0b111111111110)
     return books
 
 

@@ -186,6 +186,20 @@ def test_while_containers_of_another_pod_are_to_come_no_verdict_is_certain(
     assert certainty(client, pod_of(2)) == ["exact"]
 
 
+@pytest.mark.parametrize(
+    ("allowed", "annotation", "expected"),
+    [(["eth*"], "claim: [nvme0]", "possible"), (["eth*"], "{}", "exact"), (["*"], "claim: [nvme0]", "exact")],
+)
+def test_a_verdict_on_interrupts_that_are_not_known_is_not_certain(
+    client: TestClient, allowed: list[str], annotation: str, expected: str
+) -> None:
+    put(client, section(config={**CONFIG, "controllableInterrupts": allowed}))
+    pod = pod_of(2)
+    pod["metadata"]["annotations"] = {"irq-affinity.resource-policy.nri.io/pod": annotation}
+
+    assert certainty(client, pod) == [expected]
+
+
 def put_whole(client: TestClient, nri: Mapping[str, Any]) -> None:
     """A report in which the kubelet has the same machine as the plugin."""
     report = report_with(nri, NODE)

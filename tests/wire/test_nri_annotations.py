@@ -25,6 +25,14 @@ def test_right_annotations_have_no_fault(key: str, text: str) -> None:
     assert annotation_faults({key: text}, ["app", "side"]) == []
 
 
+def test_a_cold_start_is_not_read_where_memory_is_left_alone() -> None:
+    """Seen red: a lint rule said that the policy refuses the container."""
+    annotations = {f"cold-start{SUFFIX}/pod": "duration: often", f"memory.preserve{SUFFIX}/container.app": "true"}
+
+    assert annotation_faults(annotations, ["app"]) == []
+    assert [fault.kind for fault in annotation_faults(annotations, ["app", "side"])] == [FaultKind.REFUSED]
+
+
 @pytest.mark.parametrize(
     ("hints", "switch", "kind", "words"),
     [

@@ -5,17 +5,10 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from extender.api.questions.models import AlignedNUMA, AlignmentCertain, AlignmentName, Answer, NUMAIds, Verdict
-from extender.replay.nri.comparison import PoolRule
+from extender.replay.nri.pool_rules import PoolRule
 from extender.replay.verdict import Certainty
 
-_POOL_RULES: Final = (
-    "Empty: it is the used one. Its rivals are behind it, because of `too-little-cpu`: the container does not fit; "
-    "`too-few-isolated-cpus`; `affinity`: less affinity to other containers; `hints`: farther from the devices; "
-    "`no-memory`; `memory-types`: memory of other types; `memory-size`: less memory in all; `cpu-limit`: less CPU than "
-    "the limit is left; `burst-level`: not the level that `unlimitedBurstable` names; "
-    "`memory-nodes`: memory of more NUMA nodes; `cpu-priority`: too few CPUs of the wanted priority; `depth`: a wider "
-    "pool; `isolated-left`, `cpu-left`: less left; `containers`: more containers there; `id`: equal, with a higher id."
-)
+_POOL_RULES: Final = ", ".join(f"`{rule.value}`" for rule in PoolRule if rule is not PoolRule.USED)
 
 
 class PodContainer(Answer):
@@ -145,7 +138,12 @@ class ComparedPool(Answer):
         Field(description="How well it satisfies the hints of devices, 0 to 1; null: the container has none."),
     ] = None
     containers: Annotated[int, Field(description="Containers with a grant of the same kind of CPUs at this pool.")] = 0
-    lost_by: Annotated[PoolRule, Field(description=f"Why it is not the used pool. {_POOL_RULES}")]
+    lost_by: Annotated[
+        PoolRule, Field(description=f"Why it is not the used pool; empty: it is. {_POOL_RULES}. `why_not` says it.")
+    ]
+    why_not: Annotated[
+        str, Field(description="The same in words, for people.", examples=["memory of more NUMA nodes"])
+    ] = ""
 
 
 class PoolsStep(Answer):

@@ -14,7 +14,7 @@ from extender.replay.nri.config import PolicyConfig
 from extender.replay.nri.expressions import Expression
 from extender.replay.nri.objects import Container, Pod
 from extender.replay.nri.pools import Pool, PoolTree
-from extender.replay.nri.text import as_text, as_texts
+from extender.replay.nri.text import as_text, as_texts, json_fields
 from extender.replay.nri.verdict import Refusal, RefusalError
 
 AFFINITY_KEY: Final = "resource-policy.nri.io/affinity"
@@ -128,10 +128,8 @@ def _entry(pod: Pod, key: str, entry: object, weight: int) -> Affinity:
 
 def _fields(value: object, names: Sequence[str]) -> dict[str, object] | None:
     """The fields of an object, by lower case name; None if it is none or has others."""
-    if not isinstance(value, dict):
-        return None
-    fields = {str(key).lower(): field for key, field in value.items()}
-    return fields if fields.keys() <= set(names) else None
+    fields = json_fields(value)
+    return fields if fields is not None and fields.keys() <= set(names) else None
 
 
 def _expression(value: object, key: str) -> Expression:

@@ -159,17 +159,21 @@ class Books:
                 result |= take_cpus(self.setup.topology, self.sharable[i], count, budget=self.budget) or 0
         return result
 
-    def take_exclusive(self, cpus: int) -> None:
-        """Take *cpus* out of every pool."""
-        if cpus:
-            self.isolated = [i & ~cpus for i in self.isolated]
-            self.sharable = [s & ~cpus for s in self.sharable]
+    def take_exclusive(self, pool: Pool, cpus: int) -> None:
+        """Take *cpus* out of *pool*, the pools below it and those above it (`resources.go` AccountAllocateCPU).
 
-    def _put_back(self, cpus: int) -> None:
-        if cpus:
-            for pool in self.setup.tree.pools:
-                self.isolated[pool.id] |= pool.isolated & cpus
-                self.sharable[pool.id] |= pool.sharable & cpus
+        No other pool has them, except where a NUMA node is in several packages or dies: the plugin leaves it as it is.
+        """
+        for i in (*pool.subtree, *pool.ancestors) if cpus else ():
+            self.isolated[i] &= ~cpus
+            self.sharable[i] &= ~cpus
+
+    def _put_back(self, pool: Pool, cpus: int) -> None:
+        pools = self.setup.tree.pools
+        for i in (*pool.subtree, *pool.ancestors) if cpus else ():
+            self.isolated[i] |= pools[i].isolated & cpus
+            self.sharable[i] |= pools[i].sharable & cpus
+        self.sharable[pool.id] |= cpus & ~pool.isolated
 
     def book_portion(self, pool: Pool, cpu_type: CPUType, millicpu: int) -> None:
         """Add *millicpu* at *pool* and above. A negative number subtracts."""
@@ -180,8 +184,9 @@ class Books:
 
     def release_cpus(self, grant: Grant) -> None:
         """Return the CPUs of *grant*."""
-        self._put_back(grant.exclusive)
-        self.book_portion(self.setup.tree.pools[grant.pool], grant.cpu_type, -grant.portion)
+        pool = self.setup.tree.pools[grant.pool]
+        self._put_back(pool, grant.exclusive)
+        self.book_portion(pool, grant.cpu_type, -grant.portion)
 
     def zones(self) -> dict[int, tuple[int, int, int, int]]:
         """The values of the NodeResourceTopology zone of each pool, by pool id.

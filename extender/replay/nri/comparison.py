@@ -1,45 +1,21 @@
 """How the policy compares its pools for a container, for people.
 
 The plugin sorts all pools and uses the first one, also where the container does not fit in it. For every other pool
-this file names the rule that puts it behind: the first of `policy/pools.go` compareScores that separates the two.
+this file names the rule that puts it behind, as `scoring.Order` tells it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from extender.replay.budget import MAX_STEPS, Budget
 from extender.replay.nri.admission import UnplacedContainer, in_order, new_container, place_pod
 from extender.replay.nri.events import Node, container_of, run_pod
 from extender.replay.nri.hints import resolved
-from extender.replay.nri.machine import HIGH, LOW, NORMAL
 from extender.replay.nri.objects import Pod
 from extender.replay.nri.placing import scored_pools
-from extender.replay.nri.requests import UNLIMITED_CPU, CPUType, Request, new_request
-from extender.replay.nri.scoring import Order, Score
+from extender.replay.nri.pool_rules import PoolRule
+from extender.replay.nri.requests import CPUType, new_request
 from extender.replay.nri.verdict import RefusalError
-
-
-class PoolRule(Enum):
-    """Why a pool comes after the one that is used, in the order in which the policy compares."""
-
-    USED = ""
-    CPU = "too-little-cpu"
-    ISOLATED = "too-few-isolated-cpus"
-    AFFINITY = "affinity"
-    HINTS = "hints"
-    NO_MEMORY = "no-memory"
-    MEMORY_TYPES = "memory-types"
-    MEMORY_SIZE = "memory-size"
-    CPU_LIMIT = "cpu-limit"
-    BURST_LEVEL = "burst-level"
-    MEMORY_NODES = "memory-nodes"
-    CPU_PRIORITY = "cpu-priority"
-    DEPTH = "depth"
-    ISOLATED_LEFT = "isolated-left"
-    CPU_LEFT = "cpu-left"
-    CONTAINERS = "containers"
-    ID = "id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,58 +102,8 @@ def explain_pools(node: Node, pod: Pod, container: UnplacedContainer) -> tuple[P
             colocated=score.colocated,
             memory_nodes=None if score.offer is None else score.offer.zone,
             hint_score=score.hint_product if hints else None,
-            lost_by=PoolRule.USED if score is best else _lost_by(order, request, best, score),
+            lost_by=PoolRule.USED if score is best else order.separating_rule(best, score),
         )
         for score in sorted(scored, key=lambda s: (s is not best, s.pool.depth, s.pool.id))
     ]
     return tuple(rows)
-
-
-def _lost_by(order: Order, request: Request, best: Score, other: Score) -> PoolRule:
-    """The rule that puts *other* after *best*: `Order` names the group of rules, the scores tell which of them."""
-    group = order.separating_rule(best, other)
-    if group == "offer":
-        return _of_offers(best, other)
-    if group == "burst":
-        if request.limit != UNLIMITED_CPU:
-            return PoolRule.CPU_LIMIT
-        if best.pool.kind is not other.pool.kind:
-            return PoolRule.BURST_LEVEL
-        return PoolRule.ID if best.available == other.available else PoolRule.CPU_LEFT
-    if group == "memory":
-        is_same_size = not (best.offer and other.offer) or best.offer.zone.bit_count() == other.offer.zone.bit_count()
-        return PoolRule.MEMORY_TYPES if is_same_size else PoolRule.MEMORY_NODES
-    if group == "cpus":
-        return _of_cpus(request, best, other)
-    if group == "capacity":
-        return PoolRule.ISOLATED if other.isolated < 0 <= best.isolated else PoolRule.CPU
-    if group == "hints":
-        if (best.hint_product, best.hint_non_zero) != (other.hint_product, other.hint_non_zero):
-            return PoolRule.HINTS
-        return PoolRule.ID if best.pool.depth == other.pool.depth else PoolRule.DEPTH
-    return PoolRule.AFFINITY if group == "affinity" else PoolRule.ID
-
-
-def _of_offers(best: Score, other: Score) -> PoolRule:
-    if other.offer is None:
-        return PoolRule.NO_MEMORY
-    return PoolRule.MEMORY_SIZE if best.offer_types == other.offer_types else PoolRule.MEMORY_TYPES
-
-
-def _of_cpus(request: Request, best: Score, other: Score) -> PoolRule:
-    if request.priority in (LOW, HIGH) and _differ_in_class(best, other, request.priority):
-        return PoolRule.CPU_PRIORITY
-    if best.pool.depth != other.pool.depth:
-        return PoolRule.DEPTH
-    if request.isolate and (best.isolated > 0 or other.isolated > 0):
-        return PoolRule.ID if best.isolated == other.isolated else PoolRule.ISOLATED_LEFT
-    if request.priority == NORMAL and _differ_in_class(best, other, NORMAL):
-        return PoolRule.CPU_PRIORITY
-    by_cpus = request.full and (best.shared > 0 or other.shared > 0)
-    if not by_cpus and best.colocated != other.colocated:
-        return PoolRule.CONTAINERS
-    return PoolRule.ID if best.shared == other.shared else PoolRule.CPU_LEFT
-
-
-def _differ_in_class(best: Score, other: Score, priority: int) -> bool:
-    return (best.priority[priority] >= 0) != (other.priority[priority] >= 0)

@@ -31,7 +31,7 @@ class PolicyConfig:
 
     `available_cpus` and `reserved_cpus`: the text of the setting (`cpuset:…`, `exclude-cpuset:…` or a quantity).
     `reserved_millicpu`: the quantity in `reserved_cpus`; None if the text is not a quantity. `pod_resource_api`: hints
-    come from the kubelet's PodResources API as well.
+    come from the kubelet's PodResources API as well. `controllable_interrupts`: globs; empty: all interrupts.
     """
 
     pin_cpu: bool = False
@@ -49,6 +49,12 @@ class PolicyConfig:
     cpu_classes: frozenset[str] = frozenset()
     default_exclusive_cpu_class: str = ""
     pod_resource_api: bool = False
+    controllable_interrupts: tuple[str, ...] = ()
+
+    @property
+    def limits_interrupts(self) -> bool:
+        """Whether containers cannot name some interrupts. Which ones, depends on those of the machine."""
+        return bool(self.controllable_interrupts) and "*" not in self.controllable_interrupts
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from extender.replay.budget import MAX_STEPS, Budget
 from extender.replay.nri.books import Books, Grant, Setup
-from extender.replay.nri.config import LEVELS, PolicyConfig, divide_cpus
+from extender.replay.nri.config import LEVELS, PolicyConfig, PolicyStartError, divide_cpus
 from extender.replay.nri.cpu_taking import CPUTopology
 from extender.replay.nri.estimates import estimate, resized
 from extender.replay.nri.hints import container_hints
@@ -21,6 +21,7 @@ from extender.replay.nri.objects import Container, ContainerDevice, Pod, Runtime
 from extender.replay.nri.pinning import Pins, Updates, apply_grant, update_shared, widen_memory
 from extender.replay.nri.placing import place, release
 from extender.replay.nri.pools import build_pools
+from extender.replay.nri.text import PatternError, glob_match
 from extender.replay.nri.verdict import Refusal, RefusalError
 
 
@@ -76,6 +77,11 @@ def set_up(topology: CPUTopology, config: PolicyConfig) -> Setup:
     """
     share = divide_cpus(config, topology)
     tree = build_pools(topology.machine, share)
+    try:
+        for pattern in config.controllable_interrupts:
+            glob_match(pattern, "0")
+    except PatternError:
+        raise PolicyStartError("controllableInterrupts has a malformed pattern") from None
     return Setup(
         config=config,
         topology=topology,

@@ -13,7 +13,15 @@ from extender.replay.budget import Budget
 from extender.replay.nri.machine import Device, Machine
 from extender.replay.nri.objects import ContainerDevice, Hint, Pod
 from extender.replay.nri.pools import Pool, PoolKind, PoolTree
-from extender.replay.nri.text import PatternError, as_texts, glob_match, parse_bool, parse_id_list, parse_int
+from extender.replay.nri.text import (
+    PatternError,
+    as_texts,
+    glob_match,
+    json_fields,
+    parse_bool,
+    parse_id_list,
+    parse_int,
+)
 from extender.replay.nri.verdict import Refusal, RefusalError
 from extender.replay.sets import format_list, iter_bits
 
@@ -87,9 +95,9 @@ def _wanted_kinds(preference: str | None) -> frozenset[str] | None:
 
 
 def _paths(document: object) -> _Paths:
-    if not isinstance(document, dict):
+    fields = json_fields(document)
+    if fields is None:
         return None
-    fields = {str(key).lower(): value for key, value in document.items()}
     kind, paths = fields.get("type", "prefix"), as_texts(fields.get("paths"))
     if kind not in ("prefix", "glob") or paths is None:
         return None
@@ -144,7 +152,7 @@ def annotated_hints(pod: Pod, container: str) -> list[tuple[str, Hint]]:
     for _, entry in sorted(document.items(), key=lambda item: str(item[0])):
         if entry is not None and not isinstance(entry, dict):
             return []
-        fields = {str(key).lower(): value for key, value in (entry or {}).items()}
+        fields = json_fields(entry) or {}
         values = as_texts([fields.get(name) for name in ("provider", "cpus", "numas", "sockets")])
         if values is None:
             return []

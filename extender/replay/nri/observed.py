@@ -132,7 +132,7 @@ def _add(books: Books, observed: ObservedGrant) -> Container:
         memory_bytes=observed.memory_bytes,
     )
     books.grants[id_] = grant
-    books.take_exclusive(grant.exclusive)
+    books.take_exclusive(pool, grant.exclusive)
     books.book_portion(pool, grant.cpu_type, grant.portion)
     priority = MEMORY_PRIORITY.get(observed.qos, BEST_EFFORT)
     books.memory.restore(id_, grant.memory_bytes, priority, grant.memory_nodes)

@@ -76,8 +76,9 @@ def _choose(
     books: Books, container: Container, request: Request, hints: Mapping[str, Hint], old_pool: str
 ) -> tuple[Pool, Offer | None]:
     scored, order = scored_pools(books, container, request, hints)
-    kept = books.setup.tree.by_name(old_pool) if old_pool else None
-    best = order.best(scored) if kept is None else scored[kept.id]
+    # Two dies with the same NUMA nodes have pools of equal names.
+    kept = [score for score in scored if score.pool.name == old_pool]
+    best = order.best(kept or scored)
     return best.pool, best.offer
 
 
@@ -106,7 +107,7 @@ def _grant_cpus(books: Books, container: Container, request: Request, pool: Pool
     zero_request = books.zero_request_pools()
     exclusive = _exclusive_cpus(books, request, pool, full, hints, books.allocatable(zero_request))
     grant = Grant(container.id, pool.id, cpu_type, exclusive, 0, 0, 0, 0)
-    books.take_exclusive(exclusive)
+    books.take_exclusive(pool, exclusive)
     if fraction > 0:
         if cpu_type is CPUType.NORMAL:
             available = books.allocatable(zero_request)[pool.id]

@@ -196,7 +196,7 @@ def _reinstate(books: Books, updates: Updates, grant: Grant) -> bool | None:
     if offer is None or not _can_reserve(books, grant):
         return None
     pool = books.setup.tree.pools[grant.pool]
-    books.take_exclusive(grant.exclusive)
+    books.take_exclusive(pool, grant.exclusive)
     books.book_portion(pool, grant.cpu_type, grant.portion)
     moves = books.memory.commit(offer)
     for id_, zone in moves.items():

@@ -10,8 +10,8 @@ from typing import Final
 
 from extender.replay.nri.config import LEVELS, PRIORITIES, PolicyConfig
 from extender.replay.nri.machine import ALL_MEMORY, DRAM, HBM, PMEM, PRESERVE_MEMORY
-from extender.replay.nri.objects import MALFORMED, Container, Pod, QoS, Scope
-from extender.replay.nri.text import PatternError, as_texts, glob_match, parse_bool, parse_duration
+from extender.replay.nri.objects import Container, Pod, QoS, Scope
+from extender.replay.nri.text import PatternError, as_texts, glob_match, json_fields, parse_bool, parse_duration
 from extender.replay.nri.verdict import Refusal, RefusalError
 
 UNLIMITED_CPU: Final = 2**63 - 1
@@ -149,7 +149,9 @@ def _cpu_wish(pod: Pod, container: Container, config: PolicyConfig) -> _CPUWish:
 
 
 def _guaranteed_wish(pod: Pod, name: str, config: PolicyConfig, millicpu: int) -> _CPUWish:
-    cores, fraction = divmod(millicpu, 1000)
+    # An annotation can have a negative request, and Go divides towards 0.
+    cores = millicpu // 1000 if millicpu >= 0 else -(-millicpu // 1000)
+    fraction = millicpu - 1000 * cores
     isolated, isolated_annotated = _isolation(pod, name, config)
     shared = parse_bool(pod.effective("prefer-shared-cpus", name) or "")
     shared_annotated = shared is not None
@@ -158,8 +160,8 @@ def _guaranteed_wish(pod: Pod, name: str, config: PolicyConfig, millicpu: int) -
     priority = _priority(pod, name, config)
     if cores == 0:
         full, isolate = 0, False
-    elif cores == 1:
-        full, isolate = (0, False) if shared else (1, isolated)
+    elif cores < 2:
+        full, isolate = (0, False) if shared else (cores, isolated)
     elif fraction:
         full, isolate = (cores, isolated) if shared_annotated and not shared else (0, False)
     else:
@@ -221,13 +223,12 @@ def _memory_types(pod: Pod, name: str) -> int:
 def _cold_start_ns(pod: Pod, name: str) -> int:
     """`pod-preferences.go` coldStartPreference."""
     document = pod.document("cold-start", name)
-    if document is None and pod.effective("cold-start", name) is None:
-        return 0
     if document is None:
         return 0
-    if not isinstance(document, dict):
+    fields = json_fields(document)
+    if fields is None:
         raise RefusalError(Refusal.REQUEST, "annotation cold-start is not an object with a duration")
-    duration: object = next((v for k, v in document.items() if k.lower() == "duration"), "0")
+    duration = fields.get("duration", "0")
     nanoseconds = parse_duration(duration) if isinstance(duration, str) else None
     if nanoseconds is None or not 0 <= nanoseconds <= _MAX_COLD_START_NS:
         raise RefusalError(Refusal.REQUEST, "annotation cold-start has no duration within an hour")
@@ -252,7 +253,8 @@ def _check_cpu_class(pod: Pod, name: str, config: PolicyConfig, full: int) -> No
 
 def check_annotations(pod: Pod, container: str) -> None:
     """Check annotations as far as this is possible without a node. Raises RefusalError."""
-    _cold_start_ns(pod, container)
+    if _memory_types(pod, container) != PRESERVE_MEMORY:
+        _cold_start_ns(pod, container)
     found = pod.query("irq-affinity", container)
     document = pod.document("irq-affinity", container)
     if found is not None and document is not None and not _is_irq_affinity(document):
@@ -271,13 +273,14 @@ def _check_irq_affinity(pod: Pod, name: str, full: int) -> None:
         raise RefusalError(Refusal.REQUEST, "annotation irq-affinity needs exclusive CPUs of a Guaranteed pod")
 
 
+def names_interrupts(pod: Pod, container: str) -> bool:
+    """Whether an annotation claims or masks interrupts, so that the policy looks them up (`pkg/irq/irq.go`)."""
+    fields = json_fields(pod.document("irq-affinity", container)) or {}
+    return any(as_texts(fields.get(name)) for name in ("claim", "mask"))
+
+
 def _is_irq_affinity(document: object) -> bool:
-    if document is MALFORMED or not isinstance(document, dict):
+    fields = json_fields(document)
+    if fields is None or fields.get("mode") not in (None, "", "mask-first", "claim-first"):
         return False
-    for key, value in document.items():
-        field = key.lower() if isinstance(key, str) else ""
-        if field == "mode" and value not in (None, "", "mask-first", "claim-first"):
-            return False
-        if field in ("claim", "mask") and as_texts(value) is None:
-            return False
-    return True
+    return all(as_texts(fields.get(name)) is not None for name in ("claim", "mask"))

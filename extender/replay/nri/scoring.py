@@ -3,8 +3,9 @@
 Mirrors: `policy/resources.go` (GetScore) and `policy/pools.go` (sortPoolsByScore, compareScores).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from extender.replay.nri.affinity import affinity_score
 from extender.replay.nri.books import Books, Setup
@@ -12,12 +13,29 @@ from extender.replay.nri.hints import is_from_kubelet, node_mask, scores
 from extender.replay.nri.machine import HIGH, LOW, NORMAL, PRESERVE_MEMORY
 from extender.replay.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, Offer
 from extender.replay.nri.objects import Container, Hint, QoS
+from extender.replay.nri.pool_rules import PoolRule
 from extender.replay.nri.pools import Pool
 from extender.replay.nri.requests import UNLIMITED_CPU, CPUType, Request, unlimited_burstable_level
 
 MEMORY_PRIORITY = {QoS.BEST_EFFORT: BEST_EFFORT, QoS.BURSTABLE: BURSTABLE, QoS.GUARANTEED: GUARANTEED}
 
-
+_RULES: Final = tuple(PoolRule)
+_CPU: Final = PoolRule.CPU.number
+_ISOLATED: Final = PoolRule.ISOLATED.number
+_AFFINITY: Final = PoolRule.AFFINITY.number
+_HINTS: Final = PoolRule.HINTS.number
+_NO_MEMORY: Final = PoolRule.NO_MEMORY.number
+_MEMORY_TYPES: Final = PoolRule.MEMORY_TYPES.number
+_MEMORY_SIZE: Final = PoolRule.MEMORY_SIZE.number
+_CPU_LIMIT: Final = PoolRule.CPU_LIMIT.number
+_BURST_LEVEL: Final = PoolRule.BURST_LEVEL.number
+_MEMORY_NODES: Final = PoolRule.MEMORY_NODES.number
+_CPU_PRIORITY: Final = PoolRule.CPU_PRIORITY.number
+_DEPTH: Final = PoolRule.DEPTH.number
+_ISOLATED_LEFT: Final = PoolRule.ISOLATED_LEFT.number
+_CPU_LEFT: Final = PoolRule.CPU_LEFT.number
+_CONTAINERS: Final = PoolRule.CONTAINERS.number
+_ID: Final = PoolRule.ID.number
 _INSERTION_SORT = 12
 """Go's sort uses insertion sort for up to this many elements."""
 
@@ -153,28 +171,28 @@ class Order:
             ordered.insert(at, score)
         return ordered[0]
 
-    def separating_rule(self, x: Score, y: Score) -> str:
-        """The name of the first rule that decides between two pools."""
-        if (x.isolated < 0) != (y.isolated < 0) or (x.shared < 0) != (y.shared < 0):
-            return "capacity"
-        return next((rule.__name__.removeprefix("_by_") for rule in self._rules() if rule(x, y)), "pool id")
-
-    def _rules(self) -> tuple[Callable[[Score, Score], int], ...]:
-        return (self._by_affinity, self._by_hints, self._by_offer, self._by_burst, self._by_memory, self._by_cpus)
+    def separating_rule(self, x: Score, y: Score) -> PoolRule:
+        """The first rule that decides between two pools."""
+        return _RULES[abs(self._compare(x, y))]
 
     def _precedes(self, x: Score, y: Score) -> bool:
-        if (y.isolated < 0 <= x.isolated) or (y.shared < 0 <= x.shared):
-            return True
-        if (x.isolated < 0 <= y.isolated) or (x.shared < 0 <= y.shared):
-            return False
-        for rule in self._rules():
-            preference = rule(x, y)
-            if preference:
-                return preference > 0
-        return x.pool.id < y.pool.id
+        return self._compare(x, y) > 0
 
-    def _by_affinity(self, x: Score, y: Score) -> int:
-        return _sign(x.affinity, y.affinity)
+    def _compare(self, x: Score, y: Score) -> int:
+        """The number of the first rule that decides between two pools: above 0 if *x* is better, else below 0."""
+        if x.isolated < 0 or y.isolated < 0 or x.shared < 0 or y.shared < 0:
+            by_capacity = _by_capacity(x, y) or -_by_capacity(y, x)
+            if by_capacity:
+                return by_capacity
+        return (
+            _sign(x.affinity, y.affinity) * _AFFINITY
+            or self._by_hints(x, y)
+            or self._by_offer(x, y)
+            or self._by_burst(x, y)
+            or self._by_memory(x, y)
+            or self._by_cpus(x, y)
+            or _lower_id(x, y)
+        )
 
     def _by_hints(self, x: Score, y: Score) -> int:
         if not self._has_hints:
@@ -183,45 +201,45 @@ class Order:
         if not first and x.hint_product == 0:
             first = _sign(x.hint_non_zero, y.hint_non_zero)
         if first or x.hint_non_zero != y.hint_non_zero or not (x.hint_product or x.hint_non_zero):
-            return first
+            return first * _HINTS
         return _deeper(x, y) or _lower_id(x, y)
 
     def _by_offer(self, x: Score, y: Score) -> int:
         if x.offer is None or y.offer is None:
-            return (x.offer is not None) - (y.offer is not None)
+            return ((x.offer is not None) - (y.offer is not None)) * _NO_MEMORY
         types = self._request.memory_types
         exact = (x.offer_types == types) - (y.offer_types == types)
         limit = self._request.memory_limit_bytes
         if exact or self._request.memory_bytes == limit:
-            return exact
+            return exact * _MEMORY_TYPES
         if not limit:
-            return _sign(x.capacity_bytes, y.capacity_bytes)
-        return (x.capacity_bytes >= limit) - (y.capacity_bytes >= limit)
+            return _sign(x.capacity_bytes, y.capacity_bytes) * _MEMORY_SIZE
+        return ((x.capacity_bytes >= limit) - (y.capacity_bytes >= limit)) * _MEMORY_SIZE
 
     def _by_burst(self, x: Score, y: Score) -> int:
         if self._request.qos is not QoS.BURSTABLE:
             return 0
         limit = self._request.limit
         if limit != UNLIMITED_CPU:
-            return (x.available >= limit) - (y.available >= limit)
+            return ((x.available >= limit) - (y.available >= limit)) * _CPU_LIMIT
         level_x, level_y, target = x.pool.kind.level, y.pool.kind.level, self._target_level
         if (level_x == target) != (level_y == target):
-            return 1 if level_x == target else -1
+            return _BURST_LEVEL if level_x == target else -_BURST_LEVEL
         if level_x == target:
-            return _sign(x.available, y.available) or _lower_id(x, y)
+            return _sign(x.available, y.available) * _CPU_LEFT or _lower_id(x, y)
         # Of a pool above and one below the target, the plugin prefers the one that it visits first.
         if min(level_x, level_y) < target < max(level_x, level_y):
-            return 1
+            return _BURST_LEVEL
         return _lower_id(x, y)
 
     def _by_memory(self, x: Score, y: Score) -> int:
         if x.offer is not None and y.offer is not None:
             fewer = _sign(y.offer.zone.bit_count(), x.offer.zone.bit_count())
             if fewer:
-                return fewer
+                return fewer * _MEMORY_NODES
         types = self._request.memory_types
         if types and types != PRESERVE_MEMORY:
-            return (x.pool.memory_types & types == types) - (y.pool.memory_types & types == types)
+            return ((x.pool.memory_types & types == types) - (y.pool.memory_types & types == types)) * _MEMORY_TYPES
         return 0
 
     def _by_cpus(self, x: Score, y: Score) -> int:
@@ -236,14 +254,21 @@ class Order:
         if request.cpu_type is not CPUType.NORMAL:
             return 0
         if request.isolate and (x.isolated > 0 or y.isolated > 0):
-            return _sign(x.isolated, y.isolated) or _lower_id(x, y)
+            return _sign(x.isolated, y.isolated) * _ISOLATED_LEFT or _lower_id(x, y)
         if request.priority == NORMAL:
             by_class = _fits(x, y, NORMAL)
             if by_class:
                 return by_class
         if request.full > 0 and (x.shared > 0 or y.shared > 0):
-            return _sign(x.shared, y.shared) or _lower_id(x, y)
-        return _sign(y.colocated, x.colocated) or _sign(x.shared, y.shared)
+            return _sign(x.shared, y.shared) * _CPU_LEFT or _lower_id(x, y)
+        return _sign(y.colocated, x.colocated) * _CONTAINERS or _sign(x.shared, y.shared) * _CPU_LEFT
+
+
+def _by_capacity(x: Score, y: Score) -> int:
+    """Whether *x* fits where *y* does not. Of two pools that lack different things each comes before the other."""
+    if y.isolated < 0 <= x.isolated:
+        return _ISOLATED
+    return _CPU if y.shared < 0 <= x.shared else 0
 
 
 def _sign(x: float, y: float) -> int:
@@ -251,12 +276,12 @@ def _sign(x: float, y: float) -> int:
 
 
 def _deeper(x: Score, y: Score) -> int:
-    return _sign(x.pool.depth, y.pool.depth)
+    return _sign(x.pool.depth, y.pool.depth) * _DEPTH
 
 
 def _lower_id(x: Score, y: Score) -> int:
-    return _sign(y.pool.id, x.pool.id)
+    return _sign(y.pool.id, x.pool.id) * _ID
 
 
 def _fits(x: Score, y: Score, priority: int) -> int:
-    return (x.priority[priority] >= 0) - (y.priority[priority] >= 0)
+    return ((x.priority[priority] >= 0) - (y.priority[priority] >= 0)) * _CPU_PRIORITY

@@ -26,6 +26,7 @@ from extender.replay.nri.machine import PRESERVE_MEMORY
 from extender.replay.nri.objects import Pod, QoS
 from extender.replay.nri.pinning import NOTHING
 from extender.replay.nri.placing import release
+from extender.replay.nri.requests import names_interrupts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +61,11 @@ class NriPod:
     def has_init_containers(self) -> bool:
         """Whether some containers are gone before the others are created."""
         return any(c.kind is NriContainerKind.INIT for c in self.containers)
+
+    @property
+    def names_interrupts(self) -> bool:
+        """Whether the policy looks for interrupts of the machine that a container names."""
+        return any(names_interrupts(self.pod, container.name) for container in self.containers)
 
     @property
     def names_others(self) -> bool:

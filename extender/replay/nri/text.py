@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from extender.replay.budget import UNLIMITED, Budget
 
 MAX_ID: Final = 65_535
-"""Limit on ids in a list, so that no annotation can create an enormous int."""
+"""Limit on ids in a list, so that no annotation can create an enormous int. Larger ids count as one more."""
 
 _MATCHES_A_STEP: Final = 8
 """This many characters that are compared with a part of a glob count as one step of a budget."""
@@ -41,6 +41,16 @@ def as_texts(value: object) -> list[str] | None:
     """A YAML list of texts; null is an empty one. None: it is not a list of scalars."""
     texts = [as_text(one) for one in value] if isinstance(value, list) else [] if value is None else [None]
     return None if None in texts else [text for text in texts if text is not None]
+
+
+def json_fields(value: object) -> dict[str, object] | None:
+    """The fields of an object by their names in lower case, as Go's JSON reader matches them; None if it is no object.
+
+    The plugin reads YAML by way of JSON with sorted keys. So of names that differ only in case, the last one counts.
+    """
+    if not isinstance(value, dict):
+        return None
+    return {str(key).lower(): value[key] for key in sorted(value, key=str)}
 
 
 class PatternError(ValueError):
@@ -82,8 +92,9 @@ def parse_id_list(text: str) -> int | None:
         first_text, dash, last_text = part.partition("-")
         first = _atoi(first_text)
         last = _atoi(last_text) if dash else first
-        if first is None or last is None or not 0 <= first <= last <= MAX_ID:
+        if first is None or last is None or not 0 <= first <= last:
             return None
+        first, last = min(first, MAX_ID + 1), min(last, MAX_ID + 1)
         bits |= ((1 << (last - first + 1)) - 1) << first
     return bits
 

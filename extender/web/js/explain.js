@@ -35,33 +35,13 @@ function poolsTable(step) {
     cpuLeft(pool),
     pool.memory_numa ? `NUMA ${shortIds(pool.memory_numa)}` : tag("none", "never"),
     ...(hasHints ? [`${Math.round(100 * pool.hint_score)} %`] : []),
-    i ? POOL_RULES[pool.lost_by] ?? pool.lost_by : step.refusal ? tag("first, and refused", "never") : tag("used", "yes"),
+    i ? pool.why_not : step.refusal ? tag("first, and refused", "never") : tag("used", "yes"),
   ]);
   return h("section", {}, h("h4", {}, title),
     table(title, ["Pool", "CPU left with it", "Memory from", ...(hasHints ? ["Close to devices"] : []), "Used, or why not"], rows),
     step.refusal ? h("p", { class: "error" }, step.refusal) : null,
     step.pools_left_out ? h("p", { class: "hint" }, `${step.pools_left_out} more pools are left out.`) : null);
 }
-
-/** Why a pool is not the used one. @type {Record<string, string>} */
-const POOL_RULES = {
-  "too-little-cpu": "not enough CPU",
-  "too-few-isolated-cpus": "not enough isolated CPUs",
-  "affinity": "less affinity to other containers",
-  "hints": "farther from the devices",
-  "no-memory": "no memory for it",
-  "memory-types": "memory of other types",
-  "memory-size": "less memory in all",
-  "cpu-limit": "less CPU left than its limit",
-  "burst-level": "not the level of unlimitedBurstable",
-  "memory-nodes": "memory of more NUMA nodes",
-  "cpu-priority": "too few CPUs of its priority",
-  "depth": "a wider pool",
-  "isolated-left": "fewer isolated CPUs left",
-  "cpu-left": "less CPU left",
-  "containers": "more containers there",
-  "id": "equal, and later in the order",
-};
 
 /** @param {any} pool */
 function cpuLeft(pool) {

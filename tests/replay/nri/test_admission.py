@@ -12,11 +12,12 @@ from extender.replay.nri.admission import (
     UnplacedContainer,
     admit_nri,
 )
-from extender.replay.nri.comparison import PoolRule, explain_pools
+from extender.replay.nri.comparison import explain_pools
 from extender.replay.nri.config import LEVELS, PolicyConfig
 from extender.replay.nri.cpu_taking import discover
 from extender.replay.nri.events import Node, set_up, start
 from extender.replay.nri.objects import Pod, QoS
+from extender.replay.nri.pool_rules import PoolRule
 from extender.replay.sets import format_list
 from extender.wire.nri_scenarios import NriStep, pod_of
 from tests.replay.nri.vectors import machine

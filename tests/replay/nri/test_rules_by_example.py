@@ -18,7 +18,7 @@ from extender.replay.nri.priorities import compare
 from extender.replay.nri.text import PatternError, glob_match, parse_bool, parse_duration, parse_id_list, parse_int
 from extender.replay.nri.verdict import Refusal
 from extender.replay.sets import format_list, parse_list
-from extender.wire.nri_scenarios import NriStep, container_of, pod_of, resources_of
+from extender.wire.nri_scenarios import NriStep, config_from_json, container_of, pod_of, resources_of
 from tests.replay.nri.vectors import machine
 
 CONFIG = PolicyConfig(
@@ -340,3 +340,65 @@ def test_of_two_sets_with_enough_cpus_of_a_class_the_smaller_one_is_better(a: in
     found = compare(classes, a, b, HIGH, 2)
 
     assert (found > 0) - (found < 0) == sign
+
+
+def test_ids_beyond_every_machine_are_no_malformed_list() -> None:
+    """Seen red: a strict hint for NUMA node 70000 was taken for one without NUMA nodes, and the plugin dies of it."""
+    strict = {"strict.topologyhints": "true", "test.topologyhints": '{"a": {"Provider": "x", "NUMAs": "70000"}}'}
+    far = '{"a": {"Provider": "podresourceapi:x", "CPUs": "1,70000", "NUMAs": "0"}}'
+    picked = {"pick-resources-by-hints": "true", "test.topologyhints": far}
+    node = start(setup_of("s-n4c16"))
+
+    _, killed = put(node, "G", [2000, 2000], an={f"{k}.resource-policy.nri.io": v for k, v in strict.items()})
+    _, placed = put(node, "G", [1000, 1000], an={f"{k}.resource-policy.nri.io": v for k, v in picked.items()})
+
+    assert killed.refusal is Refusal.PANIC
+    assert placed.grant is not None
+    assert placed.grant.exclusive == 0b10
+
+
+@pytest.mark.parametrize(("cpu", "exclusive", "portion"), [("-500m", 0, 0), ("-1500m", 0, 0), ("-1", 0, 0)])
+def test_a_negative_request_in_an_annotation_is_divided_towards_zero(cpu: str, exclusive: int, portion: int) -> None:
+    text = f'{{"containers": {{"c1": {{"requests": {{"cpu": "{cpu}"}}}}}}}}'
+
+    _, outcome = put(start(setup_of("s-n4c16")), "G", [1000, 1000], an={"noderesource.dev/resources": text})
+
+    assert outcome.grant is not None
+    assert (outcome.grant.exclusive.bit_count(), outcome.grant.portion) == (exclusive, portion)
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [("duration: 1s\nDuration: 2h", None), ("Duration: 1s\nduration: 2h", Refusal.REQUEST), ("DURATION: 1s", None)],
+)
+def test_of_fields_that_differ_in_case_the_last_in_their_order_counts(text: str, refusal: Refusal | None) -> None:
+    _, outcome = put(start(setup_of("s-pmem4")), "G", [1000, 1000], an={"cold-start.resource-policy.nri.io/pod": text})
+
+    assert outcome.refusal is refusal
+
+
+def test_a_numa_node_in_two_packages_is_a_pool_of_each_and_a_grant_of_one_leaves_the_other() -> None:
+    """The plugin takes CPUs only out of the pools below and above the grant (`resources.go` AccountAllocateCPU)."""
+    plain = machine("s-n4c16")
+    crossed = replace(plain, cpus=tuple(replace(cpu, package=cpu.id // 2 % 2) for cpu in plain.cpus))
+    setup = set_up(discover(crossed), replace(CONFIG, colocate_pods=False))
+    empty = start(setup)
+
+    node, outcome = put(empty, "G", [1000, 1000])
+
+    assert outcome.grant is not None
+    name = setup.tree.pools[outcome.grant.pool].name
+    same = [pool.id for pool in setup.tree.pools if pool.name == name]
+    assert [bool(node.books.sharable[i] & outcome.grant.exclusive) for i in same] == [i != same[0] for i in same]
+    assert len(same) == 2
+    assert stop(node, "c1")[0].books.zones() == empty.books.zones()
+
+
+def test_a_malformed_pattern_for_interrupts_keeps_the_policy_from_starting() -> None:
+    with pytest.raises(PolicyStartError, match="controllableInterrupts"):
+        setup_of("s-n4c16", replace(CONFIG, controllable_interrupts=("*", "[")))
+
+
+@pytest.mark.parametrize("text", ["high", "High", "HIGH"])
+def test_a_configured_priority_is_read_in_any_case(text: str) -> None:
+    assert config_from_json({"defaultCPUPriority": text}, "cfg").default_priority == HIGH
