@@ -126,7 +126,7 @@ def _make_known(settings: Settings, nodes: NodeStore, surroundings: LateNodeCont
         totals=NodeTotals(nodes, pods, surroundings, surroundings.finished),
         link=ApiServerLink(),
         demands=NamespaceDemands(),
-        devices=DynamicDevices(),
+        devices=DynamicDevices() if settings.dra == "on" else None,
     )
 
 

@@ -2,7 +2,8 @@
 
 Rules of this file
 - Of a pool only the slices of its highest generation count, as for kube-scheduler.
-- A device that is not local to one node has no NUMA node that matters, and is left out.
+- A device that is not local to one node has no NUMA node that matters. No node has it, and claims leave it out.
+- A device of a claim that is in no current slice may be anywhere: its NUMA node is not known.
 - Values that readers get are never changed afterwards.
 """
 
@@ -48,24 +49,30 @@ class DynamicDevices:
         self._node_of: dict[str, str] = {}
         self._holders: dict[tuple[str, str, str], str] = {}
         self._claims: dict[str, tuple[tuple[str, str, str], ...]] = {}
-        self._places: dict[tuple[str, str, str], str] = {}
-        """The node of each device."""
+        self._listed_by: dict[tuple[str, str, str], set[str]] = {}
+        """The slices that list a device, by name. During an update two generations of a pool list it."""
         self._known: dict[str, tuple[DynamicDevice, ...]] = {}
 
     def set_slice(self, name: str, published: PublishedDevices | None) -> None:
         """The slice *name*; None: it is gone."""
         before = self._node_of.pop(name, None)
         if before is not None:
-            for device in self._slices[before].pop(name).devices:
-                self._places.pop(device.key, None)
-            self._known.pop(before, None)
-            if not self._slices[before]:
-                del self._slices[before]
-        if published is not None and published.node_name:
+            self._forget_slice(name, before)
+        if published is not None:
             self._node_of[name] = published.node_name
             self._slices.setdefault(published.node_name, {})[name] = published
-            self._places.update((device.key, published.node_name) for device in published.devices)
+            for device in published.devices:
+                self._listed_by.setdefault(device.key, set()).add(name)
             self._known.pop(published.node_name, None)
+
+    def _forget_slice(self, name: str, node_name: str) -> None:
+        for key in {device.key for device in self._slices[node_name].pop(name).devices}:
+            self._listed_by[key].discard(name)
+            if not self._listed_by[key]:
+                del self._listed_by[key]
+        self._known.pop(node_name, None)
+        if not self._slices[node_name]:
+            del self._slices[node_name]
 
     def set_claim(self, claim: str, devices: Sequence[tuple[str, str, str]]) -> None:
         """The devices that the claim NAMESPACE/NAME has; empty: it is not allocated, or gone."""
@@ -80,7 +87,7 @@ class DynamicDevices:
             self._changed(key)
 
     def of_node(self, name: str) -> tuple[DynamicDevice, ...]:
-        """The devices of a node. The same object as long as none of them changes."""
+        """The devices of a node. The same object as long as none of them changes. "": those local to no node."""
         found = self._known.get(name)
         if found is None:
             slices = self._slices.get(name, {}).values()
@@ -92,11 +99,21 @@ class DynamicDevices:
             self._known[name] = found
         return found
 
-    def is_allocated(self, claim: str) -> bool:
-        """Whether the claim NAMESPACE/NAME has devices."""
-        return claim in self._claims
+    def of_claim(self, claim: str, node_name: str) -> tuple[DynamicDevice, ...] | None:
+        """The devices of the claim NAMESPACE/NAME that matter on a node; None: it is not known to be allocated."""
+        keys = self._claims.get(claim)
+        if keys is None or not self.complete:
+            return None
+        here = {device.key: device for device in self.of_node(node_name)}
+        return tuple(
+            here.get(key) or DynamicDevice(*key, claim=claim) for key in keys if key in here or not self._is_listed(key)
+        )
+
+    def _is_listed(self, key: tuple[str, str, str]) -> bool:
+        """Whether a current slice lists the device."""
+        nodes = {self._node_of[name] for name in self._listed_by.get(key, ())}
+        return any(key == device.key for node_name in nodes for device in self.of_node(node_name))
 
     def _changed(self, key: tuple[str, str, str]) -> None:
-        node_name = self._places.get(key)
-        if node_name is not None:
-            self._known.pop(node_name, None)
+        for name in self._listed_by.get(key, ()):
+            self._known.pop(self._node_of[name], None)

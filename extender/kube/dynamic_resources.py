@@ -66,9 +66,11 @@ def decode_slice(value: Mapping[str, Any]) -> tuple[str, NamedSlice] | None:
     if not name:
         return None
     driver, pool = text(spec, "driver"), mapping(spec, "pool")
+    # Where each device names its own nodes, which of them are local to one node is not read: they count as not listed.
+    listed = () if spec.get("perDeviceNodeSelection") is True else items(spec, "devices")
     devices = (
         DynamicDevice(driver, text(pool, "name"), text(device, "name"), numa_of(driver, mapping(device, "attributes")))
-        for device in items(spec, "devices")
+        for device in listed
     )
     return name, NamedSlice(
         name,

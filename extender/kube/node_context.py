@@ -29,7 +29,7 @@ class WatchedSurroundings:
     """Implements `extender.questions.node_context.LookUp` with watches."""
 
     def __init__(self, devices: DynamicDevices | None = None) -> None:
-        self._devices = devices or DynamicDevices()
+        self._devices = devices
         self._nodes: dict[str, NodeContext] = {}
         self._requested: dict[str, Mapping[str, int]] = {}
         self._finished: dict[str, dict[str, Mapping[str, int]]] = {}
@@ -51,7 +51,7 @@ class WatchedSurroundings:
             allocatable_milli=known.allocatable_milli,
             requested_milli=self._requested.get(name, _NOTHING),
             pods=self._list(name),
-            devices=self._devices.of_node(name) if self._devices.complete else None,
+            devices=self._devices.of_node(name) if self._devices is not None and self._devices.complete else None,
         )
 
     def _list(self, name: str) -> Sequence[WatchedPod]:

@@ -90,7 +90,7 @@ class ClusterWatches:
             for api in apis_of(service.settings.gang_apis):
                 apply = self._handoff(self._groups.apply_objects)
                 self._watches[api] = Watch(client, sized_objects(api), apply, settings)
-        if service.settings.dra == "on":
+        if service.known.devices is not None:
             claimed = DynamicDevicesFeed(service.known.devices)
             self._watches["resource slices"] = Watch(client, SLICES, self._handoff(claimed.apply_slices), settings)
             self._watches["resource claims"] = Watch(client, CLAIMS, self._handoff(claimed.apply_claims), settings)

@@ -106,7 +106,7 @@ class Bind:
         nominator: Nominator,
         totals: NodeTotals,
         gangs: Gangs | None,
-        claims: ClaimCheck,
+        claims: ClaimCheck | None,
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
@@ -222,8 +222,10 @@ class Bind:
             return STARTING
         if judgement.refusal is not None:
             return NotBound(f"{judgement.refusal.text}; {RETRY}", BindFailure.REFUSED)
-        if self._claims.concerns(pod) and (obstacle := await self._claims.obstacle(pod, node_name)) is not None:
-            return obstacle
+        if self._claims is not None and self._claims.concerns(pod):
+            obstacle = await self._claims.obstacle(pod, node_name)
+            if obstacle is not None:
+                return obstacle
         reservation.reserve()
         if not self._settings.certain_only or (
             reservation.is_safe and not (is_replayed and await self._defers_for_exits(pod, node_name))

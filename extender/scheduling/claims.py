@@ -6,15 +6,16 @@ for them. So they matter to a pod's own demand only.
 Rules of this file
 - A device counts as soon as its claim is allocated. In filter an unallocated claim is passed over: kube-scheduler
   chooses the devices after it, and writes them before it calls bind. Bind needs all of them.
-- A device whose driver does not say its NUMA node cannot be shown to meet a demand, so the node is refused.
+- A device whose driver does not say its NUMA node, or that no driver lists any more, cannot be shown to meet a demand.
+  So the node is refused.
 - Filter checks at most `MAX_NODES` nodes for a pod. An allocated device of a node leaves kube-scheduler that node only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
-from extender.cluster.dynamic_devices import DynamicDevice, DynamicDevices
+from extender.cluster.dynamic_devices import DynamicDevices
 from extender.cluster.node_class import NodeClass
 from extender.cluster.store import NodeStore
 from extender.replay.admission import Outcome
@@ -25,7 +26,6 @@ from extender.replay.pod import Pod, PodRequest, resolve
 from extender.replay.verdict import Admitted
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.cached_judge import Offload
-from extender.scheduling.feasibility import Filtered, without
 from extender.scheduling.reasons import RefusalReason
 
 MAX_NODES: Final = 64
@@ -37,47 +37,44 @@ Claimed = Mapping[str, tuple[int, ...]]
 
 
 class ClaimCheck:
-    """Checks the claims of pods that demand alignment. *devices*: empty unless the setting `dra` is on."""
+    """Checks the claims of pods that demand alignment."""
 
     def __init__(self, cluster: NodeStore, devices: DynamicDevices, offload: Offload) -> None:
         self._cluster, self._devices, self._offload = cluster, devices, offload
 
     def concerns(self, pod: Pod) -> bool:
         """Whether there is anything to check for the pod."""
-        return pod.demand.is_required and not pod.demand.fault and self._devices.complete and pod.has_claims
+        return pod.demand.is_required and not pod.demand.fault and pod.has_claims
 
-    async def filter(self, pod: Pod, filtered: Filtered) -> Filtered:
-        """*filtered* without nodes where devices that are allocated already break the pod's demand."""
-        for name in list(islice(filtered.feasible, MAX_NODES)):
-            refusal = await self._refusal(pod, name)
-            if refusal is not None:
-                filtered = without(filtered, (name,), refusal)
-        return filtered
+    async def refusals(self, pod: Pod, names: Iterable[str]) -> Mapping[str, RefusalReason]:
+        """The nodes of *names* where devices that are allocated already break the pod's demand, with the reason."""
+        found = {name: await self._refusal(pod, name) for name in islice(names, MAX_NODES)}
+        return {name: refusal for name, refusal in found.items() if refusal is not None}
 
     async def obstacle(self, pod: Pod, node_name: str) -> NotBound | None:
         """Why the pod must not be bound to the node; None if it may be."""
-        if not all(claim and self._devices.is_allocated(claim) for c in pod.containers for claim in c.claims):
+        if any(self._devices.of_claim(claim, node_name) is None for c in pod.containers for claim in c.claims):
             return NOT_ALLOCATED
         refusal = await self._refusal(pod, node_name)
         return None if refusal is None else NotBound(f"{refusal.text}; {RETRY}", BindFailure.REFUSED)
 
     async def _refusal(self, pod: Pod, node_name: str) -> RefusalReason | None:
-        devices = self._devices.of_node(node_name)
-        claimed = claimed_by(pod, devices)
+        claimed = claimed_by(pod, self._devices, node_name)
         if not claimed:
             return None
         (node_class,) = self._cluster.classes_of((node_name,))
         return await self._offload(refusal_by_claims, pod, node_class, claimed)
 
 
-def claimed_by(pod: Pod, devices: Sequence[DynamicDevice]) -> Claimed:
-    """What the pod's containers have of *devices*; 0 stands for an unknown NUMA node. Empty if they have none."""
+def claimed_by(pod: Pod, devices: DynamicDevices, node_name: str) -> Claimed:
+    """The claimed devices of the pod's containers; 0 stands for an unknown NUMA node. Empty if they have none."""
     found = {
         container.name: tuple(
-            0 if device.numa is None else 1 << device.numa for device in devices if device.claim in container.claims
+            0 if device.numa is None else 1 << device.numa
+            for claim in container.claims
+            for device in devices.of_claim(claim, node_name) or ()
         )
         for container in pod.containers
-        if container.claims
     }
     return {name: numa for name, numa in found.items() if numa}
 

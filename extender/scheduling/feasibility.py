@@ -22,9 +22,6 @@ PASSED: Final = "passed"
 AVOIDED: Final = Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)
 """In place of the judgement of nodes that the bind verb would refuse at the moment."""
 
-CLAIMED_ELSEWHERE: Final = Judgement(RefusalReason.DEMAND_CLAIM, Certainty.EXACT)
-"""In place of the judgement of nodes where devices of the pod's claims break its demand."""
-
 LEFT_OUT: Final = Judgement(RefusalReason.JUST_REFUSED, Certainty.EXACT)
 """In place of the judgement of nodes whose kubelets have just refused a pod of the same shape."""
 

@@ -20,7 +20,6 @@ from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, NotReadyE
 from extender.scheduling.claims import ClaimCheck
 from extender.scheduling.feasibility import (
     AVOIDED,
-    CLAIMED_ELSEWHERE,
     LEFT_OUT,
     PASSED,
     PROMISED,
@@ -30,6 +29,7 @@ from extender.scheduling.feasibility import (
     leave_out,
     refused_for_groups,
     with_resolvable,
+    without,
 )
 from extender.scheduling.gangs.gangs import Gangs
 from extender.scheduling.judgement import Judgement
@@ -78,7 +78,7 @@ class Filter:
         decisions: DecisionLog,
         refusals: RecentRefusals,
         gangs: Gangs | None,
-        claims: ClaimCheck,
+        claims: ClaimCheck | None,
         *,
         metrics: FilterMetrics,
         clock: Callable[[], float],
@@ -110,9 +110,10 @@ class Filter:
         if avoided := self._avoided(known, is_aligned=is_aligned):
             before, filtered = filtered, avoid(filtered, avoided)
             instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), AVOIDED)
-        if self._claims.concerns(args.pod):
-            before, filtered = filtered, await self._claims.filter(args.pod, filtered)
-            instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), CLAIMED_ELSEWHERE)
+        if self._claims is not None and self._claims.concerns(args.pod):
+            for name, refusal in (await self._claims.refusals(args.pod, filtered.feasible)).items():
+                filtered = without(filtered, (name,), refusal)
+                instead[name] = Judgement(refusal, Certainty.EXACT)
         if self._gangs is not None and (args.group is not None or self._gangs.groups.held):
             before, filtered = filtered, await self._gangs.filter(args, filtered, answers)
             instead |= refused_for_groups(before, filtered)

@@ -47,7 +47,7 @@ class SchedulingSettings:
 class KnownCluster:
     """What is known: of nodes, pods, pods on nodes, the nodes' totals, the API server, and labels of namespaces.
 
-    `devices`: of DRA drivers.
+    `devices`: of DRA drivers; None: the setting `dra` is off.
     """
 
     nodes: NodeStore
@@ -56,7 +56,7 @@ class KnownCluster:
     totals: NodeTotals
     link: ApiServerLink
     demands: NamespaceDemands
-    devices: DynamicDevices
+    devices: DynamicDevices | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def make_scheduling(
     clock, offload, metrics = effects.clock, effects.offload, effects.metrics
     nominator = Nominator(known.nodes, known.pods, judge.judge, clock=clock, offload=offload)
     gangs = None
-    claims = ClaimCheck(known.nodes, known.devices, offload)
+    claims = None if known.devices is None else ClaimCheck(known.nodes, known.devices, offload)
     if settings.gangs is not None:
         gangs = Gangs(settings.gangs, known.nodes, judge, known.totals, clock=clock, offload=offload)
     return Scheduling(

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from extender.api.service import Service
+from extender.cluster.dynamic_devices import DynamicDevices
 from extender.samples.nodes import Workload
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
@@ -56,6 +58,12 @@ def claiming(name: str = "p", *, demand: str = "single-numa-node") -> Json:
     return pod
 
 
+def devices_of(service: Service) -> DynamicDevices:
+    """What the watches of slices and claims have brought. The setting is on."""
+    assert service.known.devices is not None
+    return service.known.devices
+
+
 def why(client: Client, pod: Json) -> str:
     """The reason of the refusal; empty if the node is offered."""
     reply = client.filter(pod, "node-a")
@@ -70,8 +78,9 @@ def why(client: Client, pod: Json) -> str:
         (ONE_TAKEN, "gpu-1", ""),
         (ONE_TAKEN, "gpu-0", ELSEWHERE),
         ([], "gpu-x", NOT_SAID),
+        ([], "gpu-7", NOT_SAID),
     ],
-    ids=["together", "elsewhere", "both on the second", "left on the first", "not said"],
+    ids=["together", "elsewhere", "both on the second", "left on the first", "not said", "in no slice"],
 )
 def test_filter_refuses_a_node_where_an_allocated_device_is_elsewhere(
     tmp_path: Path, workloads: list[Workload], device: str, reason: str
@@ -85,8 +94,8 @@ def test_filter_refuses_a_node_where_an_allocated_device_is_elsewhere(
         publish(server, gpu_0=0, gpu_1=1, gpu_x=None)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
         allocate(server, device)
-        until(lambda: service.known.devices.is_allocated("default/gpu"))
-        until(lambda: len(service.known.devices.of_node("node-a")) == 3)
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        until(lambda: len(devices_of(service).of_node("node-a")) == 3)
 
         assert why(client, claiming()) == reason
         assert why(client, claiming("q", demand="none")) == "", "only a demand counts"
@@ -98,7 +107,7 @@ def test_bind_waits_for_the_allocation_and_checks_it(tmp_path: Path, device: str
         client.report(report_of(sample("node-a")))
         publish(server, gpu_0=0, gpu_1=1)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
-        until(lambda: len(service.known.devices.of_node("node-a")) == 2)
+        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
         pod = server.pods.create(claiming())
         assert why(client, pod) == "", "an allocation is still to come"
 
@@ -117,7 +126,7 @@ def test_bind_gives_up_where_no_allocation_comes(tmp_path: Path) -> None:
         client.report(report_of(sample("node-a")))
         publish(server, gpu_0=0)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
-        until(lambda: bool(service.known.devices.of_node("node-a")))
+        until(lambda: bool(devices_of(service).of_node("node-a")))
         pod = server.pods.create(claiming())
         client.filter(pod, "node-a")
 
@@ -136,7 +145,7 @@ def test_what_if_says_where_devices_are(tmp_path: Path) -> None:
         client.report(report_of(sample("node-a")))
         publish(server, gpu_0=0, gpu_1=1, gpu_2=1, gpu_x=None)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
-        until(lambda: len(service.known.devices.of_node("node-a")) == 4)
+        until(lambda: len(devices_of(service).of_node("node-a")) == 4)
         free = "1 of gpu.example.com without a NUMA node, 1 of gpu.example.com on NUMA node 0"
         (note,) = notes(client, claiming())
         assert note == (
@@ -145,7 +154,7 @@ def test_what_if_says_where_devices_are(tmp_path: Path) -> None:
         )
 
         allocate(server, "gpu-1")
-        until(lambda: service.known.devices.is_allocated("default/gpu"))
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
         assert notes(client, claiming()) == [
             "container app: device gpu-1 of gpu.example.com is on NUMA node 1, and the rest is on NUMA node 0"
         ]
@@ -168,6 +177,6 @@ def test_a_node_whose_cpus_a_driver_allocates_is_recognised(tmp_path: Path, poli
     with cluster(tmp_path, "node-a", **ON) as (server, service, client):
         client.report(report_of(sample("node-a", **configuration)))
         publish(server, "dra.cpu", cpudev_0=0, cpudev_1=1)
-        until(lambda: len(service.known.devices.of_node("node-a")) == 2)
+        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
 
         assert any(text in note for note in notes(client, pod_of(4)))

@@ -92,7 +92,43 @@ def test_a_claim_holds_devices_until_it_is_gone() -> None:
     assert names_of(devices) == [("a", ""), ("b", "n/c")]
     devices.set_claim("n/c", ())
     assert names_of(devices) == [("a", ""), ("b", "")]
-    assert not devices.is_allocated("n/c")
+    devices.complete = True
+    assert devices.of_claim("n/c", "node-a") is None
+
+
+def test_a_device_in_two_generations_keeps_its_claim_when_the_older_slice_goes() -> None:
+    devices = DynamicDevices()
+    devices.set_slice("one", published(1, "a"))
+    devices.set_slice("two", published(2, "a"))
+    devices.set_slice("one", None)
+    assert names_of(devices) == [("a", "")]
+
+    devices.set_claim("n/c", [("d", "p", "a")])
+    assert names_of(devices) == [("a", "n/c")]
+
+
+def test_the_devices_of_a_claim_are_those_of_the_node_and_those_that_nobody_lists() -> None:
+    devices = DynamicDevices()
+    devices.set_slice("one", published(1, "a"))
+    devices.set_slice("two", published(1, "far", node="node-b"))
+    devices.set_slice("net", published(1, "fabric", node=""))
+    devices.set_claim("n/c", [("d", "p", name) for name in ("a", "far", "fabric", "gone")])
+    assert devices.of_claim("n/c", "node-a") is None, "not all is listed yet"
+
+    devices.complete = True
+    assert devices.of_claim("n/c", "node-a") == (
+        DynamicDevice("d", "p", "a", 0, "n/c"),
+        DynamicDevice("d", "p", "gone", None, "n/c"),
+    )
+    assert devices.of_claim("n/other", "node-a") is None
+
+
+def test_devices_that_name_their_own_nodes_count_as_not_listed() -> None:
+    spec = {"driver": "d", "perDeviceNodeSelection": True, "devices": [{"name": "a", "nodeName": "node-a"}]}
+    found = decode_slice({"metadata": {"name": "s"}, "spec": spec})
+
+    assert found is not None
+    assert found[1].published.devices == ()
 
 
 def test_the_order_in_which_slices_and_claims_arrive_does_not_matter() -> None:
