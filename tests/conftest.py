@@ -1,4 +1,4 @@
-"""For all tests: how hypothesis draws, and what exporters on loopback may do.
+"""For all tests: how hypothesis draws, and settings that differ from their defaults.
 
 Locally each run draws examples of its own, so that many runs see much. In CI (the environment has `CI=true`) the same
 tests always draw the same examples: a failure there can be repeated, and a rare draw cannot stop a change that did not
@@ -13,5 +13,16 @@ settings.register_profile("local", deadline=None, suppress_health_check=[HealthC
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-# By default a client on loopback may not report; tests play exporters there. `tests/security` tests the default.
-os.environ.setdefault("NUMA_EXTENDER_LOOPBACK_SCOPES", '["schedule", "read", "metrics", "report"]')
+# A client on loopback may report, because tests play exporters there; `tests/security` tests the default.
+# Work that is bounded in time has more of it than on a cluster, so that a slow machine gives the same answers. A test
+# of such a bound sets it itself.
+SETTINGS = {
+    "LOOPBACK_SCOPES": '["schedule", "read", "metrics", "report"]',
+    "FILTER_SECONDS": "30",
+    "PREEMPT_SECONDS": "30",
+    "QUESTION_SECONDS": "240",
+    "QUESTION_WAIT_SECONDS": "120",
+    "ANSWER_SECONDS": "600",
+}
+for name, value in SETTINGS.items():
+    os.environ.setdefault(f"NUMA_EXTENDER_{name}", value)

@@ -36,7 +36,7 @@ ATTACKS = {
 
 @pytest.fixture(scope="module")
 def extender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extender]:
-    with Extender(tmp_path_factory.mktemp("hostile") / "log") as program:
+    with Extender(tmp_path_factory.mktemp("hostile") / "log", filter_seconds=1.5) as program:
         until(program.is_ready, "the extender")
         for name in HONEST:
             assert put(program, hostile_nodes.honest(name)) == 200
