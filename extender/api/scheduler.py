@@ -66,6 +66,7 @@ class SchedulerEndpoints:
         self.frequent: Final = (
             FrequentRoute("POST", re.compile(FILTER), self.filter_),
             FrequentRoute("POST", re.compile(PRIORITIZE), self.prioritize),
+            FrequentRoute("POST", re.compile(BIND), self.bind),
         )
         """Those that kube-scheduler calls for every pod."""
 

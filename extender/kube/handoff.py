@@ -1,13 +1,14 @@
 """Passes batches from a watch's thread to the event loop, with back-pressure.
 
 The loop's handler runs once per batch. The thread waits for it before it reads on, so that a busy loop slows the stream
-down instead of queueing batches. A stopping application releases the thread at once.
+down instead of queueing batches. A stopping application releases the thread at once. The thread waits on a
+`SimpleQueue`, which is one lock of the interpreter: a Future costs it more than decoding the event.
 """
 
 import asyncio
-import concurrent.futures
 import threading
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
 from extender.kube.changes import Batch, ConsumerGoneError
@@ -36,21 +37,26 @@ class LoopHandoff(Generic[T]):
         """
         if self._closed.is_set():
             raise ConsumerGoneError
-        done: concurrent.futures.Future[None] = concurrent.futures.Future()
-
-        def take() -> None:
-            try:
-                self._handle(batch)
-            except Exception as error:  # noqa: BLE001 - it is raised again in the watch's thread
-                done.set_exception(error)
-            else:
-                done.set_result(None)
-
+        done: SimpleQueue[Exception | None] = SimpleQueue()
         try:
-            self._loop.call_soon_threadsafe(take)
+            self._loop.call_soon_threadsafe(self._take, batch, done)
         except RuntimeError as error:
             raise ConsumerGoneError from error
-        while not concurrent.futures.wait((done,), _POLL_SECONDS).done:
-            if self._closed.is_set():
-                raise ConsumerGoneError
-        done.result()
+        while True:
+            try:
+                fault = done.get(timeout=_POLL_SECONDS)
+                break
+            except Empty:
+                if self._closed.is_set():
+                    raise ConsumerGoneError from None
+        if fault is not None:
+            raise fault
+
+    def _take(self, batch: Batch[T], done: SimpleQueue[Exception | None]) -> None:
+        """Runs on the loop."""
+        try:
+            self._handle(batch)
+        except Exception as error:  # noqa: BLE001 - it is raised again in the watch's thread
+            done.put(error)
+        else:
+            done.put(None)

@@ -20,6 +20,7 @@ from uvicorn.server import ServerState
 
 from extender.identity import Peer
 from extender.observability.metrics import Metrics
+from extender.transport.joined_writes import JoinedWrites
 from extender.transport.places import ConnectionSlots, Place
 
 MAX_HEAD_BYTES: Final = 64 << 10
@@ -80,6 +81,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Record the identity of the other end."""
         super().connection_made(transport)
+        self.transport = self._joined = JoinedWrites(transport, self.loop)
         self.is_made = True
         tls = transport.get_extra_info("ssl_object")
         self._listener = "tls" if tls is not None else "plain"
@@ -151,6 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """The reply is written. The keep-alive timeout starts."""
+        self._joined.flush()
         super().on_response_complete()
         self._rest_or_answer()
 

@@ -3,7 +3,7 @@
 import pytest
 from starlette.testclient import TestClient
 
-from extender.api.scheduler import FILTER, PRIORITIZE
+from extender.api.scheduler import BIND, FILTER, PRIORITIZE
 from extender.api.service import Service
 from extender.app import make_app
 from tests.reports import args_of, pod_of
@@ -14,15 +14,23 @@ def test_every_path_with_a_short_way_is_documented_and_answers_nothing_but_post(
 ) -> None:
     documented = client.get("/openapi.json").json()["paths"]
 
-    for path in (FILTER, PRIORITIZE):
+    for path in (FILTER, PRIORITIZE, BIND):
         assert set(documented[path]) == {"post"}
         assert client.get(path).status_code == 405
 
 
-@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
 def test_the_gate_stands_before_the_short_way(service: Service, verb: str) -> None:
     with TestClient(make_app(service), client=("192.0.2.1", 50_000)) as stranger:
         reply = stranger.post(f"/scheduler/{verb}", json=args_of(pod_of(1), "n"))
 
     assert reply.status_code == 401
     assert len(service.records.decisions) == 0
+
+
+@pytest.mark.parametrize("path", [FILTER, PRIORITIZE, BIND])
+def test_the_short_way_needs_none_of_the_routes(service: Service, path: str) -> None:
+    app = make_app(service)
+    app.router.routes.clear()
+    with TestClient(app, client=("127.0.0.1", 50_000)) as client:
+        assert client.post(path, json={}).status_code != 404
