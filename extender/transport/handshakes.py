@@ -28,6 +28,9 @@ AT_ONCE: Final = 64
 """Concurrent handshakes. Each holds up to 350 KiB, most of it the read buffer of uvloop."""
 PATIENCE_SECONDS: Final = 1.0
 SHUTDOWN_SECONDS: Final = 10.0
+SPARE_SECONDS: Final = 60.0
+"""From our own limit to asyncio's. Ours comes first even if a busy machine delays the sweep, and counts the client as
+late."""
 _HEADER_BYTES: Final = 5
 _HANDSHAKE_RECORD: Final = 0x16
 _MAX_RECORD_BYTES: Final = 16_384
@@ -172,7 +175,7 @@ class Handshakes:
             make_protocol,
             one.connection,
             ssl=self._context,
-            ssl_handshake_timeout=self._seconds * 2,  # our own limit comes first
+            ssl_handshake_timeout=self._seconds + SPARE_SECONDS,
             ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
 
