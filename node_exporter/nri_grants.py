@@ -4,6 +4,9 @@ The plugin writes `/var/lib/nri-resource-policy/cache` after every decision and 
 sees one moment (`pkg/resmgr/cache/cache.go` Save, Snapshot; `policy/cache.go` cachedGrant). The format is not
 documented. A file of another version, or of another policy, is refused and not guessed at.
 
+A plugin that starts first writes a file without grants, and then waits for its configuration and for the runtime. Until
+it has placed the containers that run, what they hold is not known.
+
 Later decisions also depend on the pods of the grants: their QoS classes, their labels, and whether a container requests
 CPU. The plugin's own record of them is taken, from the same file (`pkg/resmgr/cache/{pod,container}.go`).
 """
@@ -26,7 +29,11 @@ MAX_LABELS = 256
 """Labels of one pod or container. A file with more is refused."""
 CPU_TYPES = ("normal", "reserved", "preserve")
 QOS_CLASSES = ("Guaranteed", "Burstable", "BestEffort")
+MEMORY_TYPES = {"DRAM": 1, "PMEM": 2, "HBM": 4}
+PRESERVED_MEMORY = 8
 MAX_NODE_MASK = 2**64
+RUNNING = (1, 2, 3)
+"""States of a container that is created, paused or running (`ContainerState` of the runtime's NRI)."""
 
 
 def read_grants(root: Path) -> tuple[ReportedNriGrant, ...] | None:
@@ -51,6 +58,8 @@ def read_grants(root: Path) -> tuple[ReportedNriGrant, ...] | None:
     entries = document.get("PolicyJSON")
     text = entries.get("allocations") if isinstance(entries, Mapping) else None
     if text is None:
+        if any(_is_running(record) for record in _mapping(document.get("Containers")).values()):
+            raise ValueError("the plugin has started, and has not yet placed the containers that run")
         return ()
     if not isinstance(text, str):
         raise ValueError("allocations: a JSON text is expected")  # noqa: TRY004
@@ -87,15 +96,31 @@ def _grant(id_: str, value: object, pods: Mapping[str, object], containers: Mapp
         exclusive=format_ids(parse_cpu_list(_text(id_, value, "Exclusive"))),
         millicpu=_number(id_, value, "Part", 2**31),
         memory_nodes=_number(id_, value, "MemoryPool", MAX_NODE_MASK),
-        memory_types=_number(id_, value, "MemType", 16),
+        memory_types=_memory_types(id_, value),
         memory_bytes=_number(id_, value, "MemSize", 2**62),
     )
 
 
+def _is_running(record: object) -> bool:
+    return _mapping(_mapping(record).get("Ctr")).get("state") in RUNNING
+
+
 def _requests_cpu(record: Mapping[str, object]) -> bool:
     """Whether the container requests CPU; a resize replaces what it requested at its creation."""
-    requirements = _mapping(record.get("ResourceUpdates")) or _mapping(record.get("Requirements"))
+    updates = record.get("ResourceUpdates")
+    requirements = _mapping(record.get("Requirements") if updates is None else updates)
     return _mapping(requirements.get("requests")).get("cpu") not in (None, "0")
+
+
+def _memory_types(id_: str, grant: Mapping[str, object]) -> int:
+    """The bits of the types of memory: the plugin writes their names, and none for memory that it leaves alone."""
+    value = grant.get("MemType")
+    if type(value) is int:
+        return _number(id_, grant, "MemType", 2 * PRESERVED_MEMORY)
+    names = value.split(",") if isinstance(value, str) and value else []
+    if not isinstance(value, str) or not all(name in MEMORY_TYPES for name in names):
+        raise ValueError(f"grant {id_[:80]!r}: MemType {value!r:.40} is not known")
+    return sum(MEMORY_TYPES[name] for name in dict.fromkeys(names)) or PRESERVED_MEMORY
 
 
 def _labels(id_: str, owner: Mapping[str, object]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from extender.conformance.nri_scenario import memory_type_names
 from extender.replay.nri.books import Books
 from extender.replay.nri.events import Node
 from extender.wire.nri_scenarios import NriStep, scenario_from_json
@@ -154,7 +155,7 @@ def state_file_of(books: Books) -> dict[str, Any]:
             "Container": id_,
             "Pool": books.setup.tree.pools[grant.pool].name,
             "MemoryPool": grant.memory_nodes,
-            "MemType": grant.memory_types,
+            "MemType": memory_type_names(grant.memory_types),
             "MemSize": grant.memory_bytes,
             "ColdStart": 0,
         }

@@ -77,17 +77,19 @@ def _write_nodes(directory: Path, nodes: list[dict[str, Any]]) -> None:
 
 GRANT = {
     "PrettyName": "team/solver/app",
-    "Claimed": "",
     "Exclusive": "4-5",
     "Part": 500,
     "CPUType": 0,
     "Container": "c1",
     "Pool": "NUMA node #1",
     "MemoryPool": 2,
-    "MemType": 1,
+    "MemType": "DRAM",
     "MemSize": 1 << 30,
     "ColdStart": 0,
+    "CPUClass": "",
+    "Irqs": None,
 }
+"""As the plugin writes it (`policy/cache.go` cachedGrant); types of memory are text."""
 
 
 def state_file(grants: Mapping[str, Mapping[str, object]], **changes: object) -> str:

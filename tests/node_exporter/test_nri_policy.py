@@ -49,15 +49,55 @@ def test_a_grant_has_what_later_decisions_read_of_its_pod(tmp_path: Path) -> Non
             "ResourceUpdates": {"requests": {"cpu": "0"}},
         },
     }  # fmt: skip
-    write_state_file(tmp_path, dict.fromkeys(("c1", "c2", "c3", "c4"), GRANT), Pods={"s1": pod}, Containers=containers)
+    containers["c5"] = containers["c1"] | {"ResourceUpdates": {}}  # a resize took the request away
+    names = ("c1", "c2", "c3", "c4", "c5")
+    write_state_file(tmp_path, dict.fromkeys(names, GRANT), Pods={"s1": pod}, Containers=containers)
 
     grants = read_grants(tmp_path)
 
     assert grants is not None
     assert [(g.pod_uid, g.qos, g.requests_cpu) for g in grants] == [
         ("u1", "Burstable", True), ("u1", "Burstable", False), ("", "", False), ("", "", False),
+        ("u1", "Burstable", False),
     ]  # fmt: skip
     assert (grants[0].pod_labels, grants[0].labels) == ({"app": "web"}, {"tier": "1"})
+
+
+@pytest.mark.parametrize(("written", "types"), [("DRAM", 1), ("DRAM,PMEM,HBM", 7), ("HBM", 4), ("", 8), (3, 3)])
+def test_types_of_memory_are_written_by_name(written: object, types: int, tmp_path: Path) -> None:
+    """`pod-preferences.go` MarshalJSON; memory that the policy leaves alone has no name. Seen red: only numbers were
+    read, so that the grants of no real node were known."""
+    write_state_file(tmp_path, {"c1": GRANT | {"MemType": written}})
+
+    grants = read_grants(tmp_path)
+
+    assert grants is not None
+    assert grants[0].memory_types == types
+
+
+@pytest.mark.parametrize("written", ["DDR", "DRAM,", "dram", None, 16, -1, True, ["DRAM"]])
+def test_other_types_of_memory_are_refused(written: object, tmp_path: Path) -> None:
+    write_state_file(tmp_path, {"c1": GRANT | {"MemType": written}})
+
+    with pytest.raises(ValueError, match="grant 'c1': MemType"):
+        read_grants(tmp_path)
+
+
+@pytest.mark.parametrize(("state", "is_known"), [(0, True), (1, False), (2, False), (3, False), (4, True)])
+def test_a_plugin_that_has_just_started_has_not_placed_what_runs(
+    state: int,
+    is_known: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    """It writes the file without its grants first. Seen red: the node looked empty until the grants came."""
+    containers = {"c1": {"Ctr": {"id": "c1", "state": state}}}
+    write_state_file(tmp_path, {}, PolicyJSON={}, Containers=containers)
+
+    if is_known:
+        assert read_grants(tmp_path) == ()
+    else:
+        with pytest.raises(ValueError, match="has not yet placed the containers that run"):
+            read_grants(tmp_path)
 
 
 def test_a_pod_with_countless_labels_is_refused(tmp_path: Path) -> None:
