@@ -62,6 +62,7 @@ def blind_spots(subjects: Sequence[Subject], *, reads_pods: bool = True) -> list
     pods = [pod for each in subjects for pod in pods_of(each)] if reads_pods else []
     unknown = sum(each.kubelet is None or not each.states for each in subjects)
     stale = sum(each.node_class.stale for each in subjects)
+    unsure = sum(not each.node_class.complete for each in subjects if each.states)
     hidden = sum(Provider.NRI in each.node_class.hidden for each in subjects)
     claims = sum("resource claims" in pod.workload.rules.unread for pod in pods)
     groups = sum(pod.is_in_group for pod in pods)
@@ -69,6 +70,7 @@ def blind_spots(subjects: Sequence[Subject], *, reads_pods: bool = True) -> list
     notes = (
         (unknown, f"{unknown} {nodes}: left out, because no report says enough about them"),
         (stale, f"{stale} {nodes}: no report for some time, so their last state is used"),
+        (unsure, f"{unsure} {nodes}: pods start or end there now, and not every state that this allows is known"),
         (hidden, f"{hidden} {nodes}: what their NRI topology-aware policy has granted and would refuse is not known"),
         (claims, f"{plural(claims, 'pod')} with resource claims: what DRA drivers allocate is not known"),
         (groups, f"{plural(groups, 'pod')} in groups that are scheduled together: each is treated as a pod of its own"),

@@ -73,11 +73,11 @@ def all_notes(workloads: Iterable[PodWorkload], subjects: Sequence[Subject]) -> 
     alike = {_kind_of_notes(workload): workload for workload in asked}
     of_nodes: Counter[str] = Counter()
     for subject in subjects:
-        found = set[str]()
+        found: list[str] = []
         for workload in alike.values():
             checked = check_node(subject.name, {}, workload.rules, subject.around)
-            found.update(node_notes(workload, subject.kubelet, checked))
-        of_nodes.update(found)
+            found += node_notes(workload, subject.kubelet, checked)
+        of_nodes.update(dict.fromkeys(found, 1))
     counted = [f"{note} ({count} of {plural(len(subjects), 'node')})" for note, count in of_nodes.most_common()]
     all_of_them = of_pods + counted
     if len(all_of_them) > MAX_NOTES:

@@ -15,7 +15,7 @@ from extender.answers.words import plural
 from extender.questions.hypothetical import changed_config
 from extender.questions.node_pods import NodePod
 from extender.questions.plan import PlacementPlan
-from extender.questions.restart_check import RestartedNode, RestartedPod, restart_check
+from extender.questions.restart_check import MAX_STATES, RestartedNode, RestartedPod, restart_check
 from extender.questions.subjects import Subject
 from extender.replay.config import KubeletConfig
 from extender.replay.rules import Rules, UnknownVersionError
@@ -174,6 +174,8 @@ def _notes(nodes: Sequence[RestartedNode], *, reboot: bool) -> Iterator[str]:
             "a kubelet that refuses a state file starts only after the file is deleted; the results assume that it is "
             "deleted while the pods run, so drain the node first"
         )
+    if many := sum(len(node.subject.states) > MAX_STATES for node in nodes):
+        yield f"{many} of {plural(len(nodes), 'node')}: only the {MAX_STATES} most likely of their states were replayed"
     if reboot and any(each.result == "may-fail" for node in nodes for each in node.pods):
         yield "pods with devices are admitted after a reboot only if their device plugin has registered by then"
     if sum(bool(node.drain_first) for node in nodes) > MAX_PLANNED_NODES:

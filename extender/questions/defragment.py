@@ -31,7 +31,8 @@ MAX_PODS_A_STEP: Final = 2
 SEARCH_SHARE, MOVES_SHARE = 0.5, 0.8
 """The share of the time after which no further node is searched, and no further move is made."""
 MAX_SIZES: Final = 16
-"""How many sizes are tried on one node for the largest request, from the free CPUs of its NUMA nodes downwards."""
+"""How many sizes are tried on one node for the largest request, from the free CPUs of its NUMA nodes downwards, before
+it is searched by bisection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +146,18 @@ class Defragment:
         if known is None or known[0] is not subject:
             sizes = range(free, max(0, free - MAX_SIZES), -1)
             found = next((size for size in sizes if self._is_aligned(subject, size)), 0)
-            known = self._largest[subject.name] = subject, found
+            known = self._largest[subject.name] = subject, found or self._bisected(subject, free - MAX_SIZES)
         return known[1]
+
+    def _bisected(self, subject: Subject, most: int) -> int:
+        """The same among whole cores of up to *most* CPUs, as if every smaller request were aligned as well."""
+        assert subject.kubelet is not None
+        threads = max(1, subject.kubelet.machine.cpus_per_core)
+        low, high = 0, max(0, most) // threads + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._is_aligned(subject, middle * threads) else (low, middle)
+        return low * threads
 
     def _is_aligned(self, subject: Subject, cpus: int) -> bool:
         """Whether the pod with so many CPUs is aligned on the node."""

@@ -83,19 +83,21 @@ def pods_of(subject: Subject) -> list[NodePod]:
 
     *subject* with `facts`, for the names of pods that are not watched.
     """
-    state = subject.states[0] if subject.states else None
     watched = subject.around.pods
     names = {pod.uid: (pod.namespace, pod.name) for pod in watched or ()} or dict(_reported(subject.facts))
     found = [pod for each in watched or () if (pod := _read(each)) is not None]
-    if state is not None:
-        read = {pod.uid for pod in found}
-        unread = state.pod_uids - read if watched is None else state.pod_uids & names.keys() - read
-        found += [_rebuilt(state, uid, names.get(uid, ("", uid))) for uid in unread]
+    read = {pod.uid for pod in found}
+    holding = {uid: state for state in reversed(subject.states) for uid in state.pod_uids - read}
+    found += [
+        _rebuilt(state, uid, names.get(uid, ("", uid)))
+        for uid, state in holding.items()
+        if watched is None or uid in names
+    ]
     return sorted(found, key=_start_order)
 
 
-def _start_order(pod: NodePod) -> tuple[bool, int, str]:
-    return not pod.is_static, pod.created_at or 0, pod.name
+def _start_order(pod: NodePod) -> tuple[bool, int, str, str]:
+    return not pod.is_static, pod.created_at or 0, pod.name, pod.uid
 
 
 def without(subject: Subject, gone: Sequence[NodePod], number: int) -> Subject:

@@ -3,6 +3,7 @@
 Rules of this file
 - The pods are admitted again in the order of the kubelet: static pods, then older pods first. Where that order is not
   known and pods are allocated anew, several orders are tried, and a pod that fails in some of them "may fail".
+- A node that can be in several states is replayed in each of them. A pod that fails in some of them "may fail".
 - If a state file is refused, the kubelet does not start. The results are then those after the file was deleted while
   the pods run.
 - The kubelet's check of totals (`OutOfcpu`) is made if the requests of all pods are known.
@@ -26,6 +27,8 @@ from extender.scheduling.totals import add, node_allocatable, shortages
 
 MAX_ORDERS: Final = 8
 """How many orders of admission are tried where the order is not known."""
+MAX_STATES: Final = 16
+"""In how many of its possible states a node is replayed."""
 PodResult = Literal["kept", "moved", "fails", "may-fail"]
 
 
@@ -83,19 +86,22 @@ def restart_check(subject: Subject, config: KubeletConfig | None, *, reboot: boo
         new = replace(start(kubelet.machine, config), nri=kubelet.nri)
     except KubeletConfigError as error:
         return RestartedNode(subject=subject, config=config, config_error=f"{error.field}: {error.reason}")
-    state = subject.states[0]
-    restored = restore(kubelet, new, state)
-    pods = pods_of(subject)
-    replay = _Replay(new, state, restored.state, _Totals(subject, kubelet, new), not reboot)
+    pods, totals = pods_of(subject), _Totals(subject, kubelet, new)
+    refused: dict[str, RefusedFile] = {}
     runs: list[dict[str, RestartedPod]] = []
-    for order in _orders(pods):
-        runs.append({each.pod.uid: each for each in replay.run(order)})
-        if all(each.result == "kept" for each in runs[-1].values()):
-            break  # no pod changed anything, so the order does not matter
+    for state in subject.states[:MAX_STATES]:
+        restored = restore(kubelet, new, state)
+        refused |= {file.name: file for file in restored.refused if file.name not in refused}
+        replay = _Replay(new, state, restored.state, totals, not reboot)
+        for order in _orders(pods):
+            run = {each.pod.uid: each for each in replay.run(order)}
+            runs.append(run)
+            if all(each.result == "kept" for each in run.values()):
+                break  # no pod changed anything, so the order does not matter
     return RestartedNode(
         subject=subject,
         config=config,
-        refused_files=restored.refused,
+        refused_files=tuple(refused.values()),
         pods=[_together([run[pod.uid] for run in runs]) for pod in pods],
     )
 
@@ -181,7 +187,7 @@ class _Replay:
 
 
 def _together(results: Sequence[RestartedPod]) -> RestartedPod:
-    """One result from the results of several orders."""
+    """One result from the results in several orders and states."""
     fails = [each for each in results if each.result in ("fails", "may-fail")]
     if not fails:
         return next((each for each in results if each.result == "moved"), results[0])

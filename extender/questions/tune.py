@@ -3,8 +3,10 @@
 Rules of this file
 - Every node keeps its machine, its devices and the size of its reservation. A change applies to every node; where a
   kubelet does not start with it, none of the node's pods is admitted.
-- Pods arrive in random orders, drawn from a seed. Without a list every node gets its own pods; the pods of a list are
-  dealt to the nodes in turn. No scheduler chooses here. A pod is refused by the managers or by the node's totals.
+- Pods arrive in random orders, drawn from a seed, and of the kubelet's random picks of devices one is drawn as well.
+  Without a list every node gets its own pods; the pods of a list are dealt to the nodes in turn. No scheduler chooses
+  here. A pod is refused by the managers or by the node's totals.
+- The numbers of a listed configuration are from other orders than those of the search, which favour what it chose.
 - The search is seeded. A third of the changes are drawn at random, a third change one field of the best so far, and
   the last third leave out one field of a change on the front, so that no change is larger than needed.
 - The work is bounded: of a large cluster, only as many nodes are replayed as `MAX_REPLAYS` allows, drawn by the seed.
@@ -26,13 +28,12 @@ from extender.questions.random_orders import Draw
 from extender.questions.restart_check import allocatable_after
 from extender.questions.subjects import Subject
 from extender.replay.admission import admit, start_pod
-from extender.replay.alignment import Alignment, alignment_of_outcomes
+from extender.replay.alignment import Alignment, alignment_of_outcome
 from extender.replay.config import KubeletConfig, KubeletConfigError, ReservedMemory
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, resolve
 from extender.replay.sets import iter_bits
 from extender.replay.startup import initial_state, start
-from extender.replay.verdict import Admitted
 from extender.scheduling.totals import add, exceeds, pod_requests
 from extender.wire.workloads import PodWorkload
 
@@ -48,8 +49,12 @@ FIELDS: Final[Mapping[str, tuple[object, ...]]] = {
 """What is varied; options by name, empty: none. `reservedSystemCPUs`: where as many reserved CPUs as now are."""
 MAX_FRONT: Final = 6
 """How many configurations of the front are listed, and replayed in more orders of arrival."""
-MIN_ORDERS, MAX_ORDERS = 3, 12
+MIN_ORDERS, MAX_ORDERS = 3, 20
 """Orders of arrival for each of them and for the present one; one for the others."""
+MAX_SAMPLES: Final = 8
+"""How many of equal nodes get an order of their own. The others count as these do."""
+_T_VALUES: Final = (12.8, 4.31, 3.19, 2.78, 2.58, 2.45, 2.37, 2.31, 2.27, 2.23, 2.21, 2.18, 2.17, 2.15, 2.14)
+"""Student's t for 19 of 20, by degrees of freedom from 1 on. With more it is below 2.12."""
 MAX_REPLAYS: Final = 260_000
 """Pods that are replayed for one question: 4,900 pods under 32 configurations."""
 SEARCH_SHARE, ORDERS_SHARE = 0.4, 0.6
@@ -64,11 +69,11 @@ Change = tuple[tuple[str, str], ...]
 class Trial:
     """The pods by alignment, and the CPUs that are free where no pod of the list fits any more.
 
-    `by_group`: the pods admitted on one node of each group of equal nodes.
+    `by_group`: for each group of equal nodes, the pods admitted on each of its samples.
     """
 
     alignments: Mapping[Alignment, int]
-    by_group: Sequence[int]
+    by_group: Sequence[Sequence[int]]
     refused: int
     stranded_cpus: int
     failing_nodes: int
@@ -110,6 +115,11 @@ class _EqualNodes:
     subject: Subject
     pods: Sequence[tuple[Pod, Mapping[str, int]]]
     nodes: int
+
+    def samples(self) -> Iterator[int]:
+        """For how many nodes each sample stands. One sample is enough where all pods have one shape."""
+        count = min(self.nodes, MAX_SAMPLES) if len({pod.shape for pod, _ in self.pods}) > 1 else 1
+        return (self.nodes // count + (number < self.nodes % count) for number in range(count))
 
 
 class Tune:
@@ -154,8 +164,10 @@ class Tune:
         front = sorted((each for each in found if _is_on_front(each, found)), key=lambda e: e.rank, reverse=True)
         listed = [found[0], *(each for each in front[:MAX_FRONT] if each.change)]
         orders = min(MAX_ORDERS, max(MIN_ORDERS, MAX_REPLAYS // 8 // max(1, self.pods * len(listed))))
-        for order, each in product(range(1, orders), listed):
-            if order < MIN_ORDERS or not self._late(ORDERS_SHARE):
+        for each in listed:
+            each.trials.clear()
+        for order, each in product(range(1, orders + 1), listed):
+            if order <= MIN_ORDERS or not self._late(ORDERS_SHARE):
                 each.trials.append(self._trial(each.change, order))
                 yield found
         for each in listed:
@@ -175,14 +187,19 @@ class Tune:
         return self._spent() > share
 
     def spread(self, tuned: Tuned) -> tuple[int, int]:
-        """The range in which the number of admitted pods is in 19 of 20 orders of arrival."""
-        orders = len(tuned.trials)
-        by_group = list(zip(*(trial.by_group for trial in tuned.trials), strict=True))
-        mean = sum(fmean(each) * group.nodes for each, group in zip(by_group, self._groups, strict=True))
-        if orders < MIN_ORDERS:
-            return floor(mean), ceil(mean)
-        squares = sum(variance(each) * group.nodes for each, group in zip(by_group, self._groups, strict=True))
-        margin = 2 * sqrt(squares * (1 + 1 / orders))
+        """The range in which the number of admitted pods is in 19 of 20 orders of arrival: a prediction interval.
+
+        It has the variance of one more order, and that of the mean; the degrees of freedom are those of Satterthwaite.
+        """
+        mean = fmean(trial.admitted for trial in tuned.trials)
+        squares = doubts = 0.0
+        for number, group in enumerate(self._groups):
+            counts = [count for trial in tuned.trials for count in trial.by_group[number]]
+            if len(set(counts)) > 1:
+                square = variance(counts) * (group.nodes + group.nodes**2 / len(counts))
+                squares, doubts = squares + square, doubts + square**2 / (len(counts) - 1)
+        freedom = max(1, int(squares**2 / doubts)) if doubts else 1
+        margin = (_T_VALUES[freedom - 1] if freedom <= len(_T_VALUES) else 2.12) * sqrt(squares)
         return max(0, floor(mean - margin)), min(self.pods, ceil(mean + margin))
 
     def _drawn(
@@ -228,21 +245,23 @@ class Tune:
     def _trial(self, change: Change, order: int) -> Trial:
         alignments: Counter[Alignment] = Counter()
         refused = stranded = failing = 0
-        by_group = []
+        by_group: list[list[int]] = []
         draw = Draw(self._seed * 1000 + order)
+        picks = Draw(~(self._seed * 1000 + order))  # apart, so that every configuration gets the same orders
         for group in self._groups:
             assert group.subject.kubelet is not None
+            by_group.append([])
             try:
                 kubelet = start(group.subject.kubelet.machine, self.config(group.subject, change))
             except KubeletConfigError:
                 refused, failing = refused + group.nodes * len(group.pods), failing + group.nodes
-                by_group.append(0)
                 continue
-            found, waste = _replay(kubelet, group.subject, draw.shuffled(group.pods))
-            by_group.append(found.total())
-            alignments.update({alignment: count * group.nodes for alignment, count in found.items()})
-            refused += group.nodes * (len(group.pods) - found.total())
-            stranded += group.nodes * waste
+            for nodes in group.samples():
+                found, waste = _replay(kubelet, group.subject, draw.shuffled(group.pods), picks)
+                by_group[-1].append(found.total())
+                alignments.update({alignment: count * nodes for alignment, count in found.items()})
+                refused += nodes * (len(group.pods) - found.total())
+                stranded += nodes * waste
         return Trial(
             alignments=alignments, by_group=by_group, refused=refused, stranded_cpus=stranded, failing_nodes=failing
         )
@@ -265,7 +284,7 @@ def _grouped(drawn: Sequence[tuple[Subject, Sequence[PodWorkload]]]) -> list[_Eq
 
 
 def _replay(
-    kubelet: Kubelet, subject: Subject, pods: Sequence[tuple[Pod, Mapping[str, int]]]
+    kubelet: Kubelet, subject: Subject, pods: Sequence[tuple[Pod, Mapping[str, int]]], picks: Draw
 ) -> tuple[Counter[Alignment], int]:
     """Alignments of the admitted pods, and stranded CPUs, of one node."""
     before, devices = subject.kubelet, subject.states[0].devices
@@ -280,8 +299,10 @@ def _replay(
         cpus = max((c.cpus for c in request.containers), default=0)
         smallest = min(smallest or cpus, cpus or smallest)
         outcome = admit(kubelet, state, request, max_replays=MAX_CHOICES)
-        alignment = alignment_of_outcomes(kubelet, (outcome, *outcome.alternatives))
-        if not isinstance(outcome.verdict, Admitted) or alignment is None or exceeds(wanted, allocatable, [used]):
+        if outcome.alternatives:
+            outcome = picks.one_of((outcome, *outcome.alternatives))
+        alignment = alignment_of_outcome(kubelet, outcome)
+        if alignment is None or exceeds(wanted, allocatable, [used]):
             continue
         found[alignment.alignment] += 1
         used = add(used, wanted)

@@ -275,7 +275,9 @@ class DocumentBuilder:
             for source in merged if isinstance(merged, list) else [merged]:
                 if not isinstance(source, dict):
                     raise self._fault("a merge key needs a map or a list of maps", event, done.path)
-                for key in source.keys() - done.value.keys():
+                for key in source:
+                    if key in done.value:
+                        continue
                     done.value[key] = source[key]
                     if self.lines is not None:
                         self.lines[id(done.value), key] = self.lines[id(source), key]

@@ -3,6 +3,7 @@
 import copy
 import json
 import lzma
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -21,10 +22,12 @@ from extender.replay.possible_states import PossibleStates
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
+from extender.samples.nodes import Workload
 from extender.wire.scenarios import kubelet_config_from_json, scenario_from_json
 from tests.oracle import NaiveKubelet, NaiveKubeletError
 from tests.oracle.restart import RestartedNaiveKubelet
-from tests.subjects import watched
+from tests.reports import sample
+from tests.subjects import subject_of, watched
 
 Json = dict[str, Any]
 VECTORS = sorted((Path(__file__).parents[1] / "vectors").glob("kubelet-1.*.jsonl.xz"))
@@ -142,3 +145,27 @@ def _compare(found: RestartedNode, again: RestartedNaiveKubelet, pods: list[Json
             held = set().union(*again.cpus.entries.get(each.pod.uid, {}).values())
             assert each.cpus_after == sum(1 << cpu for cpu in held), what
     return sum(map(bool, reasons.values()))
+
+
+def test_a_node_that_may_be_in_another_state_is_replayed_in_that_one_as_well() -> None:
+    """In the second state the pod has a CPU that the new configuration reserves."""
+    subject = subject_of(sample(workloads=[Workload(name="w", resources={"cpu": 2, "memory": "1Gi"})]))
+    assert subject.kubelet is not None
+    (state,), kubelet = subject.states, subject.kubelet
+    ((uid, held),) = state.cpu.entries.items()
+    ((container, cpus),) = held.items()
+    others = state.cpu.default & ~kubelet.reserved_cpus
+    moved = 1 << others.bit_length() - 1
+    other = replace(
+        state,
+        cpu=replace(
+            state.cpu,
+            entries={uid: {container: (cpus & cpus - 1) | moved}},
+            default=(state.cpu.default | cpus) & ~((cpus & cpus - 1) | moved),
+        ),
+    )
+    config = replace(kubelet.config, reserved_system_cpus=kubelet.reserved_cpus | moved)
+
+    assert not restart_check(subject, config).refused_files
+    (file,) = restart_check(replace(subject, states=(state, other)), config).refused_files
+    assert file.name == "cpu_manager_state"
