@@ -136,6 +136,8 @@ def eviction_objects(moves: Sequence[Move]) -> str:
 def _script(node: str, moves: Sequence[Move]) -> str:
     """The evictions as a shell script. It cordons the node, so that the replacements do not come back to it.
 
+    A controller may create a replacement only when the old pod is gone, so a person ends the cordon.
+
     Empty if Kubernetes does not allow one of the names: nodes report them, and a shell must not run them as code.
     """
     names = [node, *(n for m in moves for n in (m.pod.workload.namespace, m.pod.workload.name, m.placed.node or ""))]
@@ -154,4 +156,4 @@ def _script(node: str, moves: Sequence[Move]) -> str:
         lines.append(
             f"kubectl wait --for=delete pod/{move.pod.workload.name} -n {move.pod.workload.namespace} --timeout=5m"
         )
-    return "\n".join([*lines, f"kubectl uncordon {node}", ""])
+    return "\n".join([*lines, f"echo 'once the replacements are scheduled, run: kubectl uncordon {node}'", ""])

@@ -2,8 +2,8 @@
 
 Rules of this file
 - A pod is evicted only if its controller makes a new one that may run elsewhere, its priority is not higher than
-  allowed, no annotation forbids it, and its disruption budgets allow it. A pod of which nothing but its resources is
-  known may be evicted, and the answer says so.
+  allowed, no annotation forbids it, and its disruption budgets allow it, as the eviction API counts them: it evicts no
+  pod that two of them cover. A pod of which nothing but its resources is known may be evicted, and the answer says so.
 - All pods leave first. Then every one of them must be aligned on another node, placed one after another. The node with
   the room counts as cordoned meanwhile. Where that is not possible, pods of other nodes move as well.
 - Cheaper means, in this order: fewer pods, fewer Jobs and pods that prefer to stay, lower priorities, fewer CPUs,
@@ -115,7 +115,8 @@ class Evictions:
             ]
             for pod in pods:
                 self._pods[pod.uid], self._sources[pod.uid] = pod, subject.name
-            known = self._candidates[subject.name] = [self._running_pod(pod) for pod in pods]
+            running = (self._running_pod(pod) for pod in pods)
+            known = self._candidates[subject.name] = [pod for pod in running if len(pod.budgets) <= 1]
         return known
 
     def cheapest(
@@ -174,12 +175,12 @@ class Evictions:
     def _running_pod(self, pod: NodePod) -> RunningPod:
         known = self._running.get(pod.uid)
         if known is None:
-            namespace, name = pod.workload.namespace, pod.workload.name
+            namespace = pod.workload.namespace
             known = self._running[pod.uid] = RunningPod(
                 uid=pod.uid,
                 priority=pod.priority,
                 started_at=pod.started_at,
-                budgets=frozenset(b.key for b in self._budgets if b.counts(namespace, name, pod.labels)),
+                budgets=frozenset(b.key for b in self._budgets if b.limits(namespace, pod.labels)),
             )
         return known
 

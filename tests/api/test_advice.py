@@ -222,7 +222,26 @@ def test_the_pod_that_is_evicted_is_the_cheapest_that_may_be(client: TestClient,
     assert [each["metadata"]["name"] for each in yaml.safe_load_all(plan["objects"])] == ["w-2"]
 
 
-@pytest.mark.parametrize("reason", ["", "priority", "annotation", "budget", "no owner", "never"])
+def _budget(name: str, requirements: tuple[LabelRequirement, ...], allowed: int) -> DisruptionBudget:
+    return DisruptionBudget(
+        namespace="demo",
+        name=name,
+        requirements=requirements,
+        disruptions_allowed=allowed,
+        already_disrupted=frozenset({"w-0"}),
+    )
+
+
+IS_W = LabelRequirement(key="app", operator="In", values=frozenset({"w"}))
+BUDGETS = {
+    "budget": [_budget("b", (IS_W,), 0)],
+    "budget of all pods": [_budget("b", (), 0)],
+    "two budgets": [_budget("b", (IS_W,), 5), _budget("c", (), 5)],
+}
+"""With which the eviction API evicts none of the pods."""
+
+
+@pytest.mark.parametrize("reason", ["", "priority", "annotation", *BUDGETS, "no owner", "never"])
 def test_nothing_is_evicted_against_the_rules(client: TestClient, service: Service, reason: str) -> None:
     node = sample(workloads=TWO_A_NODE)
     for pod in node.pods:
@@ -235,17 +254,9 @@ def test_nothing_is_evicted_against_the_rules(client: TestClient, service: Servi
             pod["metadata"]["annotations"] = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
     _report(client, node, sample("node-b", workloads=FULLER))
     _watch(service, node)
-    if reason == "budget":
+    if reason in BUDGETS:
         running = WatchedPods()
-        requirement = LabelRequirement(key="app", operator="In", values=frozenset({"w"}))
-        budget = DisruptionBudget(
-            namespace="demo",
-            name="b",
-            requirements=(requirement,),
-            disruptions_allowed=0,
-            already_disrupted=frozenset(),
-        )
-        running.apply_budgets(Batch((Seen(budget),), complete=True))
+        running.apply_budgets(Batch(tuple(map(Seen, BUDGETS[reason])), complete=True))
         service.known.running.use(running)
     pod = pod_of(12)
     pod["spec"]["preemptionPolicy"] = "Never" if reason == "never" else "PreemptLowerPriority"

@@ -4,6 +4,8 @@ Rules of this file
 - The extender answers over its own HTTP routes, from the reports that it has. Nothing else of it is looked at.
 - Evicted pods leave, their controllers create new ones, and these are bound to the promised nodes through the bind
   gate. The kubelets (`tests.oracle`) decide. A promise that they do not keep is named in `AdviceOutcome.broken`.
+- A part of the pods may not be evicted: their priority is high, or a disruption budget is used up. An API server that
+  knows these rules carries out the evictions (`promises.why_not_evicted`).
 """
 
 import asyncio
@@ -18,17 +20,22 @@ from typing import Any
 import orjson
 import yaml
 
+from extender.scheduling.preemption.budgets import DisruptionBudget, LabelRequirement
 from tests.drill.api import Api
 from tests.drill.extender import SimExtender
 from tests.drill.node import Exporter
 from tests.drill.promises import (
+    ALLOWED_DISRUPTIONS,
     NaiveNode,
     RestartableKubelet,
     copies_of,
+    copies_on_empty,
+    is_alike,
     largest_of,
     numa_nodes_of,
     resize_by_version,
-    with_cpus,
+    why_not_evicted,
+    with_amount,
 )
 from tests.drill.scheduler import Scheduler
 from tests.drill.tally import Tally
@@ -43,6 +50,8 @@ MAX_OUTSIDE = 0.1
 """Numbers of admitted pods outside the range of tune, of all that were compared; the range is for 19 of 20."""
 MAX_MAY_FAIL = 0.1
 MAX_TURNS = 200
+PRIORITY = 5
+"""Of the pods that find no place. No pod of a higher priority is evicted for them."""
 MAX_ASKED = 4
 """Nodes that are asked for one by one where the pod is aligned without an eviction."""
 CHANGES: tuple[tuple[str | None, Json], ...] = (
@@ -86,7 +95,14 @@ class AdviceOutcome:
     def broken(self) -> list[str]:
         """The bounds that do not hold, in sentences; empty: the drill passed."""
         found = list(self.faults)
-        wanted = ("make-room plans", "moves", "restarted pods", "recreated pods", "tuned configurations")
+        wanted = (
+            "make-room plans",
+            "moves",
+            "restarted pods",
+            "recreated pods",
+            "tuned configurations",
+            "smaller requests",
+        )
         found += [f"{what}: there were none" for what in wanted if not self.done[what]]
         if len(self.outside) > max(1, MAX_OUTSIDE * self.done["tuned configurations"]):
             found.append(f"{len(self.outside)} numbers were outside their range: {'; '.join(self.outside[:3])}")
@@ -101,9 +117,10 @@ class Advising:
     def __init__(self, plan: AdvicePlan) -> None:
         self.plan = plan
         self.timeline = Timeline(plan.seed)
-        self.random = Random(plan.seed)
+        self.random, self.rules = Random(plan.seed), Random(plan.seed)
         self.api = Api(self.timeline)
         self.extender = SimExtender(self.api)
+        self.extender.budgets = [_budget(app, allowed) for app, allowed in ALLOWED_DISRUPTIONS.items()]
         self.tally = Tally()
         self.kubelets = {
             f"node-{i}": RestartableKubelet(i, self.api, self.tally, mean_life=1e12) for i in range(plan.nodes)
@@ -123,6 +140,7 @@ class Advising:
             await self._make_room()
             await self._defragment()
             await self._resize()
+        await self._rightsize()
         await self._tune()
         for kubelet in self.kubelets.values():
             await self._restart(kubelet)
@@ -161,7 +179,7 @@ class Advising:
 
     async def _defragment(self) -> None:
         wanted = self._pod_of(self.random.choice((3, 4, 6)), "1Gi")
-        answer = await self._ask("defragment", {"pod": wanted, "max_moves": 3})
+        answer = await self._ask("defragment", {"pod": wanted, "max_moves": 3, "priority": PRIORITY})
         for point in answer["curve"]:
             await self._carry_out(point["evictions"])
             kubelets = list(self.kubelets.values())
@@ -180,7 +198,7 @@ class Advising:
         cpus = self.random.choice([each for each in ("1", "2", "3", "5", "7", "20") if each != now])
         answer = await self._ask("resize-check", {"pod": name, "cpu": cpus})
         self.outcome.done["resizes checked"] += 1
-        changed = with_cpus(pod, cpus)
+        changed = with_amount(pod, "cpu", cpus)
         expected = resize_by_version(kubelet, pod, changed)
         if answer["result"] != expected:
             self._fault(f"resize-check of {name} to {cpus} CPUs: {answer['result']}, expected {expected}")
@@ -196,6 +214,22 @@ class Advising:
         again = await self._bind(changed, kubelet.name)
         self._compare(kubelet.name, again, own["containers"], f"resize-check of {name}")
         await self._until(lambda: False, SETTLE_SECONDS)
+
+    async def _rightsize(self) -> None:
+        """The smaller requests on empty kubelets of the nodes that run such pods."""
+        answer = await self._ask("rightsize", {})
+        running = self._running()
+        by_name = {self._name(pod): pod for _, pod in running}
+        for told in answer["suggestions"]:
+            pod = by_name[told["examples"][0]]
+            alike = {each["spec"]["nodeName"] for _, each in running if is_alike(each, pod)}
+            smaller = with_amount(pod, told["resource"], told["after"], told["container"])
+            found = [
+                sum(copies_on_empty(self.kubelets[name], each) for name in sorted(alike)) for each in (pod, smaller)
+            ]
+            self.outcome.done["smaller requests"] += 1
+            if (told["nodes"], told["copies_before"], told["copies_after"]) != (len(alike), *found):
+                self._fault(f"rightsize of {told['examples'][0]}: {told}, the kubelets give {found} on {sorted(alike)}")
 
     async def _tune(self) -> None:
         """Each configuration on empty kubelets with the node's pods in another random order."""
@@ -261,6 +295,8 @@ class Advising:
         """Evict in the printed order; when all have left, recreate each on its promised node, in the same order."""
         by_name = {self._name(pod): (uid, pod) for uid, pod in self._running()}
         gone = [by_name[each["pod"]] for each in evictions]
+        for reason in why_not_evicted([pod for _, pod in gone], PRIORITY):
+            self._fault(f"an eviction is refused: {reason}")
         for uid, _ in gone:
             self.api.delete(uid, force=False)
         await self._until(lambda: not any(uid in self.api.pods for uid, _ in gone))
@@ -290,6 +326,9 @@ class Advising:
         error = ""
         for _ in range(8):  # bind defers a pod while another one on the node is about to end
             await self._until(lambda: False, 2)
+            if self.api.pods[uid]["spec"].get("nodeName"):  # it was bound, and the reply was lost
+                error = ""
+                break
             asked = {"Pod": self.api.pods[uid], "Nodes": None, "NodeNames": [node]}
             passed = await self._call("/scheduler/filter", asked)
             error = passed["Error"] or str(passed["FailedNodes"] | passed["FailedAndUnresolvableNodes"])
@@ -307,11 +346,14 @@ class Advising:
         """A new pod of a ReplicaSet, one second younger than the one before."""
         self.made += 1
         uid, name = f"uid-{self.made}", f"p{self.made}"
+        pod["spec"].setdefault("priority", self.rules.choice((0, 0, 0, PRIORITY, 1000)))
+        labels = pod["metadata"].get("labels") or {"app": self.rules.choice(("free", "free", *ALLOWED_DISRUPTIONS))}
         created = datetime.fromtimestamp(BEGINNING + self.made, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         pod["metadata"] = {
             "name": name,
             "namespace": "default",
             "uid": uid,
+            "labels": labels,
             "creationTimestamp": created,
             "ownerReferences": [{"kind": "ReplicaSet", "name": "r", "controller": True}],
         }
@@ -335,7 +377,8 @@ class Advising:
         amounts = {"cpu": str(cpus), "memory": memory}
         container = {"name": "c0", "image": "i", "resources": {"requests": amounts, "limits": dict(amounts)}}
         metadata = {"name": "wanted", "namespace": "default", "uid": "wanted"}
-        return {"metadata": metadata, "spec": {"containers": [container]}, "status": {"qosClass": "Guaranteed"}}
+        spec = {"containers": [container], "priority": PRIORITY}
+        return {"metadata": metadata, "spec": spec, "status": {"qosClass": "Guaranteed"}}
 
     @staticmethod
     def _name(pod: Json) -> str:
@@ -371,3 +414,15 @@ class Advising:
 
     def _fault(self, text: str) -> None:
         self.outcome.faults.append(f"seed {self.plan.seed}: {text}")
+
+
+def _budget(app: str, allowed: int) -> DisruptionBudget:
+    """The budget of an app, as the watch delivers it. Evicted pods are replaced before the next question."""
+    requirement = LabelRequirement(key="app", operator="In", values=frozenset({app}))
+    return DisruptionBudget(
+        namespace="default",
+        name=app,
+        requirements=(requirement,),
+        disruptions_allowed=allowed,
+        already_disrupted=frozenset(),
+    )

@@ -19,6 +19,7 @@ from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
 from extender.scheduling.binder import GatedBinder, Unelected
 from extender.scheduling.judgement import Action
+from extender.scheduling.preemption.budgets import DisruptionBudget
 from tests.drill.api import Api, Binds, Event, Watcher
 
 Json = dict[str, Any]
@@ -45,6 +46,7 @@ class SimExtender:
         self._calls: set[asyncio.Future[Any]] = set()
         self._watchers: list[Watcher] = []
         self.service: Service | None = None
+        self.budgets: list[DisruptionBudget] = []
         self.outcomes: dict[str, int] = {}
 
     def start(self) -> None:
@@ -159,7 +161,7 @@ class SimExtender:
             if decoded is not None:
                 listed[decoded[0]] = decoded[1]
         self.surroundings.apply_nodes(Batch(tuple(map(Seen, self._nodes()))))
-        self.running.apply_budgets(Batch(()))
+        self.running.apply_budgets(Batch(tuple(map(Seen, self.budgets))))
         self._apply(Batch(tuple(self.mirror.replace(listed)), listed=True))
         service.known.nodes.set_watching(Watching.LIVE, self.timeline.now)
         service.known.link.trouble = ""

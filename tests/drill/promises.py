@@ -20,6 +20,8 @@ from tests.oracle.restart import RestartedNaiveKubelet
 
 Json = dict[str, Any]
 MAX_COPIES = 200
+ALLOWED_DISRUPTIONS = {"careful": 1, "never": 0}
+"""How many pods with this label `app` may be gone at a time; of others any number."""
 
 
 class NaiveNode:
@@ -62,9 +64,44 @@ class NaiveNode:
         return verdict
 
 
+def why_not_evicted(pods: Iterable[Json], priority: int) -> list[str]:
+    """Why some of these pods may not be evicted together for a pod of this priority."""
+    found, used = [], Counter[str]()
+    for pod in pods:
+        name, app = pod["metadata"]["name"], pod["metadata"]["labels"]["app"]
+        used[app] += 1
+        if used[app] > ALLOWED_DISRUPTIONS.get(app, used[app]):
+            found.append(f"the budget of {name} is used up")
+        if pod["spec"]["priority"] > priority:
+            found.append(f"the priority of {name} is higher")
+    return found
+
+
+def is_alike(one: Json, other: Json) -> bool:
+    """Whether kubelets admit two pods in the same way."""
+    parts = [
+        [
+            (part, c["name"], c["resources"])
+            for part in ("initContainers", "containers")
+            for c in pod["spec"].get(part, ())
+        ]
+        for pod in (one, other)
+    ]
+    return parts[0] == parts[1]
+
+
+def copies_on_empty(kubelet: Kubelet, wanted: Json) -> int:
+    """The same on an empty node."""
+    return _copies_on(NaiveNode.empty(kubelet, {}), kubelet, wanted)
+
+
 def copies_of(kubelet: Kubelet, wanted: Json) -> int:
-    """How many copies of a pod of one container are aligned, one after another, until one is refused."""
-    node, count = NaiveNode.copy_of(kubelet), 0
+    """How many copies of a pod are aligned, one after another, until one is refused."""
+    return _copies_on(NaiveNode.copy_of(kubelet), kubelet, wanted)
+
+
+def _copies_on(node: NaiveNode, kubelet: Kubelet, wanted: Json) -> int:
+    count = 0
     for number in range(MAX_COPIES):
         verdict = node.admit(wanted, f"copy-{number}")
         if verdict is None:
@@ -76,18 +113,20 @@ def copies_of(kubelet: Kubelet, wanted: Json) -> int:
 def largest_of(kubelet: Kubelet, wanted: Json) -> int:
     """The most CPUs with which one more such pod of one container is aligned; 0: none."""
     for cpus in range(len(kubelet.scenario["machine"]["cpus"]), 0, -1):
-        pod = with_cpus(wanted, str(cpus))
+        pod = with_amount(wanted, "cpu", str(cpus))
         verdict = NaiveNode.copy_of(kubelet).admit(pod, "copy")
         if verdict is not None and _is_aligned(pod, verdict, kubelet):
             return cpus
     return 0
 
 
-def with_cpus(pod: Json, cpus: str) -> Json:
-    """A copy of a pod of one container with another CPU request, and the limit that goes with it."""
+def with_amount(pod: Json, resource: str, amount: str, container: str = "") -> Json:
+    """A copy of a pod with another request of one container, empty: the first, and the limit that goes with it."""
     changed = copy.deepcopy(pod)
-    for amounts in changed["spec"]["containers"][0]["resources"].values():
-        amounts["cpu"] = cpus
+    containers = changed["spec"]["containers"]
+    found = next(each for each in containers if not container or each["name"] == container)
+    for amounts in found["resources"].values():
+        amounts[resource] = amount
     return changed
 
 

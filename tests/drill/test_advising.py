@@ -14,6 +14,7 @@ GOOD = Counter(
         "restarted pods": 40,
         "recreated pods": 5,
         "tuned configurations": 30,
+        "smaller requests": 2,
         "pods that may fail": 4,
     }
 )
@@ -33,6 +34,7 @@ def test_every_plan_ends_as_promised() -> None:
     [
         ({}, ["seed 1: p lies elsewhere"], 0, "p lies elsewhere"),
         ({"moves": 0}, [], 0, "moves: there were none"),
+        ({"smaller requests": 0}, [], 0, "smaller requests: there were none"),
         ({}, [], 4, "4 numbers were outside their range"),
         ({"pods that may fail": 5}, [], 0, "unsure of 5 pods"),
     ],

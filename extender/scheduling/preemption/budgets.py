@@ -61,3 +61,10 @@ class DisruptionBudget:
         """
         is_counted = bool(self.requirements and labels) and name not in self.already_disrupted
         return is_counted and self.covers(namespace, labels)
+
+    def limits(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether the eviction API asks this budget before it evicts a pod: a budget with an empty selector as well.
+
+        Source: kube-apiserver `registry/core/pod/storage/eviction.go`, getPodDisruptionBudgets.
+        """
+        return bool(labels) and self.covers(namespace, labels)
