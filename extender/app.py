@@ -46,7 +46,7 @@ from extender.scheduling.bind import BindSettings
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.cached_judge import CachedJudge, LateNodes, Offload
 from extender.scheduling.filter import FilterSettings
-from extender.scheduling.gangs.groups import GangSettings
+from extender.scheduling.gangs.record import GangSettings
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.preemption.running_pods import LateRunningPods
@@ -158,6 +158,7 @@ def _gang_settings(settings: Settings) -> GangSettings:
         rest_seconds=settings.gang_rest_seconds,
         max_pods=settings.gang_max_pods,
         plan_seconds=settings.filter_seconds / 2,
+        defer_seconds=settings.hold_back_seconds,
     )
 
 

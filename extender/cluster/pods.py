@@ -37,7 +37,7 @@ class KnownPod(NamedTuple):
     a binding whose outcome is unknown. `offered_at`: a filter call found nodes, and others wait for the pod.
     `refused_at`: a filter call refused all nodes, at least one of them only for now. `deferred_from`: when bind
     deferred the pod last, by node. `exits_matter_since`: when bind deferred it first because the exit of another pod
-    would matter.
+    would matter. `group`: the key of its group, as of its last filter call.
     """
 
     uid: str
@@ -51,6 +51,7 @@ class KnownPod(NamedTuple):
     refused_at: float = -inf
     deferred_from: Mapping[str, float] = MappingProxyType({})
     exits_matter_since: float = inf
+    group: tuple[str, str, str] | None = None
 
     def nominated(self, now: float) -> Nomination | None:
         """The nomination of the pod, if it is valid."""
@@ -118,6 +119,11 @@ class PodRegistry:
         if nominated_node:
             changes["nomination"] = self._renewed(pod, priority, nominated_node, now + KEEP_SECONDS, now)
         return self._change(pod.uid, now, **changes)
+
+    def join(self, uid: str, group: tuple[str, str, str] | None, now: float) -> None:
+        """Record the group of a pod that `describe` has recorded."""
+        if self.get(uid).group != group:
+            self._change(uid, now, group=group)
 
     def nominate(self, pod: Pod, priority: int, node_name: str, now: float) -> None:
         """The watch shows the nominated node of an unbound pod. The nomination is valid until `clear_nomination`."""

@@ -48,14 +48,15 @@ class ClusterSettings(BaseSettings):
         default="",
         description="APIs whose objects state the sizes of groups, with commas between them: "
         "`scheduling.x-k8s.io/v1alpha1` (coscheduling), `scheduling.k8s.io/v1alpha1` (Kubernetes 1.35), "
-        "`scheduling.k8s.io/v1alpha2` (1.36), `scheduling.k8s.io/v1beta1` (1.37). Needs `kubernetes` and "
-        "components/gangs. Empty: sizes are known from pods only.",
+        "`scheduling.k8s.io/v1alpha2` (1.36), `scheduling.k8s.io/v1beta1` (1.37), `jobset.x-k8s.io/v1alpha2`. "
+        "Needs `kubernetes` and components/gangs. Empty: sizes are known from pods only.",
     )
     gang_hold_seconds: float = Field(
         default=30.0,
         gt=0,
-        description="How long places are held for the pods of a group before one of them is bound, and after each "
-        "binding. kube-scheduler tries a pod again after 10 s at most, so 30 s are enough for pods that exist.",
+        description="How long places are held for the pods of a group before one of them is bound, and for pods "
+        "that have not come after each binding. kube-scheduler tries a pod again after 10 s at most, so 30 s are "
+        "enough for pods that exist.",
     )
     gang_rest_seconds: float = Field(
         default=60.0,

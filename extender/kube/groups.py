@@ -1,13 +1,12 @@
 """Groups of pods in the API: which pods of a group are bound, and the objects that have the sizes of groups.
 
-RBAC: `list`, `watch` on `workloads` and `podgroups` of `scheduling.k8s.io`, and on `podgroups` of
-`scheduling.x-k8s.io`; only on those of the APIs that are watched.
+RBAC: `list`, `watch` on `workloads` and `podgroups` of `scheduling.k8s.io`, on `podgroups` of `scheduling.x-k8s.io`,
+and on `jobsets` of `jobset.x-k8s.io`; only on those of the APIs that are watched.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -16,9 +15,7 @@ from extender.kube.fields import mapping, text
 from extender.kube.pods import PodRecord
 from extender.kube.watch import Source
 from extender.scheduling.gangs.groups import Groups
-from extender.wire.groups import APIS, Group, ObjectKey, group_of, sizes_of
-
-_SHARED: Final = 20_000
+from extender.wire.groups import APIS, NAMES, Group, ObjectKey, group_of, sizes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +36,10 @@ class GroupFeed:
         now = self._clock()
         for change in batch.changes:
             record = change.value
-            if isinstance(change, Gone):
+            if isinstance(change, Gone) or _is_over(record):
                 self._groups.see_gone(record.uid, now)
-            elif not (isinstance(change, Changed) and change.old.finished == record.finished):
-                group = _group(record.reduced, record.namespace)
+            elif not (isinstance(change, Changed) and not _is_over(change.old)):
+                group = _group(record)
                 if group is not None:
                     self._groups.see_bound(group, record.uid, record.node_name, now)
 
@@ -68,6 +65,12 @@ def sized_objects(api: str) -> Source[SizedObject]:
     return Source(path=f"/apis/{api}/{plural}", decode=decode)
 
 
-@lru_cache(_SHARED)
-def _group(reduced: bytes, namespace: str) -> Group | None:
-    return group_of(orjson.loads(reduced), namespace)
+def _is_over(record: PodRecord) -> bool:
+    """Whether the pod does not count in its group any longer: its controller makes another one, or the group is new."""
+    return record.finished or record.terminating
+
+
+def _group(record: PodRecord) -> Group | None:
+    if not any(name in record.reduced for name in NAMES):  # most pods are in no group
+        return None
+    return group_of(orjson.loads(record.reduced), record.namespace)

@@ -20,7 +20,7 @@ Rules of this file
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -44,6 +44,7 @@ from extender.scheduling.binder import (
 from extender.scheduling.cached_judge import CachedJudge, Offload
 from extender.scheduling.claims import ClaimCheck
 from extender.scheduling.gangs.gangs import HELD, INCOMPLETE, Gangs
+from extender.scheduling.gangs.record import Hold
 from extender.scheduling.locks import NodeLocks, SharedBudget, WaitingPlaces
 from extender.scheduling.node_totals import NodeTotals, TotalsFit
 from extender.scheduling.nominator import Nominator
@@ -62,8 +63,8 @@ TOTALS: Final = NotBound(
 )
 PROMISED: Final = NotBound(f"{RefusalReason.PROMISED.text}; {RETRY}", BindFailure.PROMISED)
 STARTING: Final = NotBound(f"the node's kubelet is starting and releases nothing yet; {RETRY}", BindFailure.STARTING)
-PASSING: Final = frozenset({BindFailure.CLAIMS, BindFailure.GROUP, BindFailure.TOTALS, BindFailure.UNSETTLED})
-"""The failures after which a pod of a group keeps its place."""
+RACED: Final = NotBound(f"places for the pods of a group were just held on the node; {RETRY}", BindFailure.GROUP)
+STOPPED: Final = MaybeBound("the call has ended before its outcome was known")
 NO_ACCESS: Final = NotBound(
     "this extender has no access to the API server: leave `bindVerb` out", BindFailure.NO_ACCESS
 )
@@ -163,7 +164,18 @@ class Bind:
         known = self._known(args)
         if not isinstance(known, Pod):
             return known
-        with Reservation(self._cluster, self._pods, known, args.Node, self._clock) as reservation:
+        if self._gangs is None:
+            return await self._bind_pod(known, args, binder)
+        outcome: BindOutcome = STOPPED
+        described = self._pods.get(known.uid)
+        try:
+            outcome = await self._bind_pod(known, args, binder)
+        finally:
+            self._gangs.end_binding(described, args.Node, outcome)
+        return outcome
+
+    async def _bind_pod(self, pod: Pod, args: ExtenderBindingArgs, binder: GatedBinder) -> BindOutcome:
+        with Reservation(self._cluster, self._pods, pod, args.Node, self._clock) as reservation:
             if reservation.is_repeat:
                 reservation.reserve()
             elif (refused := await self._reserve_beside_groups(reservation)) is not None:
@@ -171,8 +183,6 @@ class Bind:
             outcome = await self._send(reservation, binder)
         if not isinstance(outcome, PodBound):
             _log("not bound", args, outcome)
-        elif self._gangs is not None:
-            self._gangs.groups.bind(args.PodUID, args.Node, self._clock())
         return outcome
 
     def _known(self, args: ExtenderBindingArgs) -> Pod | PodBound | NotBound:
@@ -196,21 +206,24 @@ class Bind:
 
     async def _reserve_beside_groups(self, reservation: Reservation) -> NotBound | None:
         """As `_reserve`, where places are held: the pod must keep off them, or have one and not be the only one."""
-        gangs, pod = self._gangs, reservation.pod
-        if gangs is None or not gangs.groups.held:
+        gangs, pod, node_name = self._gangs, reservation.pod, reservation.node_name
+        known = self._pods.get(pod.uid)
+        if gangs is None or (known.group is None and not gangs.groups.held):
             return await self._reserve(reservation)
-        refused = await gangs.admit(pod.uid)
-        if refused is None and await gangs.takes_held_room(
-            pod, self._pods.get(pod.uid).priority, reservation.node_name
-        ):
-            refused = HELD
-        refused = refused or await self._reserve(reservation)
-        if refused is not None and refused.failure not in PASSING:
-            gangs.groups.lose(pod.uid, self._clock())
-        return refused
+        if (refused := await gangs.admit(known)) is not None:
+            if refused.failure is BindFailure.UNSETTLED:
+                self._pods.defer_for_exits(pod.uid, node_name, self._clock())
+            return refused
+        held = gangs.holds_on(node_name)
+        if await gangs.takes_held_room(pod, known.priority, known.group, node_name):
+            return HELD
+        return await self._reserve(reservation, held)
 
-    async def _reserve(self, reservation: Reservation) -> NotBound | None:
-        """Check that the node admits the pod and reserve its room; None if that succeeded, else why not."""
+    async def _reserve(self, reservation: Reservation, held: Sequence[Hold] = ()) -> NotBound | None:
+        """Check that the node admits the pod and reserve its room; None if that succeeded, else why not.
+
+        *held*: the places of groups on the node beside which the pod fits.
+        """
         pod, node_name = reservation.pod, reservation.node_name
         if await self._nominator.is_held_by_others(pod, self._pods.get(pod.uid).priority, node_name):
             return PROMISED
@@ -226,6 +239,8 @@ class Bind:
             obstacle = await self._claims.obstacle(pod, node_name)
             if obstacle is not None:
                 return obstacle
+        if self._gangs is not None and self._gangs.holds_on(node_name) != held:
+            return RACED
         reservation.reserve()
         if not self._settings.certain_only or (
             reservation.is_safe and not (is_replayed and await self._defers_for_exits(pod, node_name))

@@ -50,6 +50,8 @@ class RefusalReason(Enum):
     HELD = ("the room on the node is held for the pods of a group", False)
     GROUP_UNFIT = ("the pods of the group do not fit together now", False)
     GROUP_WAITS = ("the group of the pod has given its places back and rests before its next attempt", False)
+    GROUP_TURN = ("places are held for too many other groups now", False)
+    GROUP_FULL = ("all places of the pod's group have other pods that are still to be bound", False)
     DEMAND_NUMA_NODE = ("the pod demands one NUMA node and would be split on the node", False)
     DEMAND_SOCKET = ("the pod demands one socket and would be split on the node", False)
     DEMAND_MEMORY = ("the pod demands local memory and could get remote memory on the node", False)

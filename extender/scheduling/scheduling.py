@@ -15,7 +15,7 @@ from extender.scheduling.cached_judge import CachedJudge, JudgeMetrics, Offload
 from extender.scheduling.claims import ClaimCheck
 from extender.scheduling.filter import Filter, FilterMetrics, FilterSettings
 from extender.scheduling.gangs.gangs import Gangs
-from extender.scheduling.gangs.groups import GangSettings
+from extender.scheduling.gangs.record import GangSettings
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.nominator import Nominator
 from extender.scheduling.preempt import Preempt, PreemptMetrics

@@ -20,6 +20,10 @@ _LWS: Final = "leaderworkerset.sigs.k8s.io/"
 _LWS_GROUP, _LWS_SIZE, _LWS_WORKER = f"{_LWS}group-key", f"{_LWS}size", f"{_LWS}worker-index"
 _JOB_SET, _ATTEMPT = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/restart-attempt"
 _HOST: Final = "kubernetes.io/hostname"
+NAMES: Final = tuple(
+    name.encode() for name in (GROUP, "schedulingGroup", "workloadRef", _COSCHEDULING, _LWS_GROUP, _JOB_SET)
+)
+"""Of every pod in a group at least one is in its document."""
 ANNOTATIONS: Final = (GROUP, SIZE, _LWS_SIZE)
 """The annotations that are read here."""
 SPEC: Final = ("schedulingGroup", "workloadRef")
@@ -30,6 +34,7 @@ APIS: Final[Mapping[str, tuple[str, str]]] = {
     "scheduling.k8s.io/v1alpha2": ("pod_group", "podgroups"),
     "scheduling.k8s.io/v1alpha3": ("pod_group", "podgroups"),
     "scheduling.k8s.io/v1beta1": ("pod_group", "podgroups"),
+    "jobset.x-k8s.io/v1alpha2": ("job_set", "jobsets"),
 }
 """Kind of the group and resource, by group and version of the API. Kubernetes 1.35, 1.36 and 1.37 have one each."""
 _MAX_NAME: Final = 512
@@ -39,7 +44,10 @@ Json = Mapping[str, object]
 
 
 class ObjectKey(NamedTuple):
-    """An object of the API that states the size of groups. `kind`: `pod_group`, `workload` or `coscheduling`."""
+    """An object of the API that states the size of groups.
+
+    `kind`: `pod_group`, `workload`, `coscheduling` or `job_set`.
+    """
 
     kind: str
     namespace: str
@@ -81,7 +89,7 @@ def group_of(manifest: Json, namespace: str = "") -> Group | None:
     return Group(
         key=(kind, space, name),
         size=size,
-        object_key=_object_key(kind, space, spec, name),
+        object_key=_object_key(kind, space, spec, labels, name),
         leads=kind == "leader_worker_set" and labels.get(_LWS_WORKER) == "0",
         one_a_node=_spreads(spec),
     )
@@ -105,10 +113,12 @@ def _named(labels: Json, annotations: Json, spec: Json) -> tuple[str, str] | Non
     return None
 
 
-def _object_key(kind: str, namespace: str, spec: Json, name: str) -> ObjectKey | None:
+def _object_key(kind: str, namespace: str, spec: Json, labels: Json, name: str) -> ObjectKey | None:
     if kind == "workload":
         reference = _object(spec, "workloadRef")
         return ObjectKey(kind, namespace, f"{_text(reference, 'name')}/{_text(reference, 'podGroup')}")
+    if kind == "job_set":
+        return ObjectKey(kind, namespace, _text(labels, _JOB_SET))
     return ObjectKey(kind, namespace, name) if kind in ("pod_group", "coscheduling") else None
 
 
@@ -116,7 +126,8 @@ def sizes_of(kind: str, document: Json) -> dict[ObjectKey, int]:
     """The sizes of groups that an object of the API states. Empty: it states none that is used.
 
     A PodGroup has `spec.schedulingPolicy.gang.minCount`, a Workload one for each of its pod groups, and the
-    coscheduling plugin's PodGroup has `spec.minMember`.
+    coscheduling plugin's PodGroup has `spec.minMember`. A JobSet has as many pods as its Jobs run at a time; it has no
+    size if some Jobs start after others.
     """
     metadata, spec = _object(document, "metadata"), _object(document, "spec")
     name, namespace = _text(metadata, "name"), _text(metadata, "namespace")
@@ -125,6 +136,8 @@ def sizes_of(kind: str, document: Json) -> dict[ObjectKey, int]:
         found[name] = group_size(spec.get("minMember"))
     elif kind == "pod_group":
         found[name] = group_size(_object(_object(spec, "schedulingPolicy"), "gang").get("minCount"))
+    elif kind == "job_set":
+        found[name] = _job_set_size(spec)
     else:
         groups = spec.get("podGroups")
         for each in groups if isinstance(groups, list) else ():
@@ -132,6 +145,25 @@ def sizes_of(kind: str, document: Json) -> dict[ObjectKey, int]:
                 count = group_size(_object(_object(each, "policy"), "gang").get("minCount"))
                 found[f"{name}/{_text(each, 'name')}"] = count
     return {ObjectKey(kind, namespace, name): size for name, size in found.items() if size}
+
+
+def _job_set_size(spec: Json) -> int:
+    """How many pods the JobSet runs at a time; 0 if it does not say, or does not start all of them at once."""
+    jobs = _list(spec, "replicatedJobs")
+    if _object(spec, "startupPolicy").get("startupPolicyOrder") == "InOrder" or any("dependsOn" in job for job in jobs):
+        return 0
+    size = 0
+    for job in jobs:
+        template = _object(_object(job, "template"), "spec")
+        pods = _count(template.get("parallelism"))
+        completions = template.get("completions")
+        size += _count(job.get("replicas")) * (pods if completions is None else min(pods, _count(completions)))
+    return group_size(size)
+
+
+def _count(value: object) -> int:
+    """A number of pods or Jobs; the default of both is 1."""
+    return 1 if value is None else group_size(value)
 
 
 def apis_of(setting: str) -> Iterator[str]:

@@ -4,6 +4,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from extender.api.service import Service
+from extender.wire.groups import group_of
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of, report_of, sample
@@ -29,10 +31,12 @@ def _group(client: Client, name: str) -> Json:
     return next((each for each in groups if each["name"] == name), {})
 
 
-def _size(client: Client, pod: Json) -> int:
-    """The size of the pod's group, as of a filter call."""
-    client.filter(pod, "node-a")
-    return int(_group(client, pod["metadata"]["labels"][LABEL])["size"])
+def _size(service: Service, pod: Json) -> int:
+    """The size of the pod's group that the next filter call will see."""
+    gangs, group = service.scheduling.gangs, group_of(pod)
+    assert gangs is not None
+    assert group is not None
+    return gangs.groups.size_of(group)
 
 
 def _report(client: Client, *names: str) -> None:
@@ -44,10 +48,8 @@ def test_a_group_whose_size_is_in_its_object_is_bound_when_its_last_pod_has_come
     with cluster(tmp_path, *NODES, gangs="on", gang_apis=API) as (server, service, client):
         _report(client, *NODES)
         server.coscheduling.create({"metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 3}})
-        gangs = service.scheduling.gangs
-        assert gangs is not None
         pods = _members(server, "g", 3)
-        until(lambda: _size(client, pods[0]) == 3)
+        until(lambda: _size(service, pods[0]) == 3)
 
         (node,) = client.filter(pods[0], *NODES)["NodeNames"]
         errors: list[str] = []
@@ -63,11 +65,11 @@ def test_a_group_whose_size_is_in_its_object_is_bound_when_its_last_pod_has_come
 
 
 def test_the_answer_says_how_many_pods_fit_and_why(tmp_path: Path) -> None:
-    with cluster(tmp_path, "node-a", gangs="on", gang_apis=API, bind_wait_seconds=0) as (server, _, client):
+    with cluster(tmp_path, "node-a", gangs="on", gang_apis=API, bind_wait_seconds=0) as (server, service, client):
         _report(client, "node-a")
         server.coscheduling.create({"metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 3}})
         (pod, *_) = _members(server, "g", 3)
-        until(lambda: _size(client, pod) == 3)
+        until(lambda: _size(service, pod) == 3)
 
         reply = client.filter(pod, "node-a")
 
@@ -110,10 +112,8 @@ def test_two_groups_race_over_http_and_one_is_placed(tmp_path: Path) -> None:
         _report(client, *NODES)
         for name in "xy":
             server.coscheduling.create({"metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": 4}})
-        gangs = service.scheduling.gangs
-        assert gangs is not None
         pods = {name: _members(server, name, 4) for name in "xy"}
-        until(lambda: all(_size(client, pods[name][0]) == 4 for name in "xy"))
+        until(lambda: all(_size(service, pods[name][0]) == 4 for name in "xy"))
         bound: dict[str, list[str]] = {"x": [], "y": []}
 
         def bring(name: str) -> None:

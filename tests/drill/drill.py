@@ -153,7 +153,9 @@ class Drill:
         self.book = GroupBook()
         if plan.groups:
             self.book.follow(self.api)
-        self.tally = Tally(believed=self._believed, running=self.extender.running_on)
+        self.tally = Tally(
+            believed=self._believed, running=self.extender.running_on, may_end=self.book.is_whole_or_over
+        )
         self.kubelets = [
             NriKubelet(i, self.api, self.tally, plan.mean_life)
             if plan.nri and i % plan.nri == 0
@@ -226,7 +228,7 @@ class Drill:
         """The pods to take back: this one, or all of its group."""
         attempts = self.scheduler.attempts[uid]
         if uid in self.book.group_of:
-            return self.book.to_take_back(uid, attempts)
+            return self.book.to_take_back(uid, attempts, self.timeline.now)
         return [uid] if attempts >= MAX_ATTEMPTS else []
 
     def _restart_extender(self) -> None:

@@ -1,6 +1,5 @@
 """Groups of pods in the drill, and how they were bound: each group as a whole, and single pods in time."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -11,8 +10,8 @@ Json = dict[str, Any]
 SIZES = (2, 3, 4, 6)
 MAX_ATTEMPTS = 30
 """After so many attempts for one of its pods, a group of which no pod is bound is taken back."""
-MAX_ATTEMPTS_OF_REST = 300
-"""After so many, a pod of a group of which others are bound is taken back: the group is then half placed for good."""
+MAX_REST_SECONDS = 300.0
+"""So long after the first binding of a group its unbound pods are taken back: it is then half placed for good."""
 REST_SECONDS = 60.0
 """A group of which only a part is bound for longer than this is at rest half placed."""
 
@@ -41,15 +40,19 @@ class GroupBook:
     bound_at: dict[str, float] = field(default_factory=dict)
     groups: dict[str, list[str]] = field(default_factory=dict)
     group_of: dict[str, str] = field(default_factory=dict)
-    taken_back: Counter[str] = field(default_factory=Counter)
+    over: set[str] = field(default_factory=set)
+    """Groups of which a pod was taken back, or was bound and has ended."""
 
     def follow(self, api: Api) -> None:
         """Take down every binding from now on."""
 
         def take(events: list[Event]) -> None:
-            for _, pod in events:
+            for kind, pod in events:
+                uid = pod["metadata"]["uid"]
                 if pod["spec"].get("nodeName"):
-                    self.bound_at.setdefault(pod["metadata"]["uid"], api.timeline.now)
+                    self.bound_at.setdefault(uid, api.timeline.now)
+                if uid in self.group_of and (kind == "DELETED" or pod["status"]["phase"] in ("Succeeded", "Failed")):
+                    self.over.add(self.group_of[uid])
 
         api.everywhere.append(Watcher(api, take, (0.0, 0.001)))
 
@@ -61,12 +64,17 @@ class GroupBook:
             self.groups.setdefault(group, []).append(uid)
             self.group_of[uid] = group
 
-    def to_take_back(self, uid: str, attempts: int) -> list[str]:
+    def is_whole_or_over(self, uid: str) -> bool:
+        """Whether the pod may end by itself: all pods of its group were bound, or one of them has ended."""
+        group = self.group_of.get(uid, "")
+        return not group or group in self.over or all(each in self.bound_at for each in self.groups[group])
+
+    def to_take_back(self, uid: str, attempts: int, now: float) -> list[str]:
         """The pods to take back after this many attempts for the pod of a group."""
         group = self.groups[self.group_of[uid]]
-        if not any(each in self.bound_at for each in group):
-            return group if attempts >= MAX_ATTEMPTS else []
-        return [uid] if attempts >= MAX_ATTEMPTS_OF_REST else []
+        bound = [self.bound_at[each] for each in group if each in self.bound_at]
+        is_hopeless = now > min(bound) + MAX_REST_SECONDS if bound else attempts >= MAX_ATTEMPTS
+        return [each for each in group if each not in self.bound_at] if is_hopeless else []
 
     @property
     def half_placed(self) -> list[str]:

@@ -278,6 +278,9 @@ class Kubelet:
         """The pod's life is over: it succeeds, or somebody deletes it, gently or by force."""
         if uid not in self.naive.active or self._is_down(lambda: self._end(uid)):
             return
+        if not self.tally.may_end(uid):
+            self.timeline.after(1.0, lambda: self._end(uid))
+            return
         how = self.timeline.random.random()
         if how < 0.5:
             self._publish(uid, phase="Succeeded")

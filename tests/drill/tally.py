@@ -32,6 +32,9 @@ class Tally:
     believed: Callable[[str], str] = lambda _node_name: ""
     """What the extender believes of a node at present, in words: told with each refusal."""
 
+    may_end: Callable[[str], bool] = lambda _uid: True
+    """Whether the pod may end by itself, by UID: pods of a group work only when all of them run."""
+
     def note_create_error(self, uid: str, story: str) -> None:
         """A container of the pod was refused by the runtime."""
         self.create_errors.setdefault(uid, story)

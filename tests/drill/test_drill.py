@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from tests.drill.drill import Drill, Plan
-from tests.drill.groups import quantile
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -85,14 +84,22 @@ def test_without_the_gate_containers_end_in_create_container_error() -> None:
     assert outcome.leaks == []
 
 
-def test_groups_are_placed_whole_while_everything_restarts_and_single_pods_have_their_turn() -> None:
-    """Without the setting most groups are placed pod by pod, and some wait half placed for minutes."""
-    plan = Plan(pods=120, nodes=4, seed=1, mean_life=8, load=1.2, groups=0.3)
-    together = asyncio.run(Drill(plan).run())
-    one_by_one = asyncio.run(Drill(replace(plan, gangs=False)).run())
+GROUPS = Plan(pods=80, nodes=4, mean_life=8, load=1.2, groups=0.3)
+"""A full cluster. Pods of a group end only after all of them have run."""
 
-    assert together.broken == []
-    assert together.placed_groups > 10
-    assert quantile(together.gaps, 0.5) < 1.0
-    assert quantile(one_by_one.gaps, 0.5) > 2 * quantile(together.gaps, 0.5)
-    assert together.waits[-1] < 180
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_groups_are_placed_whole_while_everything_restarts_and_single_pods_have_their_turn(seed: int) -> None:
+    outcome = asyncio.run(Drill(replace(GROUPS, seed=seed)).run())
+
+    assert outcome.broken == []
+    assert outcome.half_placed == []
+    assert outcome.placed_groups > 10
+    assert outcome.waits[-1] < 120, "virtual seconds until the last single pod was bound"
+
+
+def test_without_the_setting_groups_stay_half_placed() -> None:
+    outcome = asyncio.run(Drill(replace(GROUPS, seed=2, gangs=False)).run())
+
+    assert len(outcome.half_placed) > 3
+    assert outcome.leaks == []

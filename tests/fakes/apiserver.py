@@ -110,6 +110,7 @@ class FakeApiServer:
         self.pod_groups = Objects(self.store, registry, resources.POD_GROUPS)
         self.coscheduling = Objects(self.store, registry, resources.COSCHEDULING)
         self.workloads = Objects(self.store, registry, resources.WORKLOADS)
+        self.job_sets = Objects(self.store, registry, resources.JOB_SETS)
         self.topologies = Objects(self.store, registry, resources.NRTS)
 
     @property

@@ -45,6 +45,8 @@ GRANTS = {
     *((verb, f"scheduling.k8s.io/{each}") for verb in ("list", "watch") for each in ("podgroups", "workloads")),
     ("list", "scheduling.x-k8s.io/podgroups"),
     ("watch", "scheduling.x-k8s.io/podgroups"),
+    ("list", "jobset.x-k8s.io/jobsets"),
+    ("watch", "jobset.x-k8s.io/jobsets"),
     ("list", "namespaces"),
     ("watch", "namespaces"),
     ("list", "policy/poddisruptionbudgets"),
@@ -55,7 +57,12 @@ GRANTS = {
     ("create", "authentication.k8s.io/tokenreviews"),
     ("create", "authorization.k8s.io/subjectaccessreviews"),
 }
-APIS_SERVED = ("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha1", "scheduling.x-k8s.io/v1alpha1")
+APIS_SERVED = (
+    "scheduling.k8s.io/v1beta1",
+    "scheduling.k8s.io/v1alpha1",
+    "scheduling.x-k8s.io/v1alpha1",
+    "jobset.x-k8s.io/v1alpha2",
+)
 
 
 class Token:

@@ -7,6 +7,7 @@ from extender.api.service import Service
 from extender.app import make_service
 from extender.cluster.node import Observation
 from extender.config.settings import Settings
+from extender.samples.nodes import SampleNode
 from extender.scheduling.binder import Binding, BindOutcome, GatedBinder, PodBound, Unelected
 from extender.scheduling.feasibility import Filtered
 from extender.scheduling.gangs.gangs import Gangs
@@ -47,19 +48,23 @@ class GangWorld:
         given: Mapping[str, Any] = {"gangs": "on", "bind_wait_seconds": 0, "assume_seconds": 1e6, **settings}
         self.service: Service = make_service(Settings(**given), self.clock)
         self.service.known.link.binder = GatedBinder(self.api, Unelected(), seconds=1.0)
-        self.names = nodes
+        self.names: tuple[str, ...] = ()
         for name in nodes:
-            node = sample(name)
-            observation = Observation(
-                node_name=name,
-                boot_id="b",
-                sequence=1,
-                digest="",
-                observed_at=0.0,
-                kubelet=node.kubelet,
-                state=node.state,
-            )
-            self.service.known.nodes.observe(observation, self.clock())
+            self.add(sample(name))
+
+    def add(self, node: SampleNode) -> None:
+        """A further node."""
+        observation = Observation(
+            node_name=node.name,
+            boot_id="b",
+            sequence=1,
+            digest="",
+            observed_at=0.0,
+            kubelet=node.kubelet,
+            state=node.state,
+        )
+        self.names = (*self.names, node.name)
+        self.service.known.nodes.observe(observation, self.clock())
 
     @property
     def gangs(self) -> Gangs:
@@ -97,3 +102,8 @@ class GangWorld:
         if not feasible or await self.bind(pod, feasible[0]) != PodBound():
             return ""
         return feasible[0]
+
+    async def place_on(self, pod: Json, node_name: str) -> None:
+        """Bind the pod to the node, which admits it."""
+        assert list((await self.filter(pod, node_name)).feasible) == [node_name]
+        assert await self.bind(pod, node_name) == PodBound()

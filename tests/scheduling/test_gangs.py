@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from extender.scheduling.binder import BindFailure, NotBound, PodBound
-from extender.scheduling.gangs.groups import GroupState
+from extender.scheduling.gangs.record import GroupState
 from tests.reports import pod_of
 from tests.scheduling.gang_world import GangWorld, member
 

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.wire.groups import APIS, GROUP, SIZE, Group, ObjectKey, apis_of, group_of, sizes_of
+from extender.wire.groups import APIS, GROUP, NAMES, SIZE, Group, ObjectKey, apis_of, group_of, sizes_of
 from tests.reports import pod_of
 
 Json = dict[str, Any]
@@ -47,7 +48,7 @@ def pod(labels: Json | None = None, annotations: Json | None = None, **spec: obj
         ),
         (
             pod({f"{JOB_SET}jobset-name": "j", f"{JOB_SET}restart-attempt": "2"}),
-            Group(("job_set", "ml", "j/2")),
+            Group(("job_set", "ml", "j/2"), 0, ObjectKey("job_set", "ml", "j")),
         ),
         (
             pod({"scheduling.x-k8s.io/pod-group": "theirs", f"{LWS}group-key": "k"}, {GROUP: "ours"}),
@@ -95,12 +96,41 @@ def test_sizes_of_objects() -> None:
     assert sizes("workload", workload) == {ObjectKey("workload", "ml", "o/workers"): 4}
 
 
+@pytest.mark.parametrize(
+    ("spec", "size"),
+    [
+        ({"replicatedJobs": [{"replicas": 2, "template": {"spec": {"parallelism": 4, "completions": 4}}}]}, 8),
+        ({"replicatedJobs": [{"template": {"spec": {}}}, {"replicas": 3, "template": {"spec": {}}}]}, 4),
+        ({"replicatedJobs": [{"template": {"spec": {"parallelism": 4, "completions": 2}}}]}, 2),
+        ({"replicatedJobs": [{"replicas": 0}]}, 0),
+        ({"replicatedJobs": [{}, {"dependsOn": [{"name": "driver", "status": "Ready"}]}]}, 0),
+        ({"replicatedJobs": [{}, {}], "startupPolicy": {"startupPolicyOrder": "InOrder"}}, 0),
+        ({"replicatedJobs": [{}, {}], "startupPolicy": {"startupPolicyOrder": "AnyOrder"}}, 2),
+        ({}, 0),
+    ],
+)
+def test_the_size_of_a_job_set_is_what_its_jobs_run_at_once(spec: Json, size: int) -> None:
+    document = {"metadata": {"name": "j", "namespace": "ml"}, "spec": spec}
+    assert sizes_of("job_set", document) == ({ObjectKey("job_set", "ml", "j"): size} if size else {})
+
+
+@given(st.sampled_from([GROUP, "scheduling.x-k8s.io/pod-group", f"{LWS}group-key", f"{JOB_SET}jobset-name"]))
+def test_a_document_without_a_name_of_a_source_has_no_group(name: str) -> None:
+    """The watch of pods looks for these names before it reads a document."""
+    document = pod({name: "g"}, {name: "g"})
+    assert group_of(document) is not None
+    assert any(each in orjson.dumps(document) for each in NAMES)
+    assert not any(each in orjson.dumps(pod()) for each in NAMES)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-KEYS = st.sampled_from(["schedulingGroup", "workloadRef", "affinity", "containers", "podGroups", "schedulingPolicy"])
+KEYS = st.sampled_from(
+    ["schedulingGroup", "workloadRef", "affinity", "containers", "podGroups", "schedulingPolicy", "replicatedJobs"]
+)
 
 
 @given(JSON, JSON, st.dictionaries(KEYS, JSON))

@@ -14,7 +14,7 @@ from extender.observability.metrics import CONTENT_TYPE
 from extender.observability.node_metrics import NodeMetrics
 from extender.replay.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
 from extender.replay.verdict import Certainty
-from extender.scheduling.gangs.groups import GroupState
+from extender.scheduling.gangs.record import GroupState
 
 
 class Ready(BaseModel):

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from extender.api.service import Service
-from extender.scheduling.gangs.groups import GroupRecord, GroupState
+from extender.scheduling.gangs.record import GroupRecord, GroupState
 
 MAX_SHOWN: Final = 500
 

@@ -3,150 +3,41 @@
 Rules of this file
 - Synchronous; only the event loop's thread calls it. No clock: the time of each call is an argument, in seconds of one
   monotonic clock. `expire` applies timeouts.
-- A place is room for one pod on one node. A pod that comes to filter claims a place. Until then the place is spare.
 - If no pod of the group is bound within `hold_seconds` after its first place, all its places are given back. A node
   whose place was given back unused rests: no group holds a place on it for as long as it was held, times
   `rest_seconds / hold_seconds`. The group rests in the same way. A node that was held for `hold_seconds` without
   a pause gets no further place. So single pods wait for at most twice `hold_seconds` before they have their turn.
-- Once a pod of the group is bound the group is open: its other places are held for `hold_seconds` after the last
-  binding, and no pod of any priority may take them. Before that, pods with a higher priority may.
-- Bounded: `MAX_GROUPS` groups, `MAX_HOLDING` of them with places and not open, `max_pods` pods of one group.
+- Once a pod of the group is bound the group is open. Then rests do not count for it: half a group is of no use. The
+  places of its pods are held until they are bound, as long as they come to filter again within `hold_seconds`, for
+  `OPEN_HOLDS` times `hold_seconds` after the last binding. These pods exist, so they count towards quotas. Spare places
+  are held for `hold_seconds` after the last binding.
+- If the first binding of a group fails, and no other one is under way, the group is not open any longer.
+- A group counts as its least important pod, and is as large as its pods say at most, until nothing is known of it.
+- Bounded: `MAX_GROUPS` groups, `MAX_HOLDING` of them with places and not open, half of them of one namespace;
+  `max_pods` pods of one group, and `MAX_SIZES` sizes that objects state.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
 from math import inf
 from typing import Final
 
+from extender.bounded import BoundedMap
 from extender.replay.pod import Pod
-from extender.scheduling.pod_shape import PodShape
+from extender.scheduling.gangs.record import OPEN_HOLDS, GangSettings, GroupRecord, HeldPlace, Hold, Key
 from extender.wire.groups import Group, ObjectKey
 
 MAX_GROUPS: Final = 10_000
-"""How many groups are known. The one that changed longest ago is dropped first, those with places last."""
+"""How many groups are known. Idle ones are dropped first, the one that changed longest ago first; those with places
+never, and those of which only some pods are bound last."""
 MAX_HOLDING: Final = 8
+MAX_SIZES: Final = 100_000
 UNSEEN_SECONDS: Final = 15.0
 """A pod that has not come to filter for this long may be gone. kube-scheduler tries again after 10 s at most."""
-Key = tuple[str, str, str]
-
-
-class GroupState(StrEnum):
-    """What a group is doing. The values are labels of `numa_extender_groups`."""
-
-    SINGLE = "single"
-    """Its size is not known, or above the limit: its pods are judged one by one."""
-    WAITING = "waiting"
-    """It has no places: it does not fit, or it rests."""
-    HOLDING = "holding"
-    """It has places, and none of its pods is bound."""
-    OPEN = "open"
-    """Some of its pods are bound."""
-    PLACED = "placed"
-    """As many of its pods are bound as must run together."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangSettings:
-    """`hold_seconds`, `rest_seconds`, `max_pods`: see the file's rules. `plan_seconds`: for one plan."""
-
-    hold_seconds: float
-    rest_seconds: float
-    max_pods: int
-    plan_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """A place that is held. `uid`: of the pod that claims it, "" if it is spare. `is_open`: as its group."""
-
-    key: Key
-    uid: str
-    shape: PodShape
-    node_name: str
-    priority: int
-    is_open: bool
-
-    def precedes(self, priority: int) -> bool:
-        """Whether a pod outside the group must leave this room free."""
-        return self.is_open or self.priority >= priority
-
-
-@dataclass(frozen=True, slots=True)
-class HeldPlace:
-    """Room for one pod of the shape. `node_name`: "" for a pod that needs none on a certain node.
-
-    `seen_at`: when the pod that claims it last came to filter. `leads`: this pod is bound before the others come.
-    """
-
-    node_name: str
-    shape: PodShape
-    seen_at: float = -inf
-    leads: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Unfit:
-    """The group did not fit: only `fit` of its pods did. `why`: how many nodes refuse one more pod, by reason.
-
-    `of`: the pod, nodes and states of the call; equal values mean an equal result.
-    """
-
-    fit: int
-    why: Mapping[str, int]
-    of: object
-    at: float
-
-
-@dataclass(slots=True)
-class GroupRecord:
-    """One group. `size`: how many pods must fit together, 0 if unknown. `bound`: node by UID. `claims`: by UID."""
-
-    key: Key
-    size: int = 0
-    priority: int = 0
-    bound: dict[str, str] = field(default_factory=dict)
-    claims: dict[str, HeldPlace] = field(default_factory=dict)
-    spare: list[HeldPlace] = field(default_factory=list)
-    is_opened: bool = False
-    hold_until: float = inf
-    held_since: float = -inf
-    rests_until: float = -inf
-    unfit: Unfit | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """See the file's rules."""
-        return self.is_opened or bool(self.bound)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every pod that must run together has come."""
-        return len(self.bound) + len(self.claims) >= self.size
-
-    @property
-    def has_places(self) -> bool:
-        """Whether it has places."""
-        return bool(self.claims or self.spare)
-
-    @property
-    def state(self) -> GroupState:
-        """What the group is doing."""
-        if not self.size:
-            return GroupState.SINGLE
-        if len(self.bound) >= self.size:
-            return GroupState.PLACED
-        if self.is_open:
-            return GroupState.OPEN
-        return GroupState.HOLDING if self.has_places else GroupState.WAITING
-
-    @property
-    def places(self) -> Iterator[tuple[str, HeldPlace]]:
-        """The claimed places with their UIDs, and the spare ones with ""."""
-        yield from self.claims.items()
-        for each in self.spare:
-            yield "", each
+_LOOKED_AT: Final = 100
+"""How many groups are looked at to find one that can be dropped."""
 
 
 class Groups:
@@ -155,15 +46,19 @@ class Groups:
     def __init__(self, settings: GangSettings) -> None:
         self.settings: Final = settings
         self.held: dict[str, list[Hold]] = {}
-        """The places by node. Each change replaces the dict, so a reader may keep it."""
+        """The places by node. Each change replaces the dict and the node's list, so a reader may keep them."""
         self.expired = 0
         """How many groups gave their places back because their time was over."""
         self._records: OrderedDict[Key, GroupRecord] = OrderedDict()
+        self._idle: OrderedDict[Key, None] = OrderedDict()
+        self._holders: dict[Key, GroupRecord] = {}
+        self._nodes: dict[Key, Collection[str]] = {}
         self._key_of: dict[str, Key] = {}
-        self._sizes: dict[ObjectKey, int] = {}
+        self._sizes: BoundedMap[ObjectKey, int] = BoundedMap(MAX_SIZES)
         self._resting: dict[str, float] = {}
         self._held_since: dict[str, float] = {}
         self._released: set[str] = set()
+        self._due = inf
 
     def __iter__(self) -> Iterator[GroupRecord]:
         """Every group, the one that changed longest ago first."""
@@ -193,17 +88,25 @@ class Groups:
         else:
             self._sizes.pop(key, None)
 
-    def join(self, group: Group, priority: int) -> GroupRecord:
+    def join(self, group: Group, uid: str, priority: int, now: float) -> GroupRecord:
         """The group's record, when one of its pods comes to filter. A new one if there is none."""
+        if self._key_of.get(uid, group.key) != group.key:  # labels of a pod can change
+            self.see_gone(uid, now)
         record = self._record(group.key)
-        record.size, record.priority = self.size_of(group), priority
+        size = self.size_of(group)
+        if record.is_idle:
+            record.size, record.priority = size, priority
+            return record
+        record.size = max(record.size, size) if group.size else size
+        record.priority = priority if record.priority is None else min(record.priority, priority)
         return record
 
     def claim(self, record: GroupRecord, uid: str, place: HeldPlace, now: float) -> None:
         """Give the pod this place. If the group then has too many places, drop spare ones."""
+        self._begin(record, now)
         record.claims[uid] = replace(place, seen_at=now)
         self._key_of[uid] = record.key
-        while record.spare and len(record.bound) + len(record.claims) + len(record.spare) > record.size:
+        while record.spare and record.missing("") < len(record.spare):
             record.spare.pop()
         self._update(record, now)
 
@@ -221,16 +124,14 @@ class Groups:
 
     def hold(self, record: GroupRecord, uid: str, places: Sequence[HeldPlace], now: float) -> None:
         """Hold the places of a plan: the first for the pod, the others spare. Earlier spare places are dropped."""
-        record.unfit = None
-        if not record.has_places:
-            record.held_since, record.hold_until = now, now + self.settings.hold_seconds
-        record.spare = list(places[1:])
+        record.unfit, record.spare, record.unsettled_since = None, list(places[1:]), inf
         self.claim(record, uid, places[0], now)
+        if record.is_open:
+            record.hold_until = min(record.open_until, now + self.settings.hold_seconds)
 
-    def lose(self, uid: str, now: float) -> None:
+    def lose(self, record: GroupRecord, uid: str, now: float) -> None:
         """Drop the pod's place, because it no longer fits. The pod needs another one."""
-        record = self.of_pod(uid)
-        if record is not None and record.claims.pop(uid, None) is not None:
+        if record.claims.pop(uid, None) is not None:
             del self._key_of[uid]
             self._update(record, now)
 
@@ -241,50 +142,76 @@ class Groups:
         record.claims, record.spare = {}, []
         self._update(record, now)
 
-    def forget_unseen(self, record: GroupRecord, now: float) -> None:
-        """Drop the places of pods that have not come to filter for `UNSEEN_SECONDS`."""
-        for uid in [uid for uid, place in record.claims.items() if now - place.seen_at > UNSEEN_SECONDS]:
-            self.lose(uid, now)
+    def forget_unseen(self, record: GroupRecord, now: float, seconds: float = UNSEEN_SECONDS) -> None:
+        """Drop the places of pods that have not come to filter for *seconds*, and that bind does not work on."""
+        for uid, place in list(record.claims.items()):
+            if now - place.seen_at >= seconds and uid not in record.sending:
+                self.lose(record, uid, now)
 
-    def open(self, record: GroupRecord, now: float) -> None:
-        """Mark the group as open: its first pod is about to be bound."""
-        record.is_opened, record.hold_until = True, now + self.settings.hold_seconds
+    def open(self, record: GroupRecord, uid: str, now: float) -> None:
+        """The pod is about to be bound: the group is open."""
+        record.sending.add(uid)
+        if not record.is_open:
+            record.is_opened = True
+            self._prolong(record, now)
+            self._update(record, now)
+
+    def note_unsettled(self, record: GroupRecord, now: float) -> float:
+        """The end of another pod could leave a pod without its place: since when that is so. Reset by other places."""
+        record.unsettled_since = min(record.unsettled_since, now)
+        return record.unsettled_since
+
+    def end_binding(self, record: GroupRecord, uid: str, now: float, *, may_be_bound: bool) -> None:
+        """The binding of the pod has ended. If it failed, the group may not be open any longer."""
+        record.sending.discard(uid)
+        if may_be_bound or record.sending or record.bound or not record.is_opened:
+            return
+        record.is_opened, record.open_until = False, inf
+        record.hold_until = min(now, record.held_since + self.settings.hold_seconds) + self.settings.hold_seconds
         self._update(record, now)
 
-    def bind(self, uid: str, node_name: str, now: float) -> None:
-        """Record that a pod with a place was bound."""
-        record = self.of_pod(uid)
-        if record is not None:
-            self._bind(record, uid, node_name, now)
+    def bind(self, record: GroupRecord, uid: str, node_name: str, now: float) -> None:
+        """Record that a pod was bound."""
+        if uid in record.bound:
+            return
+        if self._key_of.get(uid, record.key) != record.key:
+            self.see_gone(uid, now)
+        place = record.claims.pop(uid, None)
+        record.bound[uid] = node_name
+        self._key_of[uid] = record.key
+        if record.has_places:
+            self._prolong(record, now)
+        self._update(record, now, used=None if place is None else place.node_name)
 
     def see_bound(self, group: Group, uid: str, node_name: str, now: float) -> None:
         """Record that the API server shows the pod on the node."""
         record = self._record(group.key)
         record.size = record.size or self.size_of(group)
-        self._bind(record, uid, node_name, now)
+        self.bind(record, uid, node_name, now)
 
     def see_gone(self, uid: str, now: float) -> None:
-        """Record that the pod no longer exists."""
+        """Record that the pod no longer exists, or no longer runs."""
         record = self.of_pod(uid)
         if record is None:
             return
+        del self._key_of[uid]
         record.bound.pop(uid, None)
         record.claims.pop(uid, None)
-        del self._key_of[uid]
         self._update(record, now)
-        if not record.bound and not record.has_places:
-            del self._records[record.key]
+        if record.is_idle and now >= record.rests_until:
+            self._drop(record)
 
-    def may_hold(self, record: GroupRecord, now: float) -> bool:
-        """Whether the group may hold places now."""
-        holding = sum(1 for each in self._holding() if not each.is_open and each is not record)
-        return now >= record.rests_until and holding < MAX_HOLDING
+    def may_hold(self, record: GroupRecord) -> bool:
+        """Whether the group may hold places besides those groups that do."""
+        holding = [each.key for each in self._holders.values() if not each.is_open and each is not record]
+        in_namespace = sum(key[1] == record.key[1] for key in holding)
+        return len(holding) < MAX_HOLDING and in_namespace < MAX_HOLDING // 2
 
     def resting(self, now: float) -> Collection[str]:
-        """Nodes on which no group may hold a further place now."""
-        resting = {name for name, until in self._resting.items() if now < until}
+        """Nodes on which no group may hold a further place now, unless it is open."""
+        self._resting = {name: until for name, until in self._resting.items() if now < until}
         longest = self.settings.hold_seconds
-        return resting | {name for name, since in self._held_since.items() if now - since >= longest}
+        return self._resting.keys() | {name for name, since in self._held_since.items() if now - since >= longest}
 
     def released(self) -> set[str]:
         """The nodes on which places were given back since the last call."""
@@ -292,69 +219,111 @@ class Groups:
         return released
 
     def expire(self, now: float) -> None:
-        """Give back the places whose time is over. Cheap where nothing is held."""
-        if not self.held and not self._resting:
+        """Give back the places whose time is over. Cheap where nothing is due."""
+        if now < self._due:
             return
-        for record in [each for each in self._holding() if now >= each.hold_until]:
-            self.expired += 1
-            self.give_back(record, now)
-        self._resting = {name: until for name, until in self._resting.items() if now < until}
+        for record in [each for each in self._holders.values() if now >= each.hold_until]:
+            if not record.is_open or now >= record.open_until:
+                self.expired += 1
+                self.give_back(record, now)
+                continue
+            record.spare = []
+            self.forget_unseen(record, now, self.settings.hold_seconds)
+            if record.has_places:
+                seen_at = min(each.seen_at for each in record.claims.values())
+                record.hold_until = min(record.open_until, max(now + 1.0, seen_at + self.settings.hold_seconds))
+            self._update(record, now)
+        self._due = min((each.hold_until for each in self._holders.values()), default=inf)
 
     def _record(self, key: Key) -> GroupRecord:
         record = self._records.get(key)
         if record is None:
+            if len(self._records) >= MAX_GROUPS:
+                self._drop_one()
             record = self._records[key] = GroupRecord(key)
-            if len(self._records) > MAX_GROUPS:
-                self._drop(next((each for each in self if not each.has_places), record))
+            self._idle[key] = None
+        elif key in self._idle:
+            self._idle.move_to_end(key)
         self._records.move_to_end(key)
         return record
+
+    def _drop_one(self) -> None:
+        """Drop the group that is missed least. There is one: few groups have places."""
+        idle = (self._records[key] for key in islice(self._idle, 1))
+        others = [each for each in islice(self, _LOOKED_AT) if not each.has_places]
+        single_or_placed = (each for each in others if not each.size or each.is_full)
+        without_places = (each for each in self if not each.has_places)
+        self._drop(next(chain(idle, single_or_placed, others, without_places)))
 
     def _drop(self, record: GroupRecord) -> None:
         for uid in record.bound:
             del self._key_of[uid]
         del self._records[record.key]
+        self._idle.pop(record.key, None)
 
-    def _bind(self, record: GroupRecord, uid: str, node_name: str, now: float) -> None:
-        if uid in record.bound:
+    def _begin(self, record: GroupRecord, now: float) -> None:
+        """Start the time for which the group holds places, if it does not run yet."""
+        if record.hold_until < inf:
             return
-        place = record.claims.pop(uid, None)
-        record.bound[uid] = node_name
-        self._key_of[uid] = record.key
-        if record.has_places:
-            record.hold_until = now + self.settings.hold_seconds
-        self._update(record, now, used=None if place is None else place.node_name)
+        record.held_since, record.hold_until = now, now + self.settings.hold_seconds
+        if record.is_open:
+            self._prolong(record, now)
 
-    def _holding(self) -> list[GroupRecord]:
-        keys = {hold.key for holds in self.held.values() for hold in holds}
-        return [self._records[key] for key in keys]
+    def _prolong(self, record: GroupRecord, now: float) -> None:
+        """Start the times of an open group anew."""
+        hold_seconds = self.settings.hold_seconds
+        record.hold_until, record.open_until = now + hold_seconds, now + OPEN_HOLDS * hold_seconds
 
     def _update(self, record: GroupRecord, now: float, used: str | None = None) -> None:
-        """Bring `held` up to date after a change of the group. *used*: the node of a place that a binding used."""
-        if len(record.bound) >= record.size:
-            record.spare = []
+        """Bring everything that follows up to date after a change. *used*: the node of a place that a binding used."""
+        if record.bound and record.is_full:
+            for uid in record.claims:
+                del self._key_of[uid]
+            record.claims, record.spare = {}, []
         if not record.has_places and record.hold_until < inf:
-            if not record.bound:
+            if not record.bound or now >= record.open_until:
                 record.rests_until = now + self._rest(record.held_since, now)
-            record.hold_until, record.is_opened = inf, False
-        held = {name: [each for each in holds if each.key != record.key] for name, holds in self.held.items()}
+            record.hold_until = record.open_until = record.unsettled_since = inf
+            record.is_opened = False
+        if record.has_places:
+            self._holders[record.key] = record
+            self._due = min(self._due, record.hold_until)
+        else:
+            self._holders.pop(record.key, None)
+        if record.is_idle:
+            self._idle[record.key] = None
+        else:
+            self._idle.pop(record.key, None)
+        self._hold_nodes(record, now, used)
+
+    def _hold_nodes(self, record: GroupRecord, now: float, used: str | None) -> None:
+        """Bring `held` up to date, and what rests."""
+        new: dict[str, list[Hold]] = {}
         for uid, place in record.places:
-            hold = Hold(
-                key=record.key,
-                uid=uid,
-                shape=place.shape,
-                node_name=place.node_name,
-                priority=record.priority,
-                is_open=record.is_open,
-            )
-            held.setdefault(place.node_name, []).append(hold)
-        self.held = {name: holds for name, holds in held.items() if holds}
-        for name in self.held.keys() - self._held_since.keys() - {""}:
-            self._held_since[name] = now
-        for name in self._held_since.keys() - self.held.keys():
-            since = self._held_since.pop(name)
-            self._released.add(name)
-            if name != used:
-                self._resting[name] = now + self._rest(since, now)
+            if place.node_name:
+                hold = Hold(
+                    key=record.key,
+                    uid=uid,
+                    shape=place.shape,
+                    node_name=place.node_name,
+                    priority=record.priority or 0,
+                    is_open=record.is_open,
+                )
+                new.setdefault(place.node_name, []).append(hold)
+        before = self._nodes.pop(record.key, ())
+        if new:
+            self._nodes[record.key] = new.keys()
+        held = dict(self.held)
+        for name in dict.fromkeys([*before, *new]):
+            holds = [each for each in held.pop(name, ()) if each.key != record.key] + new.get(name, [])
+            if holds:
+                held[name] = holds
+                self._held_since.setdefault(name, now)
+            elif (since := self._held_since.pop(name, None)) is not None:
+                self._released.add(name)
+                if name != used:
+                    self._resting[name] = now + self._rest(since, now)
+        self.held = held
 
     def _rest(self, since: float, now: float) -> float:
         """How long a node or a group rests, if it held places from *since* to *now*."""

@@ -32,6 +32,8 @@ from extender.scheduling.totals import exceeds, pod_requests
 MAX_REPLAYS: Final = 16
 """The most replays for one place. Random choices of devices multiply them."""
 TOTALS: Final = "the totals of the node are too small"
+MAX_EXITS: Final = 512
+"""How many admissions are replayed to find out whether the end of another pod matters."""
 HYPOTHETICAL: Final = -1
 """The id of a class that is judged once and not cached."""
 _CERTAIN: Final = frozenset({Certainty.EXACT, Certainty.ASSUMED})
@@ -144,6 +146,28 @@ def takes_room(
     return fits(held) and not fits([*pods, *held])
 
 
+def outlast_exits(
+    judge: BoundedJudge, places: Sequence[tuple[Candidate, Sequence[PodShape]]], budget: Budget | None = None
+) -> bool:
+    """Whether the pods, which fit on their nodes, also fit if any single other pod of the node has ended.
+
+    More free resources can turn an admission into a refusal: see `extender.cluster.sudden_exit`. After `MAX_EXITS`
+    admissions what was not replayed counts as harmless.
+    """
+    left = MAX_EXITS
+    for candidate, pods in places:
+        possible = candidate.node_class.possible
+        for uid in sorted({uid for state in possible.states for uid in state.pod_uids}):
+            left -= len(pods)
+            if left < 0:
+                return True
+            node = PlannedNode.of(candidate)
+            node.states = possible.release((uid,)).states
+            if any(take(judge, each, f"{_UID}{i}", node, budget) for i, each in enumerate(pods)):
+                return False
+    return True
+
+
 @dataclass(slots=True, kw_only=True)
 class GangPlan:
     """Places for `wanted` pods of one shape. `run` can be called again with further nodes.
@@ -191,12 +215,19 @@ class GangPlan:
                 heapq.heappush(heap, (-self._merit(node, budget, has_others=has_others), False, number))
                 continue
             refusal = _take(self.shape, node, partial(self._after, node, budget, has_others=has_others))
+            if not refusal and self._is_in_the_way(candidates[number], node.places, budget):
+                refusal = RefusalReason.HELD.text
             if refusal:
                 self.why[refusal] += 1
                 continue
             self.nodes.append(candidates[number].name)
             if not self.one_a_node:
                 heapq.heappush(heap, (merit, True, number))
+
+    def _is_in_the_way(self, candidate: Candidate, places: int, budget: Budget | None) -> bool:
+        """Whether what is held on the node would not fit after the planned pods: which are bound first is not known."""
+        held = candidate.held
+        return bool(held) and takes_room(self.judge, [self.shape] * places, held, candidate, budget)
 
     def _after(self, node: PlannedNode, budget: Budget | None, *, has_others: bool) -> tuple[str, States]:
         """What follows one more place. A first place on a judged node is replayed when a second one is looked for."""

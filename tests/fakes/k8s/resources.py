@@ -37,6 +37,7 @@ NRTS: Final = Resource(
 )
 POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", namespaced=True)
 COSCHEDULING: Final = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", namespaced=True)
+JOB_SETS: Final = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", namespaced=True)
 WORKLOADS: Final = Resource("scheduling.k8s.io", "v1alpha1", "workloads", "Workload", namespaced=True)
 SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True)
@@ -57,6 +58,7 @@ STORED: Final = (
     POD_GROUPS,
     COSCHEDULING,
     WORKLOADS,
+    JOB_SETS,
 )
 REVIEWS: Final = (TOKEN_REVIEWS, ACCESS_REVIEWS)
 _BY_PATH: Final = {(r.base, r.plural): r for r in (*STORED, *REVIEWS)}

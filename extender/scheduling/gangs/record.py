@@ -1,0 +1,169 @@
+"""One group of pods: what is bound, which places are held for the others, and what it is doing. Values and one record.
+
+A place is room for one pod on one node. A pod that comes to filter claims a place. Until then the place is spare.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import Final
+
+from extender.scheduling.pod_shape import PodShape
+
+OPEN_HOLDS: Final = 10
+"""The rest of an open group holds places for at most this many times `hold_seconds` after its last binding."""
+Key = tuple[str, str, str]
+
+
+class GroupState(StrEnum):
+    """What a group is doing. The values are labels of `numa_extender_groups`."""
+
+    SINGLE = "single"
+    """Its size is not known, or above the limit: its pods are judged one by one."""
+    WAITING = "waiting"
+    """It has no places: it does not fit, or it rests."""
+    HOLDING = "holding"
+    """It has places, and none of its pods is bound."""
+    OPEN = "open"
+    """Some of its pods are bound."""
+    PLACED = "placed"
+    """As many of its pods are bound as must run together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangSettings:
+    """`hold_seconds`, `rest_seconds`, `max_pods`: see the rules of `groups`. `plan_seconds`: for one plan.
+
+    `defer_seconds`: for how long no pod is bound if the end of another pod could leave one of them without a place.
+    """
+
+    hold_seconds: float
+    rest_seconds: float
+    max_pods: int
+    plan_seconds: float
+    defer_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A place that is held. `uid`: of the pod that claims it, "" if it is spare. `is_open`: as its group."""
+
+    key: Key
+    uid: str
+    shape: PodShape
+    node_name: str
+    priority: int
+    is_open: bool
+
+    def precedes(self, priority: int) -> bool:
+        """Whether a pod outside the group must leave this room free.
+
+        Of an open group the pods that exist come before every other pod. A place for a pod that may never come does
+        not: one small pod could otherwise keep a cluster from more important ones.
+        """
+        return (self.is_open and bool(self.uid)) or self.priority >= priority
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPlace:
+    """Room for one pod of the shape. `node_name`: "" for a pod that needs none on a certain node.
+
+    `seen_at`: when the pod that claims it last came to filter. `leads`: this pod is bound before the others come.
+    """
+
+    node_name: str
+    shape: PodShape
+    seen_at: float = -inf
+    leads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """The group did not fit: only `fit` of its pods did. `why`: how many nodes refuse one more pod, by reason.
+
+    `of`: the pod, nodes and states of the call; equal values mean an equal result until `same_until`. Until
+    `any_until` no other plan is made either: plans take at most a part of the time.
+    """
+
+    fit: int
+    why: Mapping[str, int]
+    of: object
+    same_until: float
+    any_until: float
+
+    def holds(self, of: object, now: float) -> bool:
+        """Whether this result stands for a call like *of*."""
+        return now < (self.same_until if self.of == of else self.any_until)
+
+
+@dataclass(slots=True)
+class GroupRecord:
+    """One group. `size`: how many pods must fit together, 0 if unknown. `bound`: node by UID. `claims`: by UID.
+
+    `bound` has the pods that run or will run: neither finished nor being deleted. `priority`: of the least important
+    of its pods that came; None before one came. `sending`: pods that bind works on at present. `hold_until`: when
+    places are given back next; `open_until`: when all of an open group are.
+    """
+
+    key: Key
+    size: int = 0
+    priority: int | None = None
+    bound: dict[str, str] = field(default_factory=dict)
+    claims: dict[str, HeldPlace] = field(default_factory=dict)
+    spare: list[HeldPlace] = field(default_factory=list)
+    sending: set[str] = field(default_factory=set)
+    is_opened: bool = False
+    hold_until: float = inf
+    open_until: float = inf
+    held_since: float = -inf
+    rests_until: float = -inf
+    unsettled_since: float = inf
+    unfit: Unfit | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a pod is bound, or about to be."""
+        return self.is_opened or bool(self.bound)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many pods are bound as must run together."""
+        return len(self.bound) >= self.size
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every pod that must run together has come."""
+        return len(self.bound) + len(self.claims) >= self.size
+
+    @property
+    def has_places(self) -> bool:
+        """Whether it has places."""
+        return bool(self.claims or self.spare)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is known of it but its size."""
+        return not self.bound and not self.has_places
+
+    @property
+    def state(self) -> GroupState:
+        """What the group is doing."""
+        if not self.size:
+            return GroupState.SINGLE
+        if self.is_full:
+            return GroupState.PLACED
+        if self.is_open:
+            return GroupState.OPEN
+        return GroupState.HOLDING if self.has_places else GroupState.WAITING
+
+    @property
+    def places(self) -> Iterator[tuple[str, HeldPlace]]:
+        """The claimed places with their UIDs, and the spare ones with ""."""
+        yield from self.claims.items()
+        for each in self.spare:
+            yield "", each
+
+    def missing(self, uid: str) -> int:
+        """How many pods have no place: this one, and those that have not come. Not positive: all others have."""
+        return self.size - len(self.bound) - len(self.claims.keys() - {uid})
