@@ -37,6 +37,8 @@ def predecessors(
         return [0] * len(admits)
     surely = _surely_before(admits, events, in_any_order=in_any_order)
     before = list(surely)
+    if all(each == (1 << number) - 1 for number, each in enumerate(surely)):  # the order is certain
+        return before
     shapes = [shape_of(admit.pod) for admit in admits]
     for (i, first), (j, second) in combinations(enumerate(admits), 2):
         is_alike = BindingState.IN_DOUBT not in (first.binding, second.binding) and shapes[i] == shapes[j]

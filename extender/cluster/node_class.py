@@ -155,6 +155,8 @@ class ClassTable:
         self._keys: dict[NodeClass, object] = {}
         self._kubelets: dict[object, _SharedKubelet] = {}
         """By the identity of the kubelet."""
+        self._by_object: dict[int, _SharedKubelet] = {}
+        """The same by `id` of the kubelet that classes have: its identity takes long to compute."""
         self._rules: Counter[Rules] = Counter()
         self._last_id = UNKNOWN.id
         self.free: Final = FreeTable()
@@ -192,10 +194,7 @@ class ClassTable:
         """The class of a node with these properties, for one more node. Pair each call with a `drop`."""
         if kubelet is None or not possible.states:
             return UNKNOWN if counts is None else self._hold_counts(counts, stale=stale)
-        identity = kubelet.identity
-        shared = self._kubelets.get(identity)
-        if shared is None:
-            shared = self._kubelets[identity] = _SharedKubelet(kubelet, layout_of(kubelet))
+        shared = self._by_object.get(id(kubelet)) or self._shared(kubelet)
         key = (id(shared), possible.key, hidden, stale, score_only, pools)
         found = self._classes.get(key)
         if found is None:
@@ -214,6 +213,14 @@ class ClassTable:
             shared.classes += 1
         self._holders[found] += 1
         return found
+
+    def _shared(self, kubelet: Kubelet) -> _SharedKubelet:
+        identity = kubelet.identity
+        shared = self._kubelets.get(identity)
+        if shared is None:
+            shared = self._kubelets[identity] = _SharedKubelet(kubelet, layout_of(kubelet))
+            self._by_object[id(kubelet)] = shared
+        return shared
 
     def _hold_counts(self, counts: Counts, *, stale: bool) -> NodeClass:
         key = (counts, stale)
@@ -256,7 +263,7 @@ class ClassTable:
 
     def _let_go(self, kubelet: Kubelet) -> None:
         """Count one class less with this kubelet."""
-        shared = self._kubelets[kubelet.identity]
+        shared = self._by_object[id(kubelet)]
         shared.classes -= 1
         if not shared.classes:
-            del self._kubelets[kubelet.identity]
+            del self._kubelets[kubelet.identity], self._by_object[id(kubelet)]

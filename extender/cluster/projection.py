@@ -272,6 +272,9 @@ class _Projector:
 
     def _distinct(self, states: Iterable[ManagerState]) -> tuple[ManagerState, ...]:
         """Keep one of the states that neither a later pod nor a later event can tell apart."""
+        states = tuple(states)
+        if len(states) == 1:
+            return states
         number, holdings = self.steps.number, self.steps.holdings
         return tuple({(number(state), holdings(state, self.distinguished)): state for state in states}.values())
 

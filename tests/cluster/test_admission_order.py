@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from extender.cluster.admission_order import predecessors
 from extender.cluster.ledger import Admit, BindingState, Event, Release
+from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of
 
@@ -86,3 +87,12 @@ def test_an_older_pod_bound_later_may_come_before_one_of_its_shape_if_a_third_te
 
     assert (2, 0, 1) in _orders(predecessors([third, young, old], [third, young, old], ()))
     assert _orders(predecessors([young, old], [young, old], ())) == [(0, 1)]
+
+
+def test_pods_whose_order_is_certain_need_no_comparison_of_their_shapes() -> None:
+    admits = [_admit(number, 0, created_at=number) for number in range(6)]
+
+    def shape_of(pod: Pod) -> object:
+        raise AssertionError(pod.uid)
+
+    assert predecessors(admits, admits, (), shape_of) == [(1 << number) - 1 for number in range(6)]

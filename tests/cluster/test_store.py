@@ -1,5 +1,6 @@
 """Order of reports, heartbeats, freshness, classes."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,12 @@ from hypothesis import strategies as st
 
 from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.cluster.node import Observation
-from extender.cluster.node_class import UNKNOWN
+from extender.cluster.node_class import UNKNOWN, ClassTable
 from extender.cluster.store import NodeStore
+from extender.replay.coarse import layout
+from extender.replay.kubelet import Kubelet
+from extender.replay.machine import Machine
+from extender.replay.possible_states import PossibleStates
 from extender.replay.verdict import Provider
 from extender.samples.nodes import SampleNode, Workload
 from tests.cluster.reading import classes_at
@@ -63,6 +68,33 @@ def test_a_class_goes_with_its_last_node_and_its_id_is_not_used_again() -> None:
     assert cluster.class_count == 1
     assert after.id > before.id
     assert len(cluster.classes.rules) == 1
+
+
+def test_an_equal_kubelet_is_compared_once_and_its_layout_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kubelet, other = sample().kubelet, replace(sample().kubelet)
+    counts: Counter[str] = Counter()
+    identity_of, cores_of = vars(Kubelet)["identity"], layout._cores
+
+    def identity(self: Kubelet) -> object:
+        counts["identity"] += 1
+        return identity_of.fget(self)
+
+    def cores(machine: Machine) -> object:
+        counts["cores"] += 1
+        return cores_of(machine)
+
+    monkeypatch.setattr(Kubelet, "identity", property(identity))
+    monkeypatch.setattr(layout, "_cores", cores)
+    table = ClassTable()
+    held = [table.hold(kubelet, PossibleStates((node.state,)), frozenset(), stale=False) for node in (EMPTY, BUSY) * 5]
+    assert layout.layout_of(kubelet) is held[0].layout
+    assert counts == {"identity": 1, "cores": 1}
+
+    assert table.hold(other, PossibleStates((EMPTY.state,)), frozenset(), stale=False) is held[0]
+    for node_class in (*held, held[0]):
+        table.drop(node_class)
+    assert (len(table), counts["cores"]) == (0, 1)
+    assert table.hold(other, PossibleStates((EMPTY.state,)), frozenset(), stale=False).kubelet is other
 
 
 def test_hidden_managers_make_another_class() -> None:

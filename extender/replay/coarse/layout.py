@@ -1,4 +1,4 @@
-"""What the coarse replay needs to know of a machine and a configuration; computed once for each kubelet.
+"""What the coarse replay needs to know of a machine and a configuration; computed once for each `Kubelet` object.
 
 Rules of this file
 - A position is an index into `Machine.cpu_numa_ids`, in ascending order of NUMA ids.
@@ -74,8 +74,29 @@ def _one(layout: Layout) -> Layout:
     return layout
 
 
+class _SameObject:
+    """A kubelet as a key that equals no other object: comparing two machines takes long."""
+
+    __slots__ = ("kubelet",)
+
+    def __init__(self, kubelet: Kubelet) -> None:
+        self.kubelet: Final = kubelet
+
+    def __hash__(self) -> int:
+        return id(self.kubelet)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameObject) and self.kubelet is other.kubelet
+
+
 def layout_of(kubelet: Kubelet) -> Layout:
     """The layout of a kubelet's machine under its CPU manager options; one object for equal ones."""
+    return _computed(_SameObject(kubelet))
+
+
+@lru_cache(maxsize=512)
+def _computed(key: _SameObject) -> Layout:
+    kubelet = key.kubelet
     machine, options = kubelet.machine, kubelet.cpu_options
     sockets_first = machine.num_sockets < len(machine.cpu_numa_ids)
     one_to_one = sorted(machine.socket_cpus.values()) == sorted(machine.numa_cpus.values())
