@@ -259,6 +259,15 @@ def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds:
     return replace(ledger, events=events, resolved=ledger.resolved - ended, left=left)
 
 
+def trim(ledger: Ledger, now: float, *, assume_seconds: float, started_seconds: float) -> Ledger:
+    """The ledger of a node that does not report, without pods whose admission is over for long.
+
+    *started_seconds*: after so long on the node, any report that comes shows a pod.
+    """
+    old = absent(ledger, now, absence_seconds=started_seconds)
+    return expire(confirm(ledger, old) if old else ledger, (), now, assume_seconds=assume_seconds)
+
+
 def left_before(events: Sequence[Event], admit: Admit) -> frozenset[str]:
     """Pods that had certainly left when *admit*, one of *events*, was bound. They had no effect on its admission."""
     if not admit.ordered:

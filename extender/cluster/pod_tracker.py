@@ -134,6 +134,12 @@ class PodTracker:
         pods = ((admit.uid, steps.request(admit.pod, kubelet.rules)) for admit in self.ledger.admits)
         return frozenset(uid for uid, request in pods if shows_admission(kubelet, observation, request, whole=False))
 
+    def trim(self, now: float) -> bool:
+        """Drop what is over, on a node without a usable report. Returns whether a pod is left."""
+        limits = self._timeouts
+        self.ledger = ledgers.trim(self.ledger, now, assume_seconds=limits.assume, started_seconds=limits.absence)
+        return bool(self.ledger.events or self._watched)
+
     def next_due(self, now: float) -> float | None:
         """When `reconcile` is due again without any event; None if never."""
         times = [at + self._timeouts.ghost for at in self._unknown_since.values() if now < at + self._timeouts.ghost]

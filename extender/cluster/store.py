@@ -35,6 +35,9 @@ from extender.replay.pod import Pod
 from extender.replay.possible_states import NO_STATES
 from extender.replay.verdict import Provider
 
+STRAY_SECONDS: Final = 60.0
+"""How long a node with a report is kept that the API server does not have. The watch of nodes can be late."""
+
 
 class NodeStore:
     """The nodes of the cluster. Reads come first, then changes."""
@@ -68,6 +71,8 @@ class NodeStore:
         self._watching = Watching.NOT
         self._score_only: set[str] = set()
         self._existing: frozenset[str] | None = None
+        self._strays: dict[str, float] = {}
+        """Nodes with a report that the API server did not have then, and since when."""
         self._versions: dict[str, str] = {}
         self._kubelets: BoundedMap[str, Kubelet] = BoundedMap(2 * max_nodes)
         """By the digest of the parts of a report that describe one."""
@@ -258,9 +263,11 @@ class NodeStore:
         tracker = self._trackers.get(name)
         return tracker is not None and tracker.lacks_pods(started_at)
 
-    def set_existing(self, names: Iterable[str]) -> None:
+    def set_existing(self, names: Iterable[str], now: float) -> None:
         """Every node that the API server has."""
-        self._existing = frozenset(names)
+        before, self._existing = self._existing, frozenset(names)
+        if before is None:
+            self._strays |= dict.fromkeys(self._nodes.keys() - self._existing, now)
 
     def may_exist(self, name: str) -> bool:
         """False only for a node that certainly does not exist in the API server."""
@@ -282,8 +289,17 @@ class NodeStore:
         self._deadlines.forget(name)
         self._restarts.forget(name)
         self._unfiled.pop(name, None)
+        self._strays.pop(name, None)
         if self._nodes.pop(name, None) is not None:
             self.classes.drop(self._class_of.remove(name))
+
+    def withdraw(self, name: str, why: str, now: float) -> None:
+        """Drop what is assumed of a node that has not reported: it is unknown until its first report."""
+        held = self.observation(name)
+        if held is not None and held.kubelet is not None and held.kubelet.borrowed:
+            problem = {"source": "extender", "path": "", "reason": why, "severity": "warning"}
+            facts = {**held.facts, "problems": [problem]}
+            self._put(Observation(node_name=name, kubelet=None, state=None, facts=facts), (), now)
 
     def set_watching(self, watching: Watching, now: float) -> None:
         """Set the state of the pod watch. While it is silent, every node counts as stale."""
@@ -311,8 +327,19 @@ class NodeStore:
         if self._awaited_until is not None and now >= self._awaited_until:
             self._awaited_until = None
             self._class_of.set_unknown(UNKNOWN)
+        self._drop_strays(now)
         for name in self._deadlines.expired(now):
             self._reconcile(name, now)
+
+    def _drop_strays(self, now: float) -> None:
+        """Drop nodes that have reported and that the API server has not had for a while."""
+        while self._strays:
+            name, since = next(iter(self._strays.items()))
+            if now - since < STRAY_SECONDS:
+                return
+            del self._strays[name]
+            if not self.may_exist(name):
+                self.drop_node(name)
 
     def _put(self, observation: Observation, past_boots: tuple[str, ...], now: float) -> NodeRecord:
         name = observation.node_name
@@ -325,6 +352,8 @@ class NodeStore:
         if digest and kubelet is not None:  # equal kubelets are one object
             self._kubelets[digest] = kubelet = self._kubelets.get(digest, kubelet)
             observation = observation if kubelet is observation.kubelet else replace(observation, kubelet=kubelet)
+        if not self.may_exist(name):
+            self._strays.setdefault(name, now)
         self._nodes[name] = NodeRecord(observation=observation, heard_at=now, node_class=UNKNOWN, past_boots=past_boots)
         self._deadlines.note_message(name, now)
         self._restarts.observe(observation, now)
@@ -352,15 +381,26 @@ class NodeStore:
     def _reconcile(self, name: str, now: float) -> None:
         """Record that the node has changed: its class is computed at the next read."""
         record = self._nodes.get(name)
-        if record is None:
-            return
-        self._unfiled[name] = None
-        if not record.observation.is_replayable:
+        if record is not None:
+            self._unfiled[name] = None
+        if record is None or not record.observation.is_replayable:
+            self._trim(name, now)
             return
         tracker, is_live = self._tracker(name), self._watching is Watching.LIVE
         self._settle(tracker.reconcile(record.observation, record.heard_at, now, watch_is_live=is_live))
         due = tracker.next_due(now)
         if due is not None:
+            self._deadlines.add_timeout(name, due)
+
+    def _trim(self, name: str, now: float) -> None:
+        """Drop what is over of the ledger of a node that does not report, and all of a node that does not exist."""
+        tracker = self._trackers.get(name)
+        if tracker is None:
+            return
+        has_pods = tracker.trim(now)
+        if not has_pods and name not in self._nodes and not self.may_exist(name):
+            del self._trackers[name]
+        elif (due := tracker.next_due(now)) is not None:
             self._deadlines.add_timeout(name, due)
 
     def _file_all(self) -> None:

@@ -10,13 +10,14 @@ Rules of this file
   CouldHaveRunningContainers; all kubelets from 1.24 on), so its next admission releases what the pod held.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 import orjson
 
+from extender.bounded import BoundedMap
 from extender.cluster.events import (
     ContainerRefused,
     PodEvent,
@@ -32,6 +33,7 @@ from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Change, Changed, Gone
 from extender.kube.nodes import NodeObject
 from extender.kube.pods import CREATE_ERROR, PodRecord
+from extender.questions.node_context import WatchedPod
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
@@ -39,13 +41,16 @@ from extender.wire.pods import pod_from_json
 REJECTED: Final = "Pod was rejected: "
 """The beginning of a pod's status message if the kubelet's admission refused the pod."""
 _SHAPES: Final = 20_000
+MAX_DELETED: Final = 20_000
+"""How many deleted nodes are remembered."""
 
 
 class ClusterFeed:
     """Applies batches to the cluster.
 
     *on_pods*: called after each batch of pods. `demands`: of namespaces. `on_refused`: called with each pod that a
-    kubelet has refused since the first list: node, pod, reason, seconds of the clock.
+    kubelet has refused since the first list: node, pod, reason, seconds of the clock. `on_dropped`: called with each
+    node that is gone. `pods_on`: the pods on a node that are not finished; None: not known yet.
     """
 
     def __init__(
@@ -57,8 +62,12 @@ class ClusterFeed:
     ) -> None:
         self.demands = NamespaceDemands()
         self.on_refused: Callable[[str, Pod, str, float], None] = lambda _node, _pod, _reason, _now: None
+        self.on_dropped: Callable[[str], None] = lambda _node: None
+        self.pods_on: Callable[[str], Sequence[WatchedPod] | None] = lambda _node: None
         self._cluster, self._pods, self._clock, self._on_pods = cluster, pods, clock, on_pods
         self._nodes: dict[str, str] = {}
+        self._deleted: BoundedMap[str, bool] = BoundedMap(MAX_DELETED)
+        """Nodes that are gone, as keys."""
         self.pods_complete = False
         self.nodes_complete = False
 
@@ -81,15 +90,39 @@ class ClusterFeed:
             name, uid = change.value.name, change.value.uid
             if isinstance(change, Gone):
                 self._nodes.pop(name, None)
-                self._cluster.drop_node(name)
+                self._deleted[name] = True
+                self._drop(name)
                 continue
-            if self._nodes.setdefault(name, uid) != uid:
-                self._nodes[name] = uid
-                self._cluster.drop_node(name)
+            before = self._nodes.get(name)
+            self._nodes[name] = uid
+            if before != uid:
+                if before is not None or self._deleted.pop(name, False):
+                    self._drop(name)  # also what its former exporter has reported after it was gone
+                self._see_again(name)
             self._cluster.see_version(name, change.value.kubelet_version)
         self.nodes_complete = self.nodes_complete or batch.complete
         if self.nodes_complete:
-            self._cluster.set_existing(self._nodes.keys())
+            self._cluster.set_existing(self._nodes.keys(), self._clock())
+
+    def _drop(self, name: str) -> None:
+        self._cluster.drop_node(name)
+        self.on_dropped(name)
+
+    def _see_again(self, name: str) -> None:
+        """A Node object is new: the kubelet of that name runs the pods that are bound to it already."""
+        if not self.nodes_complete or self._cluster.ledger(name).events:
+            return
+        pods = self.pods_on(name) or ()
+        events: list[PodEvent] = []
+        for watched in sorted(pods, key=lambda each: _order(each.started_at, each.created_at)):
+            pod = pod_of_watched(watched)
+            if pod is not None:
+                events.append(
+                    PodSeen(name, self.demands.complete(pod), started=watched.started_at is not None, ordered=False)
+                )
+            if watched.terminating:
+                events.append(PodTerminating(name, watched.uid))
+        self._cluster.apply(*events, now=self._clock())
 
     def _events(self, change: Change[PodRecord], *, ordered: bool) -> Iterator[PodEvent]:
         """What the change means to the pod's node; the pod's place is noted on the way."""
@@ -129,8 +162,11 @@ def _stage(record: PodRecord) -> tuple[bool, ...]:
 
 def _age(change: Change[PodRecord]) -> tuple[float, int]:
     """Sort key for the first list, which is sorted by name: pods that were started first, the oldest first."""
-    record = change.value
-    return float("inf") if record.started_at is None else record.started_at, record.created_at or 0
+    return _order(change.value.started_at, change.value.created_at)
+
+
+def _order(started_at: float | None, created_at: int | None) -> tuple[float, int]:
+    return float("inf") if started_at is None else started_at, created_at or 0
 
 
 def pod_of(record: PodRecord) -> Pod | None:
@@ -141,6 +177,14 @@ def pod_of(record: PodRecord) -> Pod | None:
     return replace(
         shape, uid=record.kubelet_uid, name=record.name, namespace=record.namespace, created_at=record.created_at
     )
+
+
+def pod_of_watched(pod: WatchedPod) -> Pod | None:
+    """The same for a pod as questions know it."""
+    shape = _shape(pod.manifest)
+    if shape is None:
+        return None
+    return replace(shape, uid=pod.uid, name=pod.name, namespace=pod.namespace, created_at=pod.created_at)
 
 
 @lru_cache(_SHAPES)

@@ -9,27 +9,40 @@ Rules of this file
   the template nodes of cluster-autoscaler, leave no trace.
 - The nodes of the kind that have reported must agree on the configuration of their kubelets (the newest
   `MAX_COMPARED` are compared). Nodes with the NRI topology-aware policy are no model for others.
-- Verdicts have the certainty `assumed` and a caveat. Pods that the watch shows on the node are replayed on the empty
-  state. The first report replaces everything; without one the node goes stale.
+- A node with pods that hold something is not assumed: what they hold is not known. This is so for nodes that are older
+  than this process, and for Node objects that were deleted while the kubelet ran on.
+- Verdicts have the certainty `assumed` and a caveat. Pods that come to the node are replayed on the empty state. The
+  first report replaces everything; without one the node goes stale.
+- If an assumed kubelet refuses a pod that it should admit, nothing is assumed of its kind until it reports.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
 from extender.cluster.errors import ClusterFullError
-from extender.cluster.node import NodeRecord, Observation
+from extender.cluster.node import Observation
 from extender.cluster.store import NodeStore
 from extender.intake.profiles import NodeProfile
 from extender.kube.changes import Batch, Gone
+from extender.kube.feed import pod_of_watched
 from extender.kube.nodes import NodeObject
+from extender.questions.node_context import WatchedPod
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
+from extender.replay.pod import Pod, resolve
 from extender.replay.startup import initial_state, start
+from extender.replay.verdict import Admitted, Reason
 
 MAX_COMPARED: Final = 8
+MAX_LOOKED: Final = 1024
+"""How many waiting nodes are looked at in one go."""
+MANAGERS_REASONS: Final = frozenset(
+    {Reason.TOPOLOGY_AFFINITY, Reason.SMT_ALIGNMENT, Reason.UNEXPECTED_ADMISSION, Reason.EMPTY_POD_SHARED_POOL}
+)
 LOG: Final = logging.getLogger(__name__)
 PROFILE_CAVEAT: Final = "the node has not reported yet: it is judged as an empty node with the profile for its labels"
 CAVEAT: Final = "the node has not reported yet: it is judged as an empty copy of the newest node of its kind"
@@ -50,7 +63,8 @@ class _KnownNode:
 class Siblings:
     """Assumes the state of nodes in *cluster*. *labels*: those that nodes of one kind have in common; empty: none are.
 
-    *profiles*: the first one whose labels a node has counts.
+    *profiles*: the first one whose labels a node has counts. *pods_on*: the pods on a node that are not finished; None:
+    not known yet.
     """
 
     def __init__(
@@ -58,36 +72,71 @@ class Siblings:
         cluster: NodeStore,
         labels: Sequence[str],
         clock: Callable[[], float],
+        pods_on: Callable[[str], Sequence[WatchedPod] | None],
         profiles: Sequence[NodeProfile] = (),
     ) -> None:
-        self._cluster, self._labels, self._clock = cluster, tuple(labels), clock
+        self._cluster, self._labels, self._clock, self._pods_on = cluster, tuple(labels), clock, pods_on
         self._profiles = tuple(profiles)
         self._known: dict[str, _KnownNode] = {}
-        self._kinds: dict[Kind, set[str]] = {}
-        self._waiting: set[str] = set()
+        self._kinds: dict[Kind, list[tuple[int, str]]] = {}
+        """The nodes of each kind, the newest first: minus the time of creation, and the name."""
+        self._waiting: dict[str, None] = {}
+        self._refuted: dict[Kind, str] = {}
+        """Kinds of which nothing is assumed until this node reports: it refused a pod that its siblings would admit."""
 
     def apply(self, batch: Batch[NodeObject]) -> None:
         """Apply changes from the watch of nodes."""
         for change in batch.changes:
             self._forget(change.value.name)
-            if not isinstance(change, Gone):
+            if isinstance(change, Gone):
+                self._refuted = {kind: name for kind, name in self._refuted.items() if name != change.value.name}
+            else:
                 self._note(change.value)
-        self.settle()
+        if len(batch.changes) <= MAX_LOOKED:
+            names = dict.fromkeys(change.value.name for change in batch.changes)
+            self._settle([name for name in names if name in self._waiting])
 
     def settle(self) -> None:
-        """Assume each waiting node of which a sibling has reported, or that has a profile."""
-        newest: dict[Kind, NodeRecord | None] = {}
-        for name in sorted(self._waiting):
+        """Assume waiting nodes of which a sibling has reported, or that have a profile: the next `MAX_LOOKED` of them.
+
+        To be called every second.
+        """
+        names = list(islice(self._waiting, MAX_LOOKED))
+        for name in names:  # the others come first next time
+            del self._waiting[name]
+            self._waiting[name] = None
+        self._settle(names)
+
+    def note_refused(self, node_name: str, pod: Pod, reason: str) -> None:
+        """A kubelet has refused a pod. If an assumed one should have admitted it, it is not like its siblings."""
+        predicted = self._cluster.prediction(node_name, pod.uid)
+        if predicted is None or not predicted.kubelet.borrowed or reason not in MANAGERS_REASONS:
+            return
+        if not all(isinstance(verdict, Admitted) for verdict in predicted.verdicts):
+            return
+        known = self._known.get(node_name)
+        kind = None if known is None else known.kind
+        names = [node_name]
+        if kind is not None:
+            self._refuted[kind] = node_name
+            names = [name for _, name in self._kinds[kind]]
+        for name in names:
+            why = f"nothing is assumed any more: the kubelet of {node_name} refused a pod that its siblings would admit"
+            self._cluster.withdraw(name, why, self._clock())
+
+    def _settle(self, names: Iterable[str]) -> None:
+        newest: dict[Kind, Observation | None] = {}
+        for name in names:
             known = self._known[name]
             if self._cluster.observation(name) is not None:
-                self._waiting.discard(name)
+                del self._waiting[name]
                 continue
             if known.kind is not None and known.kind not in newest:
                 newest[known.kind] = self._newest(known.kind)
             sibling = None if known.kind is None else newest[known.kind]
             if sibling is not None:
-                self._assume(name, sibling.observation, borrowed(sibling.observation.kubelet))
-            elif known.profile is not None:
+                self._assume(name, sibling, borrowed(sibling.kubelet))
+            elif known.profile is not None and known.kind not in self._refuted:
                 self._assume_profile(name, known.profile, known.kubelet_version)
 
     def _note(self, node: NodeObject) -> None:
@@ -96,11 +145,11 @@ class Siblings:
         kind, profile = self._kind_of(node), self._profile_of(node)
         if kind is None and profile is None:
             return
-        self._known[node.name] = _KnownNode(kind, node.created_at or 0, node.kubelet_version, profile)
+        known = self._known[node.name] = _KnownNode(kind, node.created_at or 0, node.kubelet_version, profile)
         if kind is not None:
-            self._kinds.setdefault(kind, set()).add(node.name)
+            insort(self._kinds.setdefault(kind, []), (-known.created_at, node.name))
         if self._cluster.observation(node.name) is None:
-            self._waiting.add(node.name)
+            self._waiting[node.name] = None
 
     def _kind_of(self, node: NodeObject) -> Kind | None:
         kind = (*(node.labels.get(label, "") for label in self._labels), node.allocatable.get("cpu", ""))
@@ -111,28 +160,34 @@ class Siblings:
 
     def _forget(self, name: str) -> None:
         known = self._known.pop(name, None)
-        self._waiting.discard(name)
-        if known is not None and known.kind is not None:
-            self._kinds[known.kind].discard(name)
-            if not self._kinds[known.kind]:
-                del self._kinds[known.kind]
+        self._waiting.pop(name, None)
+        if known is None or known.kind is None:
+            return
+        kind, names = known.kind, self._kinds[known.kind]
+        del names[bisect_left(names, (-known.created_at, name))]
+        if not names:
+            del self._kinds[kind]
 
-    def _newest(self, kind: Kind) -> NodeRecord | None:
+    def _newest(self, kind: Kind) -> Observation | None:
         """The newest node of the kind that has reported; None if there is none, or they differ."""
+        if kind in self._refuted:
+            seen = self._cluster.observation(self._refuted[kind])
+            if seen is None or not seen.is_replayable:
+                return None
+            del self._refuted[kind]
         compared = list(islice(self._reporting(kind), MAX_COMPARED))
-        kubelets = (record.observation.kubelet for record in compared)
+        kubelets = (seen.kubelet for seen in compared)
         configurations = {kubelet.config.identity for kubelet in kubelets if kubelet is not None}
         return compared[0] if len(configurations) == 1 else None
 
-    def _reporting(self, kind: Kind) -> Iterator[NodeRecord]:
+    def _reporting(self, kind: Kind) -> Iterator[Observation]:
         """The nodes of the kind that have reported all that a verdict needs, the newest first."""
-        for name in sorted(self._kinds[kind], key=lambda each: (-self._known[each].created_at, each)):
-            record = self._cluster.get(name)
-            if record is None or not record.observation.is_replayable:
+        for _, name in self._kinds[kind]:
+            seen = self._cluster.observation(name)
+            if seen is None or not seen.is_replayable or seen.kubelet is None:
                 continue
-            kubelet = record.observation.kubelet
-            if kubelet is not None and not kubelet.borrowed and kubelet.nri is None:
-                yield record
+            if not seen.kubelet.borrowed and seen.kubelet.nri is None:
+                yield seen
 
     def _assume_profile(self, name: str, profile: NodeProfile, version: str) -> None:
         """Assume the profile's node with this kubelet version, unless such a kubelet does not start."""
@@ -142,11 +197,13 @@ class Siblings:
             kubelet = start(kubelet.machine, replace(kubelet.config, kubelet_version=version))
         except KubeletConfigError as error:
             LOG.warning("profile not used node=%s profile=%s reason=%r", name, profile.name, str(error))
-            self._waiting.discard(name)
+            del self._waiting[name]
             return
         self._assume(name, profile.observed, borrowed(kubelet, PROFILE_CAVEAT))
 
     def _assume(self, name: str, observed: Observation, kubelet: Kubelet) -> None:
+        if not self._is_empty(name, kubelet):
+            return
         assert observed.state is not None  # `_reporting` and `read_profiles` have looked
         observation = Observation(
             node_name=name,
@@ -165,7 +222,16 @@ class Siblings:
             self._cluster.observe(observation, self._clock())
         except ClusterFullError:
             return
-        self._waiting.discard(name)
+        del self._waiting[name]
+
+    def _is_empty(self, name: str, kubelet: Kubelet) -> bool:
+        """Whether no pod on the node can hold anything of the kubelet's managers."""
+        watched = self._pods_on(name)
+        if watched is None:
+            return False
+        pods = [admit.pod for admit in self._cluster.ledger(name).admits]
+        pods += [pod for each in watched if (pod := pod_of_watched(each)) is not None]
+        return not any(resolve(pod, kubelet.rules).aligned for pod in pods)
 
 
 def borrowed(kubelet: Kubelet | None, caveat: str = CAVEAT) -> Kubelet:

@@ -9,7 +9,7 @@ Rules of this file
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -36,6 +36,8 @@ from extender.kube.running import WatchedPods
 from extender.kube.siblings import Siblings
 from extender.kube.topologies import BATCH, TOPOLOGIES, TopologyFeed
 from extender.kube.watch import Watch, WatchSettings
+from extender.questions.node_context import WatchedPod
+from extender.replay.pod import Pod
 from extender.runtime.janitor import Janitor
 from extender.runtime.leadership import leadership
 from extender.runtime.pod_events import PodEvents
@@ -61,10 +63,14 @@ class ClusterWatches:
         service.surroundings.use(self._surroundings)
         demands = service.scheduling.demands
         self._feed = ClusterFeed(service.known.nodes, service.known.pods, service.clock, service.records.barrier.seen)
-        self._feed.demands, self._feed.on_refused = demands, service.records.refusals.note
+        self._feed.demands, self._feed.on_refused = demands, self._note_refused
+        self._feed.on_dropped = service.audit.forget
+        self._feed.pods_on = self._pods_on
         self._namespaces = NamespaceFeed(demands)
         labels = [label.strip() for label in service.settings.sibling_labels.split(",")]
-        self._siblings = Siblings(service.known.nodes, list(filter(None, labels)), service.clock, service.profiles)
+        self._siblings = Siblings(
+            service.known.nodes, list(filter(None, labels)), service.clock, self._pods_on, service.profiles
+        )
         nominated = NominatedFeed(service.known.pods, service.clock)
         self.on_pods: Callable[[Batch[PodRecord]], None] = lambda _batch: None
         self._handoffs: list[LoopHandoff[Any]] = []
@@ -156,6 +162,13 @@ class ClusterWatches:
         self._service.authority.end_pods(change.value.uid for change in batch.changes if isinstance(change, Gone))
         if self._feed.pods_complete is not was_complete:
             self.check()
+
+    def _pods_on(self, node_name: str) -> Sequence[WatchedPod] | None:
+        return self._surroundings(node_name).pods
+
+    def _note_refused(self, node_name: str, pod: Pod, reason: str, now: float) -> None:
+        self._service.records.refusals.note(node_name, pod, reason, now)
+        self._siblings.note_refused(node_name, pod, reason)
 
     def _take_nodes(self, batch: Batch[NodeObject]) -> None:
         was_complete = self._feed.nodes_complete

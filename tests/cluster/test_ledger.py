@@ -510,3 +510,56 @@ def _tell(world: World, kind: str, value: Any, now: float, *, is_last_report: bo
             cluster.apply(PodFinished("n", value.uid), now=now)
         case "end":
             cluster.apply(PodGone("n", value.uid), now=now)
+
+
+def test_the_ledger_of_a_node_that_never_reports_has_what_is_there_and_no_more() -> None:
+    """Once it had every pod that was ever there: on a node without an exporter it grew for ever."""
+    cluster = NodeStore(stale_after_seconds=1000, max_nodes=10, timeouts=TIMEOUTS)
+    cluster.apply(PodSeen("n", _pod("stays"), started=True), now=0)
+    for number in range(60):
+        now = 10.0 * number
+        cluster.apply(PodSeen("n", _pod(f"p{number}"), started=True), now=now)
+        cluster.apply(PodGone("n", f"uid-p{number}"), now=now + 1)
+
+    assert len(cluster.ledger("n").events) <= 2 * TIMEOUTS.absence / 10 + 2
+    assert "uid-stays" in {*cluster.ledger("n").resolved, *(admit.uid for admit in cluster.ledger("n").admits)}
+
+
+def test_nothing_is_kept_of_a_node_that_does_not_exist_when_its_pods_are_gone() -> None:
+    """Pods of a deleted node go after it: its name once stayed for ever."""
+    cluster = NodeStore(stale_after_seconds=1000, max_nodes=10, timeouts=TIMEOUTS)
+    cluster.apply(PodSeen("n", _pod("a"), started=True), PodSeen("n", _pod("b"), started=True), now=0)
+    cluster.set_existing(["other"], 1)
+    cluster.apply(PodGone("n", "uid-a"), now=2)
+    assert cluster.ledger("n").find("uid-b") is not None
+    cluster.apply(PodFinished("n", "uid-b"), now=3)
+    assert cluster.ledger("n").events, "the kubelet may still count it"
+
+    cluster.expire(7)
+
+    assert not cluster._trackers
+
+
+@pytest.mark.parametrize("exists_later", [False, True])
+def test_a_report_of_a_node_that_does_not_exist_is_kept_for_a_minute(*, exists_later: bool) -> None:
+    world = World()
+    world.cluster.set_existing(["other"], 0)
+    world.report(EMPTY.state, 1)
+    world.cluster.expire(60)
+    assert world.cluster.get("n") is not None, "the watch of nodes may be late"
+    if exists_later:
+        world.cluster.set_existing(["other", "n"], 60)
+
+    world.cluster.expire(61)
+
+    assert (world.cluster.get("n") is not None) is exists_later
+
+
+def test_reports_that_came_before_the_first_list_of_nodes_are_checked_too() -> None:
+    world = World()
+    world.report(EMPTY.state, 0)
+    world.cluster.set_existing(["other"], 10)
+
+    world.cluster.expire(70)
+
+    assert len(world.cluster) == 0

@@ -34,6 +34,7 @@ from tests.drill.preempting import Preempting, PreemptionPlan
 @click.option(
     "--rounds", default=100, show_default=True, help="Preemptors of `preemption`, clusters of `advice`; 7 nodes."
 )
+@click.option("--churn-seconds", default=0.0, help="Mean time until a node leaves and another comes; 0: all stay.")
 @click.option("--groups", default=0.0, help="The share of arrivals that are groups of 2 to 6 pods.")
 @click.option("--gangs/--no-gangs", default=True, help="Whether the extender places groups together.")
 def main(
@@ -65,6 +66,7 @@ def main(
             nri=scene["nri"],
             groups=scene["groups"],
             gangs=scene["gangs"],
+            churn_seconds=scene["churn_seconds"],
         )
         started = time.perf_counter()
         outcome = _play(plan, console)
@@ -150,7 +152,7 @@ def _table(plan: Plan, outcome: Outcome, seconds: float) -> Table:
     rows = {
         "pods admitted by kubelets": str(outcome.admitted),
         "refused after bind": _by_reason(outcome.refused),
-        "of them by a restart that nobody could know of at bind": str(outcome.unforeseen),
+        "of them by what nobody could know of at bind": str(outcome.unforeseen),
         "pods that demand alignment": f"{outcome.demanding}, {len(outcome.against_demand)} placed otherwise, "
         f"{outcome.unforeseen_demand} by a restart that nobody could know of",
         "running pods refused by restarted kubelets": _by_reason(outcome.refused_again),
@@ -164,6 +166,9 @@ def _table(plan: Plan, outcome: Outcome, seconds: float) -> Table:
         "placed elsewhere than predicted, for no known reason": str(outcome.unexplained),
         "audit": ", ".join(f"{name} {count}" for name, count in sorted(outcome.audit.items())),
         "attempts that led to no binding": ", ".join(f"{w} {n}" for w, n in outcome.scheduling.most_common(8)),
+        "nodes": ", ".join(f"{what} {n}" for what, n in sorted(outcome.fleet.items())),
+        "pods bound before the first report of their node": f"{outcome.assumed}, {outcome.refused_assumed} refused",
+        "pods that went with their node before it decided": str(outcome.vanished_pods),
         "groups of pods": f"{outcome.groups}, {outcome.placed_groups} placed, {len(outcome.half_placed)} half placed",
         "seconds from the first to the last binding of a group": _quantiles(outcome.gaps),
         "seconds until a single pod was bound": _quantiles(outcome.waits),

@@ -1,10 +1,12 @@
 """The API server: pods, bindings, and watches that tell of every change in order, when the server is up."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from extender.scheduling.binder import BindFailure, Binding, BindOutcome, MaybeBound, NotBound, PodBound
 from tests.drill.timeline import Timeline
+from tests.drill.workload import BEGINNING
 
 Json = dict[str, Any]
 Event = tuple[str, Json]
@@ -12,11 +14,18 @@ Event = tuple[str, Json]
 
 
 class Watcher:
-    """One reader of the log, with a delay of its own. *deliver* gets the events of one moment."""
+    """One reader of a log, with a delay of its own. *deliver* gets the events of one moment. *log* None: of pods."""
 
-    def __init__(self, api: "Api", deliver: Callable[[list[Event]], None], delays: tuple[float, float]) -> None:
+    def __init__(
+        self,
+        api: "Api",
+        deliver: Callable[[list[Event]], None],
+        delays: tuple[float, float],
+        log: list[Event] | None = None,
+    ) -> None:
         self.api, self.deliver, self.delays = api, deliver, delays
-        self.position = len(api.log)
+        self.log = api.log if log is None else log
+        self.position = len(self.log)
         self.closed = False
         self._asleep = True
 
@@ -31,8 +40,8 @@ class Watcher:
         self._asleep = True
         if self.closed or not self.api.up:
             return
-        events = self.api.log[self.position :]
-        self.position = len(self.api.log)
+        events = self.log[self.position :]
+        self.position = len(self.log)
         if events:
             self.deliver(events)
 
@@ -44,13 +53,35 @@ class Api:
         self.timeline = timeline
         self.up = True
         self.pods: dict[str, Json] = {}
-        self.nodes: dict[str, dict[str, str]] = {}
-        """The allocatable amounts of each node, as its kubelet publishes them."""
+        self.nodes: dict[str, Json] = {}
+        """The Node objects, as their kubelets publish them."""
         self.decided_at: dict[str, float] = {}
         """When each binding was decided: the request was on its way from then on."""
         self.log: list[Event] = []
+        self.node_log: list[Event] = []
         self.by_node: dict[str, list[Watcher]] = {}
         self.everywhere: list[Watcher] = []
+        self.of_nodes: list[Watcher] = []
+        self._registered = 0
+
+    def register(self, name: str, version: str, allocatable: Mapping[str, str], labels: Mapping[str, str]) -> None:
+        """Create the Node object of a kubelet that has just started."""
+        self._registered += 1
+        created = datetime.fromtimestamp(BEGINNING + int(self.timeline.now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata = {"name": name, "uid": f"node-uid-{self._registered}", "creationTimestamp": created}
+        status = {"allocatable": dict(allocatable), "nodeInfo": {"kubeletVersion": version}}
+        self.write_node("ADDED", {"metadata": {**metadata, "labels": dict(labels)}, "spec": {}, "status": status})
+
+    def write_node(self, kind: str, node: Json) -> None:
+        """Make *node* the current version and tell everybody."""
+        if kind == "DELETED":
+            self.nodes.pop(node["metadata"]["name"], None)
+        else:
+            self.nodes[node["metadata"]["name"]] = node
+        self.node_log.append((kind, node))
+        if self.up:
+            for watcher in self.of_nodes:
+                watcher.poke()
 
     def write(self, kind: str, pod: Json) -> None:
         """Make *pod* the current version and tell everybody."""
@@ -102,7 +133,7 @@ class Api:
     def set_up(self, up: bool) -> None:  # noqa: FBT001
         self.up = up
         if up:
-            for watchers in (self.everywhere, *self.by_node.values()):
+            for watchers in (self.everywhere, self.of_nodes, *self.by_node.values()):
                 for watcher in watchers:
                     watcher.poke()
 

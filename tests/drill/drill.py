@@ -3,8 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import orjson
+from prometheus_client import generate_latest
 
 from extender.api.service import Service
 from extender.replay.state import ManagerState
@@ -15,6 +18,7 @@ from tests.drill import machines
 from tests.drill.api import Api
 from tests.drill.demands import add_demand
 from tests.drill.extender import SimExtender
+from tests.drill.fleet import TEMPLATE, Fleet, write_profiles
 from tests.drill.groups import GroupBook, members_of, size_of
 from tests.drill.node import Exporter, Kubelet
 from tests.drill.nri import NriKubelet
@@ -41,7 +45,7 @@ class Plan:
     nodes distribute CPUs across cores, and every second kubelet carries a fix of it that no report names. `demands`:
     pods demand alignment, and no kubelet refuses one for it. `nri`: every how manieth node runs the
     NRI topology-aware policy; 0: none. `groups`: the share of arrivals that are groups of pods; `gangs`: whether the
-    extender places them together.
+    extender places them together. `churn_seconds`: mean virtual time until a node leaves (see `fleet`); 0: all stay.
     """
 
     pods: int = 1000
@@ -57,6 +61,7 @@ class Plan:
     demands: bool = False
     groups: float = 0.0
     gangs: bool = True
+    churn_seconds: float = 0.0
 
     @property
     def kinds(self) -> tuple[machines.Kind, ...]:
@@ -78,6 +83,9 @@ class Outcome:
     `create_errors`: pods with a container that the NRI policy refused, each with its story.
     `half_placed`: groups of which only a part was bound for long. `gaps`: between the first and the last binding of
     each other group; `waits`: of single pods until they were bound; both in seconds, sorted.
+    `fleet`: what happened to nodes; `vanished_pods`: that went with their node before its kubelet decided about them.
+    `assumed`: pods bound before the first report of their node, `refused_assumed` of them refused. `traces`: what the
+    extender keeps of nodes that do not exist.
     `pods`: how many were made. Without the `gate` the extender is only asked, and kubelets may refuse.
     """
 
@@ -108,14 +116,19 @@ class Outcome:
     half_placed: list[str] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
+    fleet: Counter[str] = field(default_factory=Counter)
+    vanished_pods: int = 0
+    assumed: int = 0
+    refused_assumed: int = 0
+    traces: list[str] = field(default_factory=list)
 
     @property
     def broken(self) -> list[str]:
         """The bounds that do not hold, in sentences; empty: the drill passed."""
-        found = list(self.leaks[:5])
+        found = [*self.leaks[:5], *self.traces[:5]]
         if self.admitted == 0:
             found.append("no pod was admitted")
-        lost = self.pods - self.admitted - self.refused.total() - self.given_up
+        lost = self.pods - self.admitted - self.refused.total() - self.given_up - self.vanished_pods
         if lost:
             found.append(f"{lost} of {self.pods} pods were neither admitted nor refused nor taken back")
         if self.in_flight:
@@ -149,7 +162,11 @@ class Drill:
         self.plan = plan
         self.timeline = Timeline(plan.seed)
         self.api = Api(self.timeline)
-        self.extender = SimExtender(self.api, gangs=bool(plan.groups) and plan.gangs)
+        self._directory = TemporaryDirectory() if plan.churn_seconds else None
+        profiles = None if self._directory is None else Path(self._directory.name)
+        if profiles is not None:
+            write_profiles(profiles)
+        self.extender = SimExtender(self.api, gangs=bool(plan.groups) and plan.gangs, profiles=profiles)
         self.book = GroupBook()
         if plan.groups:
             self.book.follow(self.api)
@@ -162,7 +179,8 @@ class Drill:
             else Kubelet(i, self.api, self.tally, plan.mean_life, kinds=plan.kinds)
             for i in range(plan.nodes)
         ]
-        self.exporters = [Exporter(kubelet, self.extender) for kubelet in self.kubelets]
+        self.exporters = {kubelet.name: Exporter(kubelet, self.extender) for kubelet in self.kubelets}
+        self.fleet = Fleet(plan.churn_seconds, plan.mean_life, self.extender, self.tally, self.kubelets, self.exporters)
         self.scheduler = Scheduler(self.api, self.extender, self.kubelets, gate=plan.gate)
         self.made = self.given_up = self.outages = 0
         self.restarts: Counter[str] = Counter()
@@ -180,11 +198,14 @@ class Drill:
             timeline.after(timeline.between(10, 40), self._outage)
             timeline.after(timeline.between(10, 40), self._restart_scheduler)
             timeline.after(timeline.between(1, 10), self._restart_something)
+        if self.plan.churn_seconds:
+            self.fleet.start()
         while self.made < self.plan.pods or self.pending:
             await timeline.step()
             if self.extender.service is not None:
                 await examine_waiting(self.extender.service)
             progress(self.tally.admitted + self.tally.refused.total())
+        self.fleet.stop()
         last = timeline.now + MAX_LIVES * self.plan.mean_life
         while timeline.now < last and any(kubelet.naive.active for kubelet in self.kubelets):
             await timeline.step()
@@ -255,7 +276,8 @@ class Drill:
         kubelet = self.kubelets[number]
         if self.timeline.chance(0.5):
             self.restarts["exporter"] += 1
-            self.exporters[number].restart()
+            if kubelet.name in self.exporters:
+                self.exporters[kubelet.name].restart()
         elif not kubelet.down:
             boots = kubelet.boots
             kubelet.stop()
@@ -306,7 +328,7 @@ class Drill:
             in_flight=service.known.nodes.pods_in_flight,
             restarts=self.restarts,
             outages=self.outages,
-            lost_reports=sum(exporter.lost for exporter in self.exporters),
+            lost_reports=sum(exporter.lost for exporter in self.exporters.values()) + self.fleet.lost_reports,
             scheduling=self.scheduler.outcomes,
             audit=self.audit,
             unexplained=self.unexplained,
@@ -321,7 +343,20 @@ class Drill:
             half_placed=self.book.half_placed,
             gaps=self.book.gaps,
             waits=self.book.waits,
+            fleet=self.fleet.events,
+            vanished_pods=self.fleet.vanished_pods,
+            assumed=self.tally.assumed,
+            refused_assumed=self.tally.refused_assumed,
+            traces=list(self._traces(service)),
         )
+
+    def _traces(self, service: Service) -> Iterator[str]:
+        """What the extender keeps of nodes that the API server does not have."""
+        nodes, metrics = service.known.nodes, generate_latest(service.metrics.registry).decode()
+        known = {record.name for record in nodes} | set(nodes.index.names.ordered) | nodes._trackers.keys()
+        if self.plan.churn_seconds:
+            yield from (f"{name}: not in the API server, and kept" for name in sorted(known - self.api.nodes.keys()))
+            yield from (f"a metric has {line}" for line in metrics.splitlines() if TEMPLATE in line)
 
     def _difference(self, kubelet: Kubelet) -> str:
         """Where the extender's states of a node are not those that its kubelet may go by at its next admission."""

@@ -1,7 +1,9 @@
 """The extender under test: its whole HTTP application, without sockets; it can be killed and started anew."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from extender.api.service import Service
@@ -17,10 +19,14 @@ from extender.kube.nodes import NodeObject, decode_node
 from extender.kube.nominated import NominatedFeed, NominatedPod, decode_nominated
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
+from extender.kube.siblings import Siblings
+from extender.questions.node_context import WatchedPod
+from extender.replay.pod import Pod
 from extender.scheduling.binder import GatedBinder, Unelected
 from extender.scheduling.judgement import Action
 from extender.scheduling.preemption.budgets import DisruptionBudget
 from tests.drill.api import Api, Binds, Event, Watcher
+from tests.drill.machines import GROUP_LABEL
 
 Json = dict[str, Any]
 
@@ -36,11 +42,14 @@ async def _inline(work: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
 class SimExtender:
     """One process after the other. `call` is what its clients see. *finish_seconds*: see the settings.
 
-    *gangs*: whether it places groups of pods together.
+    *gangs*: whether it places groups of pods together. *profiles*: of nodes that come; None: none come or go, and
+    nodes are not watched.
     """
 
-    def __init__(self, api: Api, finish_seconds: float = 3.0, *, gangs: bool = False) -> None:
-        self.api, self.finish_seconds, self.gangs = api, finish_seconds, gangs
+    def __init__(
+        self, api: Api, finish_seconds: float = 3.0, *, gangs: bool = False, profiles: Path | None = None
+    ) -> None:
+        self.api, self.finish_seconds, self.gangs, self.profiles = api, finish_seconds, gangs, profiles
         self.timeline = api.timeline
         self.starts = 0
         self._calls: set[asyncio.Future[Any]] = set()
@@ -61,6 +70,8 @@ class SimExtender:
             loopback_scopes=EVERYTHING,
             question_workers=0,
             gangs="on" if self.gangs else "off",
+            sibling_labels=GROUP_LABEL if self.profiles else "",
+            node_profiles=self.profiles,
         )
         self.running, self.surroundings = WatchedPods(), WatchedSurroundings()
         service = make_service(settings, self.timeline.clock, offload=_inline, sleep=self.timeline.sleep)
@@ -73,12 +84,17 @@ class SimExtender:
         self.feed = ClusterFeed(
             service.known.nodes, service.known.pods, self.timeline.clock, service.records.barrier.seen
         )
-        self.feed.on_refused = service.records.refusals.note
+        self.feed.on_refused, self.feed.on_dropped = self._note_refused, service.audit.forget
+        self.feed.pods_on = self._pods_on
         gangs = service.scheduling.gangs
         self.groups = None if gangs is None else GroupFeed(gangs.groups, self.timeline.clock)
         self.mirror: Mirror[PodRecord] = Mirror()
         self.nominated: Mirror[NominatedPod] = Mirror()
         self.decode = PodDecoder()
+        self.nodes: Mirror[NodeObject] = Mirror()
+        self.siblings = Siblings(
+            service.known.nodes, [GROUP_LABEL], self.timeline.clock, self._pods_on, service.profiles
+        )
         self.timeline.after(self.timeline.between(0.05, 1.0), lambda: self._list(service))
         self.timeline.after(1.0, lambda: self._tick(service))
 
@@ -92,7 +108,7 @@ class SimExtender:
         self.service = None
         for watcher in self._watchers:
             watcher.closed = True
-            self.api.everywhere.remove(watcher)
+            (self.api.of_nodes if watcher in self.api.of_nodes else self.api.everywhere).remove(watcher)
         self._watchers = []
         for call in list(self._calls):
             call.cancel()
@@ -160,11 +176,48 @@ class SimExtender:
             decoded = self.decode(pod)
             if decoded is not None:
                 listed[decoded[0]] = decoded[1]
-        self.surroundings.apply_nodes(Batch(tuple(map(Seen, self._nodes()))))
         self.running.apply_budgets(Batch(tuple(map(Seen, self.budgets))))
-        self._apply(Batch(tuple(self.mirror.replace(listed)), listed=True))
+        if self.profiles is None:
+            self.surroundings.apply_nodes(Batch(tuple(map(Seen, self._nodes()))))
+            self._apply(Batch(tuple(self.mirror.replace(listed)), listed=True))
+        else:
+            self._list_with_nodes(listed)
         service.known.nodes.set_watching(Watching.LIVE, self.timeline.now)
         service.known.link.trouble = ""
+
+    def _list_with_nodes(self, pods: dict[str, PodRecord]) -> None:
+        """The first lists of pods and nodes, in any order, and a watch of nodes."""
+        watcher = Watcher(self.api, self._take_nodes, (0.001, 0.05), self.api.node_log)
+        self._watchers.append(watcher)
+        self.api.of_nodes.append(watcher)
+        nodes = Batch(tuple(self.nodes.replace({node.name: node for node in self._nodes()})), listed=True)
+        lists = [partial(self._apply, Batch(tuple(self.mirror.replace(pods)), listed=True))]
+        lists.insert(self.timeline.random.randrange(2), partial(self._apply_nodes, nodes))
+        for apply in lists:
+            apply()
+
+    def _pods_on(self, node_name: str) -> Sequence[WatchedPod] | None:
+        return self.surroundings(node_name).pods
+
+    def _note_refused(self, node_name: str, pod: Pod, reason: str, now: float) -> None:
+        assert self.service is not None
+        self.service.records.refusals.note(node_name, pod, reason, now)
+        self.siblings.note_refused(node_name, pod, reason)
+
+    def _take_nodes(self, events: list[Event]) -> None:
+        changes = []
+        for kind, node in events:
+            decoded = decode_node(node)
+            assert decoded is not None
+            change = self.nodes.remove(decoded[0]) if kind == "DELETED" else self.nodes.upsert(*decoded)
+            if change is not None:
+                changes.append(change)
+        self._apply_nodes(Batch(tuple(changes)))
+
+    def _apply_nodes(self, batch: Batch[NodeObject]) -> None:
+        self.surroundings.apply_nodes(batch)
+        self.feed.apply_nodes(batch)
+        self.siblings.apply(batch)
 
     def _take(self, events: list[Event]) -> None:
         changes = []
@@ -197,14 +250,15 @@ class SimExtender:
             self.groups.apply_pods(batch)
 
     def _nodes(self) -> Iterator[NodeObject]:
-        for name, allocatable in self.api.nodes.items():
-            decoded = decode_node({"metadata": {"name": name}, "status": {"allocatable": allocatable}})
+        for node in self.api.nodes.values():
+            decoded = decode_node(node)
             if decoded is not None:
                 yield decoded[1]
 
     def _tick(self, service: Service) -> None:
         if service is self.service:
             service.known.nodes.expire(self.timeline.now)
+            self.siblings.settle()
             if not self.api.up:
                 service.known.link.note_failure(self.timeline.now)
             self.timeline.after(1.0, lambda: self._tick(service))

@@ -10,6 +10,9 @@ Json = dict[str, Any]
 GIB = 1 << 30
 GPU, NIC = "gpu.example/gpu", "nic.example/vf"
 Kind = tuple[str, str, str, dict[str, str], int]
+GROUPS = 14
+"""Nodes whose numbers differ by a multiple of this are alike."""
+GROUP_LABEL = "node.example/group"
 KINDS: tuple[Kind, ...] = (
     ("1.36", "single-numa-node", "container", {}, 2),
     ("1.35", "single-numa-node", "pod", {"full-pcpus-only": "true"}, 2),

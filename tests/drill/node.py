@@ -45,13 +45,22 @@ class Kubelet:
         mean_life: float,
         *,
         kinds: tuple[machines.Kind, ...] = machines.KINDS,
+        name: str = "",
+        changes: Json | None = None,
     ) -> None:
-        """*kinds* `SPREADING`: every second node distributes CPUs with the fix `spread_by_topology`."""
+        """*kinds* `SPREADING`: every second node distributes CPUs with the fix `spread_by_topology`.
+
+        *changes*: fields of the kubelet's configuration in which it differs from others of its kind.
+        """
         spreads = kinds is machines.SPREADING
-        self.name = f"node-{number}"
+        self.name = name or f"node-{number}"
+        self.group = f"group-{number % machines.GROUPS}"
+        if changes:
+            tally.mixed_groups.add(self.group)
         self.api, self.tally, self.mean_life = api, tally, mean_life
         self.timeline = api.timeline
         self.scenario = machines.scenario(number, kinds)
+        self.scenario["kubelet"] |= changes or {}
         self.naive = NaiveKubelet(
             self.scenario["machine"],
             self.scenario["kubelet"],
@@ -64,7 +73,9 @@ class Kubelet:
         self.minor = int(self.scenario["version"].split(".")[1])
         self.reads_pod_logs = number % 3 > 0
         self.boots = 1
-        self.down = False
+        self.down = self.has_left = False
+        self.reported_at = 0.0
+        """When the extender took its first report; 0: it has none yet."""
         self.listens, self.listens_since = True, self.timeline.now
         self.restart = Restart()
         self._sources_are_ready = True
@@ -74,7 +85,22 @@ class Kubelet:
         self._requests: dict[str, dict[str, int]] = {}
         self._watcher = Watcher(api, self._take, (0.005, 0.1))
         api.by_node[self.name] = [self._watcher]
-        api.nodes[self.name] = machines.quantities(machines.allocatable(self.scenario))
+        self.register()
+
+    def register(self) -> None:
+        """Create the Node object."""
+        amounts = machines.quantities(machines.allocatable(self.scenario))
+        self.api.register(self.name, self.scenario["version"], amounts, {machines.GROUP_LABEL: self.group})
+
+    def leave(self) -> None:
+        """The machine is gone for good, and what ran there with it."""
+        self.down = self.has_left = True
+        self._watcher.closed = True
+        self.api.by_node[self.name] = []
+
+    def is_assumed(self, uid: str) -> bool:
+        """Whether the pod's binding was decided before the extender had a report of this node."""
+        return self.reported_at == 0.0 or self.api.decided_at.get(uid, 0.0) < self.reported_at
 
     def extras(self) -> Json:
         """Parts of the report that only some nodes have."""
@@ -99,6 +125,8 @@ class Kubelet:
         self.on_change()
 
     def _start_up(self) -> None:
+        if self.has_left:
+            return
         self._sources_are_ready = False
         self.restart.started = self.timeline.now
         self._serve(listens=True)
@@ -106,6 +134,8 @@ class Kubelet:
 
     def _come_back(self) -> None:
         """The first list. What ended pods hold stays theirs until all of it is admitted."""
+        if self.has_left:
+            return
         if not self.api.up:
             self.timeline.after(0.5, self._come_back)
             return
@@ -219,10 +249,14 @@ class Kubelet:
         verdict = placed = self.naive.admit(pod)
         if verdict["admit"]:
             verdict = self._fits(uid, pod)
+        self.tally.decided.add(uid)
+        self.tally.assumed += self.is_assumed(uid)
         if not verdict["admit"]:
             reason = verdict["reason"]
             self.tally.refused[reason] += 1
-            self.tally.unforeseen += self.restart.is_unforeseen(self.api.decided_at.get(uid, 0.0))
+            self.tally.refused_assumed += self.is_assumed(uid)
+            is_other = self.group in self.tally.mixed_groups and self.is_assumed(uid)
+            self.tally.unforeseen += is_other or self.restart.is_unforeseen(self.api.decided_at.get(uid, 0.0))
             self.tally.refusals.append(self._story(uid, f"{reason}: {verdict['message']}"))
             self._reject(uid, verdict)
             return
@@ -350,6 +384,7 @@ class Exporter:
         self.lost = 0
         self._scheduled = False
         self._starts = 0
+        self._has_left = False
         self._boots = kubelet.boots
         kubelet.on_change = self.changed
         self.timeline.after(self.timeline.between(0, 1), self.changed)
@@ -361,6 +396,10 @@ class Exporter:
             self._scheduled = True
             self.timeline.after(self.timeline.between(0.02, 0.4), self.report)
 
+    def leave(self) -> None:
+        """The process ends for good."""
+        self._has_left, self._starts = True, self._starts + 1
+
     def restart(self) -> None:
         """The process ends; the next one knows nothing of it."""
         self._starts += 1
@@ -371,6 +410,8 @@ class Exporter:
     async def report(self) -> None:
         self._scheduled = False
         kubelet = self.kubelet
+        if self._has_left:
+            return
         if kubelet.down and self._boots != kubelet.boots and not kubelet.listens:  # the node is down
             self.timeline.after(self.timeline.between(1, 4), self.changed)
             return
@@ -399,11 +440,14 @@ class Exporter:
         status, said = answer
         assert status in (200, 409), said
         if status == 200:
+            kubelet.reported_at = kubelet.reported_at or self.timeline.now
             self.held = (boot, sequence, hashlib.sha256(body).hexdigest())
             if not kubelet.restart.told and document["observed_at"] >= kubelet.restart.stopped:
                 kubelet.restart.told = self.timeline.now
 
     async def beat(self) -> None:
+        if self._has_left:
+            return
         self.timeline.after(HEARTBEAT_SECONDS * self.timeline.between(0.9, 1.1), self.beat)
         if self.held is None:
             self.changed()

@@ -17,7 +17,7 @@ from tests.drill.extender import SimExtender
 from tests.drill.machines import allocatable
 from tests.drill.node import Kubelet
 from tests.drill.preemption import Amounts, Statuses, Victim
-from tests.drill.workload import requested
+from tests.drill.workload import number_of, requested
 
 Json = dict[str, Any]
 PARALLEL_BINDS = 15
@@ -39,6 +39,7 @@ class Scheduler:
         self.api, self.extender, self.gate, self.flush_seconds = api, extender, gate, flush_seconds
         self.timeline = api.timeline
         self.room = {k.name: dict(allocatable(k.scenario)) for k in kubelets}
+        self.cordoned: set[str] = set()
         self.charged: dict[str, tuple[str, Amounts]] = {}
         self.queue: deque[str] = deque()
         self.attempts: Counter[str] = Counter()
@@ -54,6 +55,7 @@ class Scheduler:
         self._events = 0
         self._watcher = Watcher(api, self._take, (0.001, 0.03))
         api.everywhere.append(self._watcher)
+        api.of_nodes.append(Watcher(api, self._take_nodes, (0.001, 0.03), api.node_log))
         self._idle = True
         self._starts = 0
 
@@ -154,7 +156,9 @@ class Scheduler:
                 return passed
         fits = []
         for name in self.room:
-            if self._fits(pod, name):
+            if name in self.cordoned:
+                statuses[name] = preemption.UNRESOLVABLE
+            elif self._fits(pod, name):
                 fits.append(name)
             else:
                 statuses[name] = preemption.RESOLVABLE
@@ -162,6 +166,8 @@ class Scheduler:
 
     def _fits(self, pod: Json, name: str, without: Iterable[str] = ()) -> bool:
         """Whether the totals of the node allow for the pod and for those nominated to it that are no less important."""
+        if name not in self.room:
+            return False
         room = Counter(self.room[name])
         for uid in without:
             room.update(self.charged[uid][1])
@@ -334,14 +340,31 @@ class Scheduler:
                 self._charge(pod, node)
             self._stir()
 
+    def _take_nodes(self, events: list[Event]) -> None:
+        for kind, node in events:
+            name = node["metadata"]["name"]
+            self.cordoned.discard(name)
+            if kind == "DELETED":
+                self.room.pop(name, None)
+                continue
+            if node["spec"].get("unschedulable"):
+                self.cordoned.add(name)
+            if kind == "ADDED":
+                amounts = node["status"]["allocatable"]
+                self.room[name] = {resource: number_of(resource, amount) for resource, amount in amounts.items()}
+                for _, wanted in (each for each in self.charged.values() if each[0] == name):
+                    for resource, amount in wanted.items():
+                        self.room[name][resource] -= amount
+                self._stir()
+
     def _charge(self, pod: Json, node: str) -> None:
         uid, wanted = pod["metadata"]["uid"], requested(pod)
         self.charged[uid], self._pods[uid] = (node, wanted), pod
-        for resource, amount in wanted.items():
+        for resource, amount in wanted.items() if node in self.room else ():
             self.room[node][resource] -= amount
 
     def _release(self, uid: str) -> None:
         node, wanted = self.charged.pop(uid, ("", {}))
         self._pods.pop(uid, None)
-        for resource, amount in wanted.items():
+        for resource, amount in wanted.items() if node in self.room else ():
             self.room[node][resource] += amount

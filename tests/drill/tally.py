@@ -7,14 +7,22 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tally:
-    """What kubelets did. `unforeseen`: those refused that met a restart which nobody could know of at their binding.
+    """What kubelets did. `unforeseen`: those refused that met a restart which nobody could know of at their binding,
+    or a kubelet that may differ from its siblings before its first report.
 
+    `assumed`: pods whose binding was decided before the first report of their node; `refused_assumed`: of them.
     `demanding`: admitted pods that demand alignment; `against_demand`: the stories of those placed otherwise, but for
     `unforeseen_demand`: as `unforeseen`. `refused_again`: running pods that their kubelet refused when it had started
     again.
     """
 
     admitted: int = 0
+    decided: set[str] = field(default_factory=set)
+    """Pods that a kubelet has admitted or refused."""
+    mixed_groups: set[str] = field(default_factory=set)
+    """Groups of nodes in which a kubelet has differed from the others."""
+    assumed: int = 0
+    refused_assumed: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     unforeseen: int = 0
     demanding: int = 0

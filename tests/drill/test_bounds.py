@@ -39,6 +39,7 @@ GOOD = Outcome(
         ({"admitted": 0, "pods": 0, "given_up": 0}, "no pod was admitted"),
         ({"in_flight": 2}, "2 pods were still in flight"),
         ({"leaks": ["node-1: 2 states"]}, "node-1: 2 states"),
+        ({"traces": ["node-9: not in the API server, and kept"]}, "node-9: not in the API server"),
         ({"given_up": 101, "admitted": 899}, "101 of 1000 pods fitted nowhere"),
         ({"refused": Counter(OutOfcpu=1), "admitted": 989}, "other totals than the gate: {'OutOfcpu': 1}"),
         ({"refused": Counter(SMTAlignmentError=1), "refusals": ["p7"], "admitted": 989}, "1 pods were refused"),

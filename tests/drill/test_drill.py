@@ -103,3 +103,17 @@ def test_without_the_setting_groups_stay_half_placed() -> None:
 
     assert len(outcome.half_placed) > 3
     assert outcome.leaks == []
+
+
+@pytest.mark.parametrize(("seed", "refused"), [(2, 0), (6, 1)])
+def test_nodes_come_and_go_and_take_pods_rightly_before_their_first_report(seed: int, refused: int) -> None:
+    """In the second story a new kubelet differs from its siblings, which nobody can know: it refuses one pod.
+
+    Before assumptions were withdrawn, such a kubelet refused 7 of 70 pods.
+    """
+    outcome = asyncio.run(Drill(Plan(pods=60, nodes=4, seed=seed, mean_life=6, load=1.2, churn_seconds=25)).run())
+
+    assert outcome.broken == []
+    assert outcome.assumed > 10
+    assert outcome.refused.total() == outcome.unforeseen == refused, outcome.refusals
+    assert outcome.fleet.keys() >= {"came", "came back", "drained", "vanished", "registered again", "simulations"}

@@ -43,14 +43,15 @@ def requested(pod: Json) -> dict[str, int]:
     total: dict[str, int] = {}
     for container in pod["spec"]["containers"]:
         for resource, amount in container["resources"]["requests"].items():
-            total[resource] = total.get(resource, 0) + _number(resource, amount)
+            total[resource] = total.get(resource, 0) + number_of(resource, amount)
     for container in pod["spec"].get("initContainers", ()):
         for resource, amount in container["resources"]["requests"].items():
-            total[resource] = max(total.get(resource, 0), _number(resource, amount))
+            total[resource] = max(total.get(resource, 0), number_of(resource, amount))
     return total
 
 
-def _number(resource: str, amount: str) -> int:
+def number_of(resource: str, amount: str) -> int:
+    """A quantity: thousandths of CPUs, bytes, devices."""
     if resource == "cpu":
         return int(amount[:-1]) if amount.endswith("m") else 1000 * int(amount)
     if amount.endswith("Gi"):

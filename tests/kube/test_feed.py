@@ -11,6 +11,7 @@ from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.feed import ClusterFeed
+from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import decode_node
 from extender.kube.pods import PodDecoder, PodRecord
 from tests.reports import pod_of, sample
@@ -122,3 +123,44 @@ def test_a_node_made_anew_under_its_name_starts_with_nothing(world: World) -> No
         assert (world.cluster.get("n") is not None) is held
     assert world.cluster.may_exist("n")
     assert not world.cluster.may_exist("other")
+
+
+def test_what_an_exporter_reports_of_a_node_that_is_gone_says_nothing_of_the_next_one(world: World) -> None:
+    """The exporter of a node that is being removed runs a little longer than the Node object."""
+    nodes = []
+    for uid in ("u1", "u2"):
+        decoded = decode_node({"metadata": {"name": "n", "uid": uid}})
+        assert decoded is not None
+        nodes.append(decoded[1])
+    world.feed.apply_nodes(Batch((Seen(nodes[0]),)))
+    observation = world.cluster.observation("n")
+    assert observation is not None
+    world.feed.apply_nodes(Batch((Gone(nodes[0]),)))
+    world.cluster.observe(observation, 10.0)
+
+    world.feed.apply_nodes(Batch((Seen(nodes[1]),)))
+
+    assert world.cluster.get("n") is None
+
+
+def test_pods_that_are_bound_to_a_node_are_on_it_when_it_comes_back(world: World) -> None:
+    """Somebody deletes the Node object while the kubelet runs on. The watch of pods says nothing new then."""
+    surroundings = WatchedSurroundings()
+    world.feed.pods_on = lambda name: surroundings(name).pods
+    young = world.record("b", creationTimestamp="2026-01-02T00:00:00Z")
+    old = world.record("a", creationTimestamp="2026-01-01T00:00:00Z", deletionTimestamp="2026-01-03T00:00:00Z")
+    pods, nodes = Batch((Seen(young), Seen(old))), []
+    for uid in ("u1", "u2"):
+        decoded = decode_node({"metadata": {"name": "n", "uid": uid}})
+        assert decoded is not None
+        nodes.append(decoded[1])
+    world.feed.apply_nodes(Batch((Seen(nodes[0]),)))
+    surroundings.apply_pods(pods)
+    world.feed.apply_pods(pods)
+
+    world.feed.apply_nodes(Batch((Gone(nodes[0]),)))
+    world.feed.apply_nodes(Batch((Seen(nodes[1]),)))
+
+    ledger = world.cluster.ledger("n")
+    assert [admit.uid for admit in ledger.admits] == ["uid-a", "uid-b"]
+    assert ledger.leaving == {"uid-a"}

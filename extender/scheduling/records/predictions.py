@@ -5,6 +5,7 @@ Rules of this file
 - If several outcomes were predicted for a pod, the prediction agrees if one of them happened.
 - Placements are compared only if all possible outcomes were predicted. Otherwise the kubelet may have done one of the
   others, and the result is `unsettled`.
+- Predictions for a node that had not reported yet count, but not against the node.
 - Refusals that do not come from the managers (predicates, eviction, shutdown) do not show whether the replay is right.
 """
 
@@ -96,14 +97,19 @@ class Audit:
         """Count the outcome of one pod; returns what it was counted as."""
         kind = _kind_of(settled)
         self.counts[kind] += 1
-        if kind.result not in _SAYS_NOTHING:
+        if kind.result not in _SAYS_NOTHING and not settled.kubelet.borrowed:
             results = self._nodes.pop(settled.node_name, deque(maxlen=self._window))
             results.append(kind.result)
             self._nodes[settled.node_name] = results
         if kind.result in DISAGREEING:
             self.recent.append(_disagreement(settled, kind, self._clock()))
-            self.behaviours.add(settled)
+            if not settled.kubelet.borrowed:
+                self.behaviours.add(settled)
         return kind
+
+    def forget(self, node_name: str) -> None:
+        """The node was deleted. A later one of the same name is another node."""
+        self._nodes.pop(node_name, None)
 
     def examined(self, settled: SettledPod, agreeing: Sequence[RuleSetting]) -> list[Behaviour]:
         """Record which rules explain a disagreement; returns what is now known of its kubelet for the first time."""
