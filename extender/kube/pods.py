@@ -22,6 +22,7 @@ from extender.kube.watch import Source
 from extender.wire import groups
 from extender.wire.demands import understood
 from extender.wire.nri_pods import DOMAIN, RESOURCES_ANNOTATION
+from extender.wire.pods import NODE_CRITICAL
 from extender.wire.times import rfc_3339, unix_seconds
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
@@ -158,6 +159,7 @@ def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mappi
             **_pick(spec, ("resources", "overhead", "resourceClaims", "nodeSelector", *groups.SPEC)),
             "tolerations": [t for t in items(spec, "tolerations") if t.get("key") not in _DEFAULT_TOLERATIONS],
             "affinity": _pick(mapping(spec, "affinity"), ("nodeAffinity",)),
+            **({"priorityClassName": NODE_CRITICAL} if spec.get("priorityClassName") == NODE_CRITICAL else {}),
         },
         "status": {
             "initContainerStatuses": _statuses(items(status, "initContainerStatuses")),

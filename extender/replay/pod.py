@@ -67,7 +67,7 @@ class Pod:
     `pod_requests_milli` / `pod_limits_milli` are `spec.resources`: None if the spec has none, empty if
     `spec.resources` has no amounts. `created_at`: Unix seconds, None if unknown: a kubelet that starts admits older
     pods first. `demand`: the alignment that the pod demands, which no kubelet reads. `metadata`: the parts that the NRI
-    topology-aware policy reads.
+    topology-aware policy reads. `is_node_critical`: its priority class is `system-node-critical`.
     """
 
     uid: str
@@ -80,6 +80,7 @@ class Pod:
     created_at: int | None = None
     demand: Demand = NO_DEMAND
     metadata: Metadata = NO_METADATA
+    is_node_critical: bool = False
 
     @property
     def has_claims(self) -> bool:
@@ -89,7 +90,7 @@ class Pod:
     @property
     def nri_shape(self) -> tuple[object, ...]:
         """What a node with the NRI topology-aware policy reads besides `shape`; labels matter to later pods only."""
-        return self.namespace, tuple(sorted(self.metadata.annotations.items()))
+        return self.namespace, tuple(sorted(self.metadata.annotations.items())), self.is_node_critical
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -274,18 +275,47 @@ def _policy_pod(pod: Pod, qos: QOSClass, rules: Rules) -> NriPod:
         annotated_resources=metadata.annotated_resources,
         device_nodes={},
     )
-    containers = [
-        UnplacedContainer(
-            name=c.name,
-            kind=_policy_kind(c.kind, rules),
-            cpu_request_milli=c.requests_milli.get("cpu", 0),
-            cpu_limit_milli=c.limits_milli.get("cpu", 0),
-            memory_request_bytes=value(c.requests_milli.get("memory", 0)),
-            memory_limit_bytes=value(c.limits_milli.get("memory", 0)),
+    return NriPod(seen, _policy_containers(pod, rules), metadata.is_too_long)
+
+
+def _policy_containers(pod: Pod, rules: Rules) -> tuple[UnplacedContainer, ...]:
+    """The containers with the amounts that the kubelet passes to the runtime.
+
+    Source: kuberuntime_container_linux.go generateLinuxContainerResources, qos/policy.go GetContainerOOMScoreAdjust.
+    Where a container has no limit, the pod's counts. The score of a sidecar is that of the smallest app container, if
+    its own request is smaller. What the pod requests and its containers do not is divided among them.
+    """
+    has_pod_level = rules.pod_level_qos and has_pod_level_resources(pod)
+    limits = (pod.pod_limits_milli or {}) if has_pod_level else {}
+    share = _unassigned_memory(pod) // max(1, len(pod.containers)) if has_pod_level else 0
+    smallest = min((_memory(c) for c in pod.containers if c.kind is ContainerKind.APP), default=0)
+    found = []
+    for c in pod.containers:
+        kind = _policy_kind(c.kind, rules)
+        cpu_limit = c.limits_milli.get("cpu", 0) or limits.get("cpu", 0)
+        scored = share + max(_memory(c), smallest if kind is NriContainerKind.SIDECAR else 0)
+        found.append(
+            UnplacedContainer(
+                name=c.name,
+                kind=kind,
+                cpu_request_milli=c.requests_milli.get("cpu", cpu_limit),
+                cpu_limit_milli=cpu_limit,
+                memory_request_bytes=None if pod.is_node_critical else scored,
+                memory_limit_bytes=value(c.limits_milli.get("memory", 0) or limits.get("memory", 0)),
+            )
         )
-        for c in pod.containers
-    ]
-    return NriPod(seen, tuple(containers), metadata.is_too_long)
+    return tuple(found)
+
+
+def _memory(c: Container) -> int:
+    return value(c.requests_milli.get("memory", 0))
+
+
+def _unassigned_memory(pod: Pod) -> int:
+    """The bytes that the pod requests, and its containers do not (qos/policy.go remainingPodMemReqPerContainer)."""
+    requested = value((pod.pod_requests_milli or {}).get("memory", 0))
+    roles = ((c.kind is ContainerKind.INIT, c.kind is ContainerKind.SIDECAR, _memory(c)) for c in pod.containers)
+    return max(0, requested - _peak(roles)) if requested else 0
 
 
 def _policy_kind(kind: ContainerKind, rules: Rules) -> NriContainerKind:

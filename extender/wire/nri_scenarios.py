@@ -188,4 +188,4 @@ def container_of(step: NriStep, qos: QoS, memory_total_bytes: int) -> NewContain
 def resources_of(amounts: list[int]) -> RuntimeResources:
     """Requests and limits [CPU request, CPU limit, memory request, memory limit] as the kubelet passes them on."""
     request, limit, _, memory_limit = (max(0, amount) for amount in amounts)
-    return runtime_resources(request, limit, memory_limit)
+    return runtime_resources(request or limit, limit, memory_limit)

@@ -22,6 +22,8 @@ from extender.wire.times import unix_seconds
 MAX_CONTAINERS: Final = 1000
 MAX_RESOURCES: Final = 256
 MAX_CLAIMS: Final = 1000
+NODE_CRITICAL: Final = "system-node-critical"
+"""A priority class."""
 
 
 def pod_from_json(document: object, path: str = "Pod") -> Pod:
@@ -62,6 +64,7 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
         created_at=unix_seconds(metadata.get("creationTimestamp")),
         demand=demand_from_json(metadata.get("annotations")),
         metadata=metadata_of(metadata.get("labels"), metadata.get("annotations")),
+        is_node_critical=spec.get("priorityClassName") == NODE_CRITICAL,
     )
 
 

@@ -61,13 +61,17 @@ Granted: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class UnplacedContainer:
-    """A container of a pod that is not placed yet: requests and limits in mCPU and bytes, 0 is "not set"."""
+    """A container of a pod that is not placed yet: requests and limits in mCPU and bytes, 0 is "not set".
+
+    `cpu_request_milli`: what cpu.shares come from, which is the limit where the spec has no request.
+    `memory_request_bytes`: what oom_score_adj comes from; None: of a node-critical pod, whose score is fixed.
+    """
 
     name: str
     kind: NriContainerKind = NriContainerKind.APP
     cpu_request_milli: int = 0
     cpu_limit_milli: int = 0
-    memory_request_bytes: int = 0
+    memory_request_bytes: int | None = 0
     memory_limit_bytes: int = 0
 
 

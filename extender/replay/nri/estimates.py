@@ -28,13 +28,16 @@ def runtime_resources(cpu_request_milli: int, cpu_limit_milli: int, memory_limit
     Mirrors the kubelet: `pkg/kubelet/cm/helpers_linux.go` (MilliCPUToShares, MilliCPUToQuota).
     """
     quota = max(MIN_CFS_QUOTA_US, cpu_limit_milli * CFS_PERIOD_US // 1000) if cpu_limit_milli else 0
-    shares = shares_of(cpu_request_milli or cpu_limit_milli)
+    shares = shares_of(cpu_request_milli)
     return RuntimeResources(shares, quota, CFS_PERIOD_US if cpu_limit_milli else 0, memory_limit_bytes)
 
 
-def oom_score_adj(qos: QoS, memory_request_bytes: int, memory_total_bytes: int) -> int:
-    """The oom_score_adj of a container (`pkg/kubelet/qos/policy.go` GetContainerOOMScoreAdjust of the kubelet)."""
-    if qos is QoS.GUARANTEED:
+def oom_score_adj(qos: QoS, memory_request_bytes: int | None, memory_total_bytes: int) -> int:
+    """The oom_score_adj of a container. None: of a node-critical pod.
+
+    Mirrors the kubelet: `pkg/kubelet/qos/policy.go` (GetContainerOOMScoreAdjust).
+    """
+    if qos is QoS.GUARANTEED or memory_request_bytes is None:
         return -997
     if qos is QoS.BEST_EFFORT:
         return 1000

@@ -99,7 +99,7 @@ def decisions(document: dict[str, Any]) -> Iterator[Decision]:
             pod=pod,
             container=UnplacedContainer(
                 new.name,
-                cpu_request_milli=cpu,
+                cpu_request_milli=cpu or cpu_limit,
                 cpu_limit_milli=cpu_limit,
                 memory_request_bytes=memory,
                 memory_limit_bytes=memory_limit,
