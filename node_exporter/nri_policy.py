@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import orjson
 
-from node_exporter.files import check_depth, describe, parse_json, parse_yaml, read_file
+from node_exporter.files import check_depth, describe, is_there, parse_json, parse_yaml, read_file
 from node_exporter.nri_grants import STATE_FILE, read_grants
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine
 from node_exporter.nri_plugin import PluginWatch
@@ -38,6 +38,8 @@ GROUP_LABELS: Final = ("config.nri/group", "group.config.nri", "resource-policy.
 """Labels of a Node that name its group, the newest first (`pkg/agent/agent.go` groupConfigName)."""
 DEFAULT_ON: Final = ("pinCPU", "pinMemory", "preferIsolatedCPUs")
 """Settings that an API server turns on where an object leaves them out."""
+SPEED_SELECT: Final = "sys/class/misc/isst_interface"
+"""The kernel's interface of Intel Speed Select, from which the plugin takes CPU priorities (`pkg/sysfs/system.go`)."""
 ATTEMPTS: Final = 3
 PAUSE_SECONDS: Final = 0.02
 """Between two reads of a state file that is not complete. The plugin replaces it; a copy made by others may be torn."""
@@ -208,6 +210,9 @@ class NriObserver:
         self._machine, self._machine_problems = None, ()
         try:
             self._machine = read_nri_machine(self._root)
+            if is_there(self._root / SPEED_SELECT):
+                reason = "CPU priorities may come from Intel Speed Select, whose state is not read"
+                self._machine_problems = (Problem(source=SOURCE, path="machine", reason=reason),)
         except DiscoveryError as error:
             reason = f"the plugin does not start here, so containers are not managed: {describe(error)}"
             self._machine_problems = (Problem(source=SOURCE, path="machine", reason=reason, severity="error"),)

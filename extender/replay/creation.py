@@ -25,6 +25,7 @@ DEVICES: Final = (
 )
 OTHERS: Final = "an affinity selects containers by ids or names of pods, and nodes are compared without these"
 INTERRUPTS: Final = "irq-affinity may name an interrupt of the node that controllableInterrupts leaves out"
+SPEED_SELECT: Final = "a CPU class prefers CPUs by the state of Intel Speed Select, which is not reported"
 _NEVER: Final = frozenset({Refusal.SLICE, Refusal.FRACTION, Refusal.OFFER, Refusal.AFFINITY, Refusal.REQUEST})
 """Refusals that are final if an empty node has them: no pool has more than the root of an empty node."""
 
@@ -47,6 +48,8 @@ def create_containers(
     doubts = ((DEVICES,) if pod.total_devices else ()) + ((OTHERS,) if pod.nri.names_others else ())
     if policy.setup.config.limits_interrupts and pod.nri.names_interrupts:
         doubts += (INTERRUPTS,)
+    if policy.setup.config.uses_speed_select and not pod.nri.takes_no_whole_cpus:
+        doubts += (SPEED_SELECT,)
     certainty = Certainty.POSSIBLE if doubts else admitted.certainty
     caveats = (*admitted.caveats, *doubts)
     if created.reason is None:

@@ -76,6 +76,8 @@ class _Answer(Document):
 
 class _CPUClass(Document):
     name: str
+    pct_priority: str = Field(default="", alias="pctPriority")
+    clos: int | None = Field(default=None, alias="sstClosID")
 
 
 class _Agent(Document):
@@ -149,6 +151,7 @@ def config_from_json(value: object, field: str) -> PolicyConfig:
         unlimited_burstable=config.unlimited_burstable,
         cpu_classes=frozenset(c.name for c in config.cpu_classes),
         default_exclusive_cpu_class=config.exclusive_class,
+        uses_speed_select=any(c.pct_priority or c.clos is not None for c in config.cpu_classes),
         pod_resource_api=config.agent is not None and config.agent.pod_resource_api,
         controllable_interrupts=tuple(config.interrupts),
     )

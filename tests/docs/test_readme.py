@@ -56,7 +56,8 @@ EXAMPLES = list(_examples())
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The sample cluster, and one pod that the scheduler asked about."""
-    with serving(make_service(Settings(port=0))) as url:
+    patient = Settings(port=0, question_seconds=600, question_wait_seconds=600, answer_seconds=2000)  # as below
+    with serving(make_service(patient)) as url:
         nodes = sample_cluster()
         with httpx.Client(base_url=url) as client:
             for node in nodes:

@@ -365,3 +365,20 @@ def test_the_program_takes_the_configuration_from_a_file(tmp_path: Path) -> None
     assert section["config"] == SPEC
     assert section["config_source"] == str(path)
     assert len(section["machine"]["cpus"]) == 16
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_node_with_speed_select_says_that_cpu_priorities_may_come_from_it(
+    is_there: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    write_nri_machine(tmp_path, snapshot("s-1n4c"))
+    write_state_file(tmp_path, {"c1": GRANT})
+    if is_there:
+        write_text(tmp_path / "sys/class/misc/isst_interface", "")
+
+    policy, problems = NriObserver(tmp_path, None).look(is_tick=True)
+
+    assert policy is not None
+    assert policy.machine is not None
+    assert any("Intel Speed Select" in problem.reason for problem in problems) is is_there

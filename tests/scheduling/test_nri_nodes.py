@@ -187,6 +187,19 @@ def test_while_containers_of_another_pod_are_to_come_no_verdict_is_certain(
 
 
 @pytest.mark.parametrize(
+    ("speed", "cpus", "expected"),
+    [({"pctPriority": "high"}, 2, "possible"), ({"sstClosID": 0}, 2, "possible"), ({}, 2, "exact")],
+)
+def test_a_verdict_by_the_state_of_speed_select_is_not_certain(
+    client: TestClient, speed: dict[str, object], cpus: int, expected: str
+) -> None:
+    classes = {"cpuClasses": [{"name": "turbo", **speed}], "sharedPoolCPUClass": "turbo"}
+    put(client, section(config={**CONFIG, **classes}))
+
+    assert certainty(client, pod_of(cpus)) == [expected]
+
+
+@pytest.mark.parametrize(
     ("allowed", "annotation", "expected"),
     [(["eth*"], "claim: [nvme0]", "possible"), (["eth*"], "{}", "exact"), (["*"], "claim: [nvme0]", "exact")],
 )

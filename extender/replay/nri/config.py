@@ -32,6 +32,7 @@ class PolicyConfig:
     `available_cpus` and `reserved_cpus`: the text of the setting (`cpuset:…`, `exclude-cpuset:…` or a quantity).
     `reserved_millicpu`: the quantity in `reserved_cpus`; None if the text is not a quantity. `pod_resource_api`: hints
     come from the kubelet's PodResources API as well. `controllable_interrupts`: globs; empty: all interrupts.
+    `uses_speed_select`: a CPU class prefers CPUs by the state of Intel Speed Select, which is not known.
     """
 
     pin_cpu: bool = False
@@ -48,6 +49,7 @@ class PolicyConfig:
     unlimited_burstable: str = ""
     cpu_classes: frozenset[str] = frozenset()
     default_exclusive_cpu_class: str = ""
+    uses_speed_select: bool = False
     pod_resource_api: bool = False
     controllable_interrupts: tuple[str, ...] = ()
 
