@@ -58,6 +58,8 @@ def placed_by_kubelet(subjects: Sequence[Subject]) -> tuple[list[Subject], list[
 
 def blind_spots(subjects: Sequence[Subject], *, reads_pods: bool = True) -> list[str]:
     """What advice about these nodes cannot see. *reads_pods*: it depends on the pods that run there."""
+    if not subjects:
+        return ["no node has reported yet, so there is nothing to look at"]
     nodes = f"of {plural(len(subjects), 'node')}"
     pods = [pod for each in subjects for pod in pods_of(each)] if reads_pods else []
     unknown = sum(each.kubelet is None or not each.states for each in subjects)

@@ -48,7 +48,7 @@ def _objects(answer: Any) -> Text:  # noqa: ANN401 - JSON
 
 
 def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
-    table = new_table("moves", "copies", "", "largest", "the moves of this step")
+    table = new_table("moves", "copies", "", "largest request", "the moves of this step")
     most = max((point["copies"] for point in answer["curve"]), default=0)
     for point in answer["curve"]:
         moves = "\n".join(f"{each['pod']}: {each['node']} to {each['to']}" for each in point["evictions"])

@@ -40,7 +40,7 @@ def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
     else:
         head.append(f"✗ {answer['result']}", "red").append(f": {answer['reason']}", "")
     if answer["exclusive_cpus"]:
-        head.append(f"\nkeeps CPUs {answer['exclusive_cpus']}", "")
+        head.append(f"\nthe container keeps its CPUs {answer['exclusive_cpus']}", "")
     table = new_table("if recreated on", "placement, or why not")
     own = answer["recreated"]
     table.add_row(Text(f"{own['node']} (its own)"), Text(placement_text(own)))

@@ -59,7 +59,7 @@ def restart_check(
 
 
 def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
-    table = new_table("node", "do this", "pod", "what happens to it", "instead")
+    table = new_table("node", "do this", "pod", "what happens to it", "would go to")
     for node in answer["nodes"]:
         mark, style = _ACTIONS[node["action"]]
         first = Text(node["node"]), Text(mark, style)
@@ -98,5 +98,7 @@ def _fate(pod: Any) -> str:  # noqa: ANN401 - JSON
     if pod["result"] in ("fails", "may-fail"):
         return f"✗ {pod['result'].replace('-', ' ')}: {pod['reason']}: {pod['message']}"
     if pod["result"] == "moved":
+        if pod["cpus_before"] == pod["cpus_after"]:
+            return f"keeps its CPUs {pod['cpus_before'] or ''}".rstrip() + ", but not its memory"
         return f"moves from CPUs {pod['cpus_before'] or 'shared'} to {pod['cpus_after'] or 'shared'}"
     return f"kept{', CPUs ' + pod['cpus_before'] if pod['cpus_before'] else ''}"

@@ -29,7 +29,7 @@ def rightsize(*, nodes: tuple[str, ...], limit: int, output: str, client: Extend
 
 
 def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
-    table = new_table("pods", "such as", "request", "instead", "reaches", "aligned copies")
+    table = new_table("pods", "such as", "request", "instead", "which is", "aligned copies")
     for each in answer["suggestions"]:
         request = f"{each['before']} {each['resource']}"
         copies = f"{each['copies_before']} to {each['copies_after']}"
@@ -40,6 +40,9 @@ def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
     if answer["suggestions"]:
         first = answer["suggestions"][0]
         last.append(
-            next_text(f"numa-extender resize-check {first['examples'][0]} --{first['resource']} {first['after']}")
+            next_text(
+                f"numa-extender resize-check {first['examples'][0]} --container {first['container']} "
+                f"--{first['resource']} {first['after']}"
+            )
         )
     return Group(table, *last)

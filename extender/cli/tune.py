@@ -64,14 +64,16 @@ def tune(
 
 
 def _table(answer: Any, *, is_long: bool) -> RenderableType:  # noqa: ANN401 - JSON
-    table = new_table("configuration", "admitted", "aligned", "split", "refused", "stranded", "restart with it")
+    table = new_table("configuration", "admitted", "aligned", "split", "refused", "stranded", "at the restart")
     table.columns[0].no_wrap = True
     for each in answer["configurations"]:
         change = "\n".join(_setting(name, value or "(none)") for name, value in each["change"].items())
         spread = f" ({each['admitted_least']}-{each['admitted_most']})"
         admitted = f"{each['admitted']}{spread if each['admitted_least'] != each['admitted_most'] else ''}"
         numbers = (str(each[key]) for key in ("aligned", "split", "refused"))
-        table.add_row(Text(change or "as it is"), admitted, *numbers, f"{each['stranded_cpus']} CPUs", _restart(each))
+        table.add_row(
+            Text(change or "as it is"), admitted, *numbers, plural(each["stranded_cpus"], "CPU"), _restart(each)
+        )
     head = ", ".join(
         (
             f"{plural(answer['pods'], 'pod')} on {plural(answer['nodes'], 'node')}",

@@ -17,9 +17,11 @@ from extender.questions.evictions import Eviction, Evictions
 from extender.questions.free_room import numa_room
 from extender.questions.resize_check import resized
 from extender.questions.subjects import Subject
+from extender.replay.admission import is_indifferent
 from extender.replay.alignment import Alignment
 from extender.replay.pod import ContainerKind
 from extender.scheduling.judge import Judge
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.workloads import PodWorkload
 
 MAX_COPIES: Final = 1000
@@ -65,6 +67,7 @@ class Defragment:
         self.evictions, self._max_moves = evictions, max_moves
         self._capacity: Final = Capacity([workload], judge, MAX_COPIES)
         self._workload, self._judge = workload, judge
+        self._shape: Final = PodShape(workload.copy(0))
         self._sizes: dict[int, Capacity] = {}
         self._largest: dict[str, tuple[Subject, int]] = {}
         self._counts: dict[str, tuple[Subject, int]] = {}
@@ -112,6 +115,10 @@ class Defragment:
 
     def _search(self, subject: Subject) -> tuple[float, Eviction] | None:
         """Find the step of a node and remember it; None if it gains nothing."""
+        self._steps.pop(subject.name, None)
+        kubelet = subject.kubelet
+        if kubelet is None or is_indifferent(kubelet, self._shape.request(kubelet.rules)):
+            return None  # no copy is ever aligned
         before = self._count(subject)
         candidates = self.evictions.candidates(subject)
         left = self.evictions.trials_left
@@ -120,7 +127,6 @@ class Defragment:
             subject, candidates, lambda left: self._copies(left) > before, most=MAX_PODS_A_STEP
         )
         self.evictions.trials_left += left - allowed
-        self._steps.pop(subject.name, None)
         if found is None:
             return None
         known = {each.name: each for each in self.evictions.subjects}

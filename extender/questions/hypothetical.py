@@ -181,7 +181,9 @@ def _of_report(node: HypotheticalNode, path: str) -> _Base:
 def _known_fields(node: HypotheticalNode, path: str) -> None:
     for name in node.kubelet:
         if name not in _CONFIG_FIELDS:
-            raise WireError(f"{path}.kubelet.{name[:64]}", f"none of {', '.join(_CONFIG_FIELDS)}")
+            raise WireError(
+                f"{path}.kubelet.{name[:64]}", f"not a field that is replayed: one of {', '.join(_CONFIG_FIELDS)}"
+            )
 
 
 def changed_config(config: KubeletConfig, node: HypotheticalNode, path: str) -> KubeletConfig:

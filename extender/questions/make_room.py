@@ -16,6 +16,7 @@ from extender.questions.evictions import Eviction, Evictions
 from extender.questions.node_pods import without
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
+from extender.replay.admission import is_indifferent
 from extender.replay.alignment import Alignment, PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
 from extender.replay.verdict import Admitted
@@ -105,13 +106,18 @@ class MakeRoom:
         return None if place is None else replace(place, eviction=eviction)
 
     def _bound(self, subject: Subject) -> tuple[int, list[RunningPod]]:
-        """How many pods must leave at least, by the CPUs of the largest container, and which may."""
+        """How many pods must leave at least, by the CPUs of the largest container, and which may.
+
+        More than there are: no eviction helps, for example because the kubelet places no part of the pod.
+        """
         candidates = self._evictions.candidates(subject)
         kubelet, state = subject.kubelet, subject.states[0]
         assert kubelet is not None
+        request = self._shape.request(kubelet.rules)
+        if is_indifferent(kubelet, request):
+            return len(candidates) + 1, candidates
         if not kubelet.cpu_static:
             return 1, candidates
-        request = self._shape.request(kubelet.rules)
         need = max((c.cpus for c in request.containers), default=0)
         fewest = len(candidates) + 1
         for numa in kubelet.machine.numa_cpus.values():

@@ -58,9 +58,11 @@ def resized(pod: Pod, container: str, amounts_milli: Mapping[str, int]) -> Pod:
         container = names[0]
     if container not in names:
         wanted = (
-            f"the pod has no long-running container {container!r}" if container else "the pod has several containers"
+            f"the pod has no long-running container {container!r}"
+            if container
+            else "the name of a container is expected"
         )
-        raise ResizeError("container", f"{wanted}: one of {', '.join(names)}")
+        raise ResizeError("container", f"{wanted}: it has {', '.join(names)}")
     (old,) = (c for c in pod.containers if c.name == container)
     limits = dict(old.limits_milli)
     for name, amount in amounts_milli.items():

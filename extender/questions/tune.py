@@ -67,7 +67,9 @@ Change = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """The pods by alignment, and the CPUs that are free where no pod of the list fits any more.
+    """The pods by alignment, and the free CPUs of NUMA nodes with too few of them for any pod that the node admits.
+
+    All CPUs of a node that admits none of its pods are stranded.
 
     `by_group`: for each group of equal nodes, the pods admitted on each of its samples.
     """
@@ -255,6 +257,8 @@ class Tune:
                 kubelet = start(group.subject.kubelet.machine, self.config(group.subject, change))
             except KubeletConfigError:
                 refused, failing = refused + group.nodes * len(group.pods), failing + group.nodes
+                now = group.subject.kubelet
+                stranded += group.nodes * (now.machine.all_cpus & ~now.reserved_cpus).bit_count()
                 continue
             for nodes in group.samples():
                 found, waste = _replay(kubelet, group.subject, draw.shuffled(group.pods), picks)
@@ -293,11 +297,9 @@ def _replay(
     allocatable = allocatable_after(subject, before, kubelet)
     used: Mapping[str, int] = {}
     found: Counter[Alignment] = Counter()
-    smallest = 0
+    sizes = set()
     for pod, wanted in pods:
         request = resolve(pod, kubelet.rules)
-        cpus = max((c.cpus for c in request.containers), default=0)
-        smallest = min(smallest or cpus, cpus or smallest)
         outcome = admit(kubelet, state, request, max_replays=MAX_CHOICES)
         if outcome.alternatives:
             outcome = picks.one_of((outcome, *outcome.alternatives))
@@ -305,9 +307,11 @@ def _replay(
         if alignment is None or exceeds(wanted, allocatable, [used]):
             continue
         found[alignment.alignment] += 1
+        sizes.add(max((c.cpus for c in request.containers), default=0))
         used = add(used, wanted)
         state = start_pod(outcome.state, request)
     free = state.cpu.default & ~kubelet.reserved_cpus if kubelet.cpu_static else 0
+    smallest = min(sizes - {0}, default=0 if sizes or not pods else kubelet.machine.num_cpus + 1)
     rests = [(free & bits).bit_count() for bits in kubelet.machine.numa_cpus.values()]
     return found, sum(rest for rest in rests if rest < smallest)
 

@@ -46,3 +46,13 @@ def test_the_range_holds_for_other_orders_on_equal_nodes() -> None:
 
     assert inside >= 0.9 * ASKED, (inside, widths)
     assert max(widths) < EQUAL_NODES
+
+
+def test_the_free_cpus_of_a_node_that_admits_no_pod_are_stranded() -> None:
+    """With full-pcpus-only it refuses odd numbers of CPUs. Otherwise this would look as good as a full node."""
+    pods = [workload_from_json(pod_of(3, "1Gi"))] * 2
+    (*_, found) = Tune([subject_of(sample())], pods, 1, limit=60).run()
+
+    none_admitted = [trial for tuned in found for trial in tuned.trials if not trial.admitted]
+    assert none_admitted
+    assert {trial.stranded_cpus for trial in none_admitted} == {30}

@@ -232,7 +232,13 @@ class TunedConfiguration(Answer):
     split: Annotated[int, Field(description="Of those admitted, over several NUMA nodes.")]
     not_managed: Annotated[int, Field(description="Of those admitted, not placed by any manager.")]
     refused: Annotated[int, Field(description="Pods refused.")]
-    stranded_cpus: Annotated[int, Field(description="CPUs free on NUMA nodes with too few for any pod of the node.")]
+    stranded_cpus: Annotated[
+        int,
+        Field(
+            description="Free CPUs of NUMA nodes that have too few for any pod that the node admits; all CPUs of a "
+            "node that admits none of its pods."
+        ),
+    ]
     failing_nodes: Annotated[int, Field(description="Nodes whose kubelets do not start with it.")]
     restart: Annotated[TuneRestart | None, Field(description="What the change would do now; null: no change.")]
 

@@ -66,7 +66,7 @@ function room({ result, plans, searched }) {
 
 /** @param {any[]} evictions */
 function moves(evictions) {
-  return h("ol", {}, evictions.map((each) => h("li", {}, `${each.pod} from `, node(each.node), " to ", node(each.to), ` (NUMA ${each.numa.join(", ")})`)));
+  return h("ol", {}, evictions.map((each) => h("li", {}, `Evict ${each.pod} on `, node(each.node), "; its replacement fits on ", node(each.to), `, NUMA ${each.numa.join(", ")}`)));
 }
 
 /** @param {string} title @param {string} text */
@@ -98,8 +98,8 @@ function resize(answer) {
   const fits = answer.result === "fits";
   return [
     headline(fits ? "yes" : answer.result === "deferred" ? "now" : "never", `${answer.pod}, container ${answer.container}, ${change}: ${answer.result}`),
-    h("p", {}, "On ", node(answer.node), answer.reason ? `: ${answer.reason}.` : ".", answer.exclusive_cpus ? [" It keeps CPUs ", h("code", {}, answer.exclusive_cpus), "."] : null),
-    table("The pod created anew", ["If created anew on", "Placement, or why not"], [answer.recreated, ...answer.elsewhere].map((each, i) => [
+    h("p", {}, "On ", node(answer.node), answer.reason ? `: ${answer.reason}.` : ".", answer.exclusive_cpus ? [" The container keeps its CPUs ", h("code", {}, answer.exclusive_cpus), "."] : null),
+    table("The pod recreated", ["If recreated on", "Placement, or why not"], [answer.recreated, ...answer.elsewhere].map((each, i) => [
       h("span", {}, node(each.node), i ? "" : " (its own)"), each.outcome === "fits" ? places(each.containers) : each.reason || "nothing is known of the node",
     ])),
     h("p", { class: "hint" }, `${plural(answer.other_nodes, "other node")} would admit it.`),
@@ -111,7 +111,7 @@ function tune({ configurations, pods, nodes, tried, seed }) {
   return [
     h("p", {}, `${plural(pods, "pod")} on ${plural(nodes, "node")}, ${number(tried)} configurations tried, seed ${seed}.`),
     pareto(configurations),
-    table("Configurations that no other one surpasses", [{ num: "No." }, "Configuration", ...["Admitted", "Aligned", "Split", "Refused", "Stranded CPUs"].map((num) => ({ num })), "Restart with it"],
+    table("Configurations that no other one surpasses", [{ num: "No." }, "Configuration", ...["Admitted", "Aligned", "Split", "Refused", "Stranded CPUs"].map((num) => ({ num })), "At the restart"],
       configurations.map((/** @type {any} */ each, /** @type {number} */ i) => [
         { num: number(i + 1) }, each.current ? "as it is" : h("div", {}, Object.entries(each.change).map(([name, value]) => h("div", {}, `${name}=${value || "(none)"}`)), each.patches.map((/** @type {any} */ patch) => code(`Change for ${plural(patch.nodes.length, "node")}`, `# nodes: ${patch.nodes.join(", ")}\n${patch.patch}`))),
         ...[each.admitted_least === each.admitted_most ? number(each.admitted) : `${number(each.admitted)} (${each.admitted_least}-${each.admitted_most})`,
@@ -149,7 +149,7 @@ function rightsize({ suggestions, shapes, found }) {
   if (!suggestions.length) return [headline("yes", `No request of ${plural(shapes, "shape")} of pods just misses a boundary`)];
   return [
     headline("split", `${plural(found, "suggestion")} for ${plural(shapes, "shape")} of pods`),
-    table("Requests that just miss a boundary", [{ num: "Pods" }, "Such as", "Request", "Instead", "Reaches", { num: "Aligned copies" }],
+    table("Requests that just miss a boundary", [{ num: "Pods" }, "Such as", "Request", "Instead", "Which is", { num: "Aligned copies" }],
       suggestions.map((/** @type {any} */ each) => [
         { num: number(each.pods) }, each.examples[0], `${each.before} ${each.resource}`, each.after, each.boundary, { num: `${number(each.copies_before)} to ${number(each.copies_after)}` },
       ])),
