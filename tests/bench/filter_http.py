@@ -77,10 +77,10 @@ def measure(count: int, kind: str, console: Console, profile: Path | None = None
     os.environ.setdefault("NUMA_EXTENDER_MAX_REMEMBERED_JUDGEMENTS", "4000000")
     with served("tests.bench.server", *arguments) as (port, pid):
         connection = http.client.HTTPConnection("127.0.0.1", port)
-        before = _memory_mib(pid, "VmRSS"), _cpu_ms(pid)
+        before = _memory_mib(pid, "VmRSS"), cpu_ms(pid)
         nodes = ((name, full_report_of(state)) for name, state in zip(node_names(count), states, strict=False))
         names = load(connection, nodes, console)
-        mib, cpu = (now - was for now, was in zip((_memory_mib(pid, "VmRSS"), _cpu_ms(pid)), before, strict=True))
+        mib, cpu = (now - was for now, was in zip((_memory_mib(pid, "VmRSS"), cpu_ms(pid)), before, strict=True))
         console.print(f"start-up: {cpu / 1000:.1f} s of CPU time; {mib} MiB, {mib * 1024 / count:.1f} KiB a node")
         if profile is not None:
             os.kill(pid, signal.SIGUSR1)
@@ -129,7 +129,7 @@ def _memory_mib(pid: int, what: str) -> int:
     return int(status.split(f"{what}:")[1].split()[0]) >> 10
 
 
-def _cpu_ms(pid: int) -> float:
+def cpu_ms(pid: int) -> float:
     """CPU time of all threads of the process, in milliseconds."""
     return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e6
 
@@ -250,9 +250,9 @@ class _Measure:
 
     def measured(self, work: Callable[[], object]) -> tuple[float, float]:
         """Milliseconds on the clock, and of the server's CPU time."""
-        cpu, started = _cpu_ms(self.pid), time.perf_counter()
+        cpu, started = cpu_ms(self.pid), time.perf_counter()
         work()
-        return (time.perf_counter() - started) * 1000, _cpu_ms(self.pid) - cpu
+        return (time.perf_counter() - started) * 1000, cpu_ms(self.pid) - cpu
 
     def timed(self, path: str, pods: Pods, calls: int, before: Callable[[], None] = lambda: None) -> Row:
         """Calls of one verb, with the names in another order each time."""
