@@ -16,6 +16,7 @@ from extender.cli.client import complete_node
 from extender.samples.nodes import Workload
 from tests.cli.conftest import Run
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.waiting import PATIENCE_SECONDS
 
 
 def _commands(manifest: str) -> dict[str, list[str]]:
@@ -120,7 +121,9 @@ def test_a_manifest_can_come_from_standard_input(run: Run, reports: list[str]) -
 def test_explain_shows_the_last_calls_about_a_pod(run: Run, server: str, reports: list[str]) -> None:
     for name in ("solver-0", "solver-1"):
         httpx.post(
-            f"{server}/scheduler/filter", json=args_of(pod_of(12, name=name), "node-a", "node-b")
+            f"{server}/scheduler/filter",
+            json=args_of(pod_of(12, name=name), "node-a", "node-b"),
+            timeout=PATIENCE_SECONDS,
         ).raise_for_status()
 
     output = run("explain", "default/solver-1", "--node", "node-a", "--server", server).stdout
@@ -365,7 +368,9 @@ def test_amounts_of_memory_have_units_and_scores_are_not_shown(
     assert not re.search(r"\d{4,}", story)
 
     httpx.post(
-        f"{server}/scheduler/prioritize", json=args_of(pod_of(2, name="ranked"), "node-a", "node-b")
+        f"{server}/scheduler/prioritize",
+        json=args_of(pod_of(2, name="ranked"), "node-a", "node-b"),
+        timeout=PATIENCE_SECONDS,
     ).raise_for_status()
     ranked = run("explain", "default/ranked", "--server", server).stdout
     assert re.search(r"^  1\. node-", ranked, re.MULTILINE)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from tests.fakes.apiserver import FakeApiServer
+from tests.waiting import PATIENCE_SECONDS
 
 Json = dict[str, Any]
 WAITS = "waits"
@@ -68,7 +69,7 @@ class KubeScheduler:
     def _call(self, entry: Json, verb: str, args: Json) -> Json:
         url = f"{self._base}{urlsplit(entry['urlPrefix']).path}/{entry[verb]}"
         try:
-            reply = httpx.post(url, json=args, timeout=5, trust_env=False)
+            reply = httpx.post(url, json=args, timeout=PATIENCE_SECONDS, trust_env=False)
         except httpx.TransportError as error:
             raise ExtenderError(str(error)) from error
         answer: Json = reply.json() if reply.status_code == 200 else {"Error": f"status {reply.status_code}"}

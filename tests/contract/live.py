@@ -16,10 +16,9 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.serving import serving
 from tests.fakes.apiserver import FakeApiServer
-from tests.waiting import until
+from tests.waiting import PATIENCE_SECONDS, until
 
 Json = dict[str, Any]
-SECONDS = 20.0
 
 
 class Client:
@@ -38,7 +37,7 @@ class Client:
         """Status and parsed body."""
         connection = getattr(self._local, "connection", None)
         if connection is None:
-            connection = self._local.connection = http.client.HTTPConnection(self._address, timeout=SECONDS)
+            connection = self._local.connection = http.client.HTTPConnection(self._address, timeout=PATIENCE_SECONDS)
             self._open.append(connection)
         body = b"" if document is None else orjson.dumps(document)
         connection.request(method, path, body, {"Content-Type": "application/json"})

@@ -25,9 +25,9 @@ from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.reasons import RefusalReason
-from tests.contract.live import SECONDS, Client
+from tests.contract.live import Client
 from tests.reports import args_of, pod_of, report_of, sample
-from tests.waiting import until
+from tests.waiting import PATIENCE_SECONDS, until
 
 NAMES = [f"node-{i}" for i in range(6)]
 FULL = [Workload(name="w", copies=2, resources={"cpu": 13, "memory": "1Gi"})]
@@ -43,7 +43,7 @@ class SlowJudge:
         self._judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
-        give_up = time.monotonic() + SECONDS
+        give_up = time.monotonic() + PATIENCE_SECONDS
         while not self.permits.acquire(timeout=0.001):
             assert time.monotonic() < give_up, "no permit for a replay on the event loop"
             self.waits.set()
@@ -59,7 +59,7 @@ class SlowJudge:
 
 @contextmanager
 def _extender(judge: SlowJudge, late: str = "refuse") -> Iterator[tuple[Service, Client]]:
-    service = make_service(Settings(port=0, filter_seconds=0.1, late_nodes=late), judge=judge)  # type: ignore[arg-type]
+    service = make_service(Settings(port=0, filter_seconds=1.0, late_nodes=late), judge=judge)  # type: ignore[arg-type]
     with serving(service) as url, closing(Client(url)) as client:
         for number, name in enumerate(NAMES):
             workloads = [Workload(name="w", resources={"cpu": 1, "memory": f"{number + 1}Gi"})]
@@ -155,7 +155,7 @@ def test_the_end_of_the_service_ends_the_work() -> None:
     with _extender(judge) as (service, client):
         assert client.filter(pod_of(), *NAMES)["Error"]
         judge.waits.clear()
-        assert judge.waits.wait(10)
+        assert judge.waits.wait(PATIENCE_SECONDS)
         assert len(service.judging.background) == 1
 
     assert len(service.judging.background) == 0
@@ -168,7 +168,7 @@ def test_a_client_that_leaves_during_its_call_or_during_the_background_harms_nob
     with _extender(judge) as (_, client):
         connection = http.client.HTTPConnection(client._address)
         connection.request("POST", "/scheduler/filter", orjson.dumps(args_of(pod_of(name="gone"), *NAMES)))
-        assert judge.waits.wait(10)
+        assert judge.waits.wait(PATIENCE_SECONDS)
         connection.close()
         assert client.filter(pod_of(name="a"), *NAMES)["Error"]
         judge.permit(6)

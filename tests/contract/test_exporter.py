@@ -17,6 +17,7 @@ from extender.demo.serving import serving
 from extender.samples.files import write_node
 from extender.samples.nodes import SampleNode, Workload
 from tests.reports import args_of, pod_of, sample
+from tests.waiting import PATIENCE_SECONDS
 
 GPU = "vendor.example/gpu"
 WORKLOADS = [Workload(name="a", copies=3, resources={"cpu": 4, "memory": "8Gi"}, gone=[1])]
@@ -43,7 +44,7 @@ def published() -> Iterator[tuple[Service, httpx.Client]]:
             stack.callback(serve_podresources(root / node.name, node).stop, None)
         url = stack.enter_context(serving(service))
         assert sorted(publish(NODES, root, url)) == sorted(node.name for node in NODES)
-        yield service, stack.enter_context(httpx.Client(base_url=url, trust_env=False))
+        yield service, stack.enter_context(httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS))
 
 
 @pytest.mark.parametrize("node", NODES, ids=lambda node: node.name)

@@ -12,7 +12,7 @@ from extender.samples.nodes import Workload
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of, report_of, sample
-from tests.waiting import until
+from tests.waiting import PATIENCE_SECONDS, until
 
 Json = dict[str, Any]
 Live = tuple[FakeApiServer, Service, Client]
@@ -112,7 +112,7 @@ def test_the_nominated_node_passes_while_it_only_waits_and_bind_waits_for_the_vi
     binding.start()
     until(lambda: service.known.nodes.pods_in_flight == 0 and binding.is_alive())
     _end(server)
-    binding.join(20)
+    binding.join(PATIENCE_SECONDS)
 
     assert errors == [""]
     bound = server.pods.get("urgent")

@@ -20,7 +20,7 @@ from extender.samples.nodes import Workload
 from tests.faults.parts import Extender
 from tests.faults.people import children_of, cpu_seconds, family_of
 from tests.reports import args_of, pod_of, report_of, sample
-from tests.waiting import until
+from tests.waiting import PATIENCE_SECONDS, until
 
 CLUSTER = [
     sample("node-0", workloads=[Workload(name="w", copies=2, resources={"cpu": 4, "memory": "1Gi"})]),
@@ -30,6 +30,8 @@ NODES = [node.name for node in CLUSTER]
 MACHINES = [{"machine": "epyc-nps4-128", "name": f"m{i}"} for i in range(64)]
 LONG = {"pods": [{"pod": pod_of(1, f"{i + 1}Mi")} for i in range(10_000)], "hypothetical": MACHINES}
 """Ten thousand shapes, each judged by a replay: about a minute. The first lines come at once."""
+SOON_SECONDS = 15
+"""Much less than a long question takes, also on a machine that is three times as fast."""
 WORKING = 'numa_extender_questions_now{state="working"}'
 ENDED = 'numa_extender_questions_total{{kind="{}",outcome="{}"}}'
 
@@ -37,7 +39,7 @@ ENDED = 'numa_extender_questions_total{{kind="{}",outcome="{}"}}'
 @pytest.fixture(scope="module")
 def extender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extender]:
     log = tmp_path_factory.mktemp("workers") / "log"
-    with started(log) as extender:
+    with started(log, stale_after_seconds=86_400) as extender:
         yield extender
 
 
@@ -47,12 +49,12 @@ def started(log: Path, **settings: object) -> Iterator[Extender]:
         until(extender.is_ready, "the extender")
         for node in CLUSTER:
             path = f"{extender.url}/v1/nodes/{node.name}/report"
-            assert httpx.put(path, json=report_of(node), trust_env=False, timeout=30).is_success
+            assert httpx.put(path, json=report_of(node), trust_env=False, timeout=PATIENCE_SECONDS).is_success
         yield extender
 
 
 def ask(extender: Extender, path: str, question: object, **parts: Any) -> httpx.Response:
-    return httpx.post(extender.url + path, json=question, trust_env=False, timeout=60, **parts)
+    return httpx.post(extender.url + path, json=question, trust_env=False, timeout=PATIENCE_SECONDS, **parts)
 
 
 def ended(extender: Extender, kind: str, outcome: str) -> float:
@@ -62,7 +64,9 @@ def ended(extender: Extender, kind: str, outcome: str) -> float:
 @contextlib.contextmanager
 def asking_long(extender: Extender) -> Iterator[http.client.HTTPConnection]:
     """Somebody asks a question that takes long; he leaves when the context ends."""
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", extender.port, timeout=60)) as connection:
+    with contextlib.closing(
+        http.client.HTTPConnection("127.0.0.1", extender.port, timeout=PATIENCE_SECONDS)
+    ) as connection:
         connection.request("POST", "/v1/plan", orjson.dumps(LONG), {"Content-Type": "application/json"})
         until(lambda: extender.metric(WORKING) == 1, "the question")
         yield connection
@@ -103,7 +107,7 @@ def test_workers_answer_as_the_service_itself_does(extender: Extender) -> None:
             content = question.encode() if isinstance(question, str) else orjson.dumps(question)
             parts = {"content": content, "headers": headers}
             ours = client.post(path, **parts)  # type: ignore[arg-type]
-            theirs = httpx.post(extender.url + path, trust_env=False, timeout=60, **parts)  # type: ignore[arg-type]
+            theirs = httpx.post(extender.url + path, trust_env=False, timeout=PATIENCE_SECONDS, **parts)  # type: ignore[arg-type]
             assert (theirs.status_code, theirs.content) == (ours.status_code, ours.content), path
             assert theirs.headers["content-type"] == ours.headers["content-type"]
     assert ended(extender, "what-if", "invalid") == 4
@@ -115,7 +119,7 @@ def test_the_work_ends_when_the_client_leaves(extender: Extender) -> None:
     with asking_long(extender):
         until(lambda: workers_of(extender), "a worker")
     until(lambda: ended(extender, "plan", "client_left") == before + 1, "the end of the question")
-    assert until(lambda: not workers_of(extender), "the end of the worker") < 5
+    assert until(lambda: not workers_of(extender), "the end of the worker") < SOON_SECONDS
     family = family_of(extender.pid)
     used = cpu_seconds(family)
     time.sleep(0.5)  # a measurement, not a wait
@@ -155,7 +159,9 @@ def _inodes_listening(port: int) -> set[str]:
 def test_a_worker_that_dies_fails_its_own_question_only(extender: Extender) -> None:
     pods = [pod_of(1, f"{i + 1}Mi") for i in range(64)]
     question = {"pods": pods, "hypothetical": MACHINES, "max_copies": 10_000}
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", extender.port, timeout=60)) as connection:
+    with contextlib.closing(
+        http.client.HTTPConnection("127.0.0.1", extender.port, timeout=PATIENCE_SECONDS)
+    ) as connection:
         connection.request("POST", "/v1/capacity", orjson.dumps(question), {"Content-Type": "application/json"})
         until(lambda: workers_of(extender), "a worker")
         for worker in workers_of(extender):
@@ -195,25 +201,26 @@ def test_a_signal_ends_the_service_while_a_question_is_at_work(tmp_path: Path) -
         family = family_of(extender.pid)
         began = time.monotonic()
         extender.kill(signal.SIGTERM)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < SOON_SECONDS
         assert not any(Path(f"/proc/{pid}").exists() for pid in family)
 
 
-def test_limits_of_time_and_queue_say_so(tmp_path: Path) -> None:
-    settings = {"question_seconds": 5, "question_workers": 1, "max_waiting_questions": 0}
-    with started(tmp_path / "log", **settings) as extender:
-        ask(extender, "/v1/what-if", {"pod": pod_of(4)})  # the template is there
-        with asking_long(extender) as connection:
+def test_a_question_without_a_worker_is_refused_and_the_scheduler_is_answered(tmp_path: Path) -> None:
+    with started(tmp_path / "log", question_workers=1, max_waiting_questions=0) as extender:
+        with asking_long(extender):
             busy = ask(extender, "/v1/what-if", {"pod": pod_of(4)})
             filtered = extender.post("/scheduler/filter", args_of(pod_of(3), *NODES))
-            lines = connection.getresponse().read().splitlines()
         assert (busy.status_code, busy.headers["retry-after"]) == (429, "5")
         assert busy.headers["content-type"] == "application/problem+json"
         assert filtered["NodeNames"] == NODES
-        last = orjson.loads(lines[-1])
-        assert "problem" in last, (len(lines), last)
-        last = last["problem"]
-        assert (last["status"], len(lines) > 1) == (504, True)
-        assert "longer than 5 s (NUMA_EXTENDER_QUESTION_SECONDS)" in last["detail"]
-        assert ended(extender, "plan", "time_limit") == 1
         assert ended(extender, "what-if", "refused") == 1
+
+
+def test_a_question_that_takes_too_long_ends_with_a_problem(tmp_path: Path) -> None:
+    with started(tmp_path / "log", question_seconds=2) as extender, asking_long(extender) as connection:
+        reply = connection.getresponse()
+        last = orjson.loads(reply.read().splitlines()[-1])
+        problem = last if reply.status == 504 else last["problem"]  # lines may have been sent, or the machine is slow
+        assert problem["status"] == 504
+        assert "longer than 2 s (NUMA_EXTENDER_QUESTION_SECONDS)" in problem["detail"]
+        assert ended(extender, "plan", "time_limit") == 1

@@ -10,7 +10,7 @@ from extender.api.service import Service
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of, report_of, sample
-from tests.waiting import until
+from tests.waiting import PATIENCE_SECONDS, until
 
 Json = dict[str, Any]
 COUNTED = "pods that have ended may still count in the kubelet's totals of the node"
@@ -71,7 +71,7 @@ def test_bind_waits_until_the_finished_pod_counts_no_more(tmp_path: Path) -> Non
         until(lambda: bool(service.known.pods.get("uid-new").deferred_from))
 
         server.pods.delete("old")
-        binding.join(20)
+        binding.join(PATIENCE_SECONDS)
 
         assert errors == [""]
 

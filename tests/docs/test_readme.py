@@ -25,6 +25,7 @@ from extender.demo.story import ask
 from extender.demo.table import render
 from extender.samples.nodes import make_pod, sample_cluster
 from tests.reports import args_of, pod_of, report_of
+from tests.waiting import PATIENCE_SECONDS, PATIENT
 
 ROOT = Path(__file__).parents[2]
 FILES = ("README.md", "docs/asking.md", "docs/advice.md")
@@ -56,10 +57,12 @@ EXAMPLES = list(_examples())
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The sample cluster, and one pod that the scheduler asked about."""
-    patient = Settings(port=0, question_seconds=600, question_wait_seconds=600, answer_seconds=2000)  # as below
+    patient = Settings(
+        port=0, question_seconds=600, question_wait_seconds=600, answer_seconds=2000, stale_after_seconds=86_400
+    )  # as below
     with serving(make_service(patient)) as url:
         nodes = sample_cluster()
-        with httpx.Client(base_url=url) as client:
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as client:
             for node in nodes:
                 client.put(f"/v1/nodes/{node.name}/report", json=report_of(node)).raise_for_status()
             pod = pod_of(16, "48Gi", name="solver-0")
@@ -93,7 +96,7 @@ def _escaped(line: str) -> str:
 
 def test_the_picture_has_the_numbers_of_the_sample_node(server: str) -> None:
     picture = (ROOT / "docs/images/scheduler-and-kubelet.svg").read_text()
-    nodes = httpx.get(f"{server}/v1/nodes").raise_for_status().json()["nodes"]
+    nodes = httpx.get(f"{server}/v1/nodes", timeout=PATIENCE_SECONDS).raise_for_status().json()["nodes"]
     (node,) = (node for node in nodes if node["name"] == "epyc-nps4-b")
 
     assert f"{node['free_cpus']} CPUs free in total" in picture
@@ -110,7 +113,7 @@ def test_the_picture_has_the_numbers_of_the_sample_node(server: str) -> None:
 def test_the_readme_shows_what_the_demo_prints() -> None:
     (shown,) = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     nodes, solver = sample_cluster(), PODS[0]
-    patient = Settings(port=0, question_workers=0, filter_seconds=30)  # both cores may be busy with other tests
+    patient = Settings(port=0, question_workers=0, **PATIENT)
     with serving(make_service(patient)) as url, httpx.Client(base_url=url, timeout=60) as client:
         for node in nodes:
             client.put(f"/v1/nodes/{node.name}/report", json=report_of(node)).raise_for_status()

@@ -27,7 +27,7 @@ from tests.faults.takeover import knows
 from tests.ports import reserve_port
 from tests.reports import args_of, pod_of, sample
 from tests.security.running import make_files
-from tests.waiting import until
+from tests.waiting import PATIENCE_SECONDS, until
 
 MIB = 1 << 20
 HOLD_SECONDS = 1.0
@@ -117,7 +117,7 @@ class Caller:
 
     def plain(self) -> bool:
         """Over loopback."""
-        return self._call(http.client.HTTPConnection("127.0.0.1", self._extender.port, timeout=8))
+        return self._call(http.client.HTTPConnection("127.0.0.1", self._extender.port, timeout=PATIENCE_SECONDS))
 
     def new_tls(self) -> bool:
         """Over a new connection with the scheduler's certificate."""
@@ -154,7 +154,7 @@ class Caller:
         return calls
 
     def _secure(self) -> http.client.HTTPConnection:
-        return http.client.HTTPSConnection("127.0.0.1", self._tls_port, timeout=8, context=self._context)
+        return http.client.HTTPSConnection("127.0.0.1", self._tls_port, timeout=PATIENCE_SECONDS, context=self._context)
 
     def _call(self, connection: http.client.HTTPConnection, *, close: bool = True) -> bool:
         try:
@@ -204,7 +204,9 @@ def attack(port: int, size: int, address: str, seed: int) -> tuple[int, float]:
     hello, chance, began = client_hello(), random.Random(seed), time.monotonic()
     for _ in range(size):
         with contextlib.suppress(OSError):
-            connection = socket.create_connection(("127.0.0.1", port), timeout=5, source_address=(address, 0))
+            connection = socket.create_connection(
+                ("127.0.0.1", port), timeout=PATIENCE_SECONDS, source_address=(address, 0)
+            )
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             opened.append(connection)
             connection.sendall(hello[: chance.choice((0, 1, 5, len(hello) // 2, len(hello) - 1, len(hello)))])

@@ -25,6 +25,7 @@ import yaml
 from extender.samples.nodes import SampleNode
 from tests.ports import reserve_port
 from tests.reports import report_of
+from tests.waiting import PATIENCE_SECONDS
 
 JSON = Any
 
@@ -64,12 +65,12 @@ class Process:
         self.note_memory()
         self._running.send_signal(how)
         self.kills += how is signal.SIGKILL
-        return self._running.wait(30)
+        return self._running.wait(PATIENCE_SECONDS)
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self) -> int:
         """Its exit code, once it has ended by itself."""
         assert self._running is not None
-        return self._running.wait(seconds)
+        return self._running.wait(PATIENCE_SECONDS)
 
     @property
     def pid(self) -> int:
@@ -105,7 +106,7 @@ class Process:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._running is not None and self._running.poll() is None:
             self._running.kill()
-            self._running.wait(30)
+            self._running.wait(PATIENCE_SECONDS)
 
 
 class Extender(Process):
@@ -123,7 +124,7 @@ class Extender(Process):
         }
         super().__init__(("-m", "extender", "serve", "--log-level", "warning"), environment, log)
 
-    def post(self, path: str, document: object, seconds: float = 8.0) -> JSON:
+    def post(self, path: str, document: object, seconds: float = PATIENCE_SECONDS) -> JSON:
         """The parsed reply; None if there was none, or not with status 200."""
         try:
             body = orjson.dumps(document)
@@ -134,7 +135,7 @@ class Extender(Process):
 
     def get(self, path: str) -> httpx.Response | None:
         try:
-            return httpx.get(self.url + path, timeout=5, trust_env=False)
+            return httpx.get(self.url + path, timeout=PATIENCE_SECONDS, trust_env=False)
         except httpx.TransportError:
             return None
 
@@ -169,7 +170,7 @@ class Reporter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(PATIENCE_SECONDS)
 
     def change(self, node: SampleNode) -> None:
         """From now on the node's exporter reports this state of it."""
@@ -177,7 +178,7 @@ class Reporter:
         self._bodies[node.name] = sequence, orjson.dumps(report_of(node, sequence=sequence))
 
     def _run(self) -> None:
-        with httpx.Client(trust_env=False, timeout=5) as client:
+        with httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client:
             while not self._stop.wait(self._interval):
                 for url in self._urls:
                     with contextlib.suppress(httpx.TransportError):

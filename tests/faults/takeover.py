@@ -20,7 +20,7 @@ from extender.wire.pods import pod_from_json
 from tests.fakes.apiserver import FakeApiServer
 from tests.faults.parts import JSON, Extender, Reporter, kubeconfig
 from tests.reports import args_of, pod_of, sample
-from tests.waiting import until
+from tests.waiting import PATIENCE_SECONDS, until
 
 LEASE_SECONDS = 3
 
@@ -105,9 +105,9 @@ def leads(extender: Extender) -> bool:
 
 def schedule(extenders: list[Extender], server: FakeApiServer, names: list[str], pod: JSON, story: Story) -> None:
     """As kube-scheduler would: filter, choose, bind; begin again on an error, with either extender."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     for attempt in range(10_000):
-        assert time.monotonic() < deadline, f"{pod['metadata']['name']} was not scheduled in a minute"
+        assert time.monotonic() < deadline, f"{pod['metadata']['name']} was not scheduled"
         extender = extenders[attempt % 2]
         answer = extender.post("/scheduler/filter", args_of(pod, *names))
         if answer is None or answer["Error"]:

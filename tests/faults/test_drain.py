@@ -8,11 +8,11 @@ from pathlib import Path
 from tests.faults.parts import Extender
 from tests.reports import args_of, pod_of
 from tests.security.running import make_files
-from tests.waiting import until
+from tests.waiting import PATIENCE_SECONDS, until
 
 
 def test_readiness_fails_first_and_requests_go_on(tmp_path: Path) -> None:
-    extender = Extender(tmp_path / "log", drain_seconds=1.5)
+    extender = Extender(tmp_path / "log", drain_seconds=5)
     with extender:
         until(extender.is_ready, "readiness")
         ending = threading.Thread(target=extender.kill, args=(signal.SIGTERM,))
@@ -20,7 +20,7 @@ def test_readiness_fails_first_and_requests_go_on(tmp_path: Path) -> None:
         until(lambda: not extender.is_ready(), "the drain")
         reply = extender.get("/readyz")
         answer = extender.post("/scheduler/filter", args_of(pod_of(), "a"))
-        ending.join(30)
+        ending.join(PATIENCE_SECONDS)
 
     assert reply is not None
     assert (reply.status_code, reply.json()["detail"]) == (503, "the service is shutting down")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.faults.parts import Extender
 from tests.reports import args_of, pod_of
-from tests.waiting import until
+from tests.waiting import PATIENCE_SECONDS, until
 
 SPARE_FILES = 20
 LOOK_SECONDS = 2.0
@@ -47,7 +47,7 @@ def test_without_file_descriptors_it_says_so_and_goes_on(tmp_path: Path) -> None
         until(lambda: is_answered(extender))
         with few_files(extender):
             for _ in range(2 * SPARE_FILES):
-                stack.enter_context(socket.create_connection(("127.0.0.1", extender.port), timeout=5))
+                stack.enter_context(socket.create_connection(("127.0.0.1", extender.port), timeout=PATIENCE_SECONDS))
             until(lambda: is_answered(extender), what="an answer while the files are used up")
             used = cpu_seconds(process_of(extender))
             time.sleep(LOOK_SECONDS)

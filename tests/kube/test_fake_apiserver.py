@@ -9,6 +9,7 @@ import pytest
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.k8s.access import Call
 from tests.kube.watching import pod
+from tests.waiting import PATIENCE_SECONDS
 
 PODS = "/api/v1/namespaces/default/pods"
 NRT = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/node-a"
@@ -18,7 +19,7 @@ MERGE = {"content-type": "application/merge-patch+json"}
 
 @pytest.fixture
 def http(server: FakeApiServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=5) as client:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_SECONDS) as client:
         yield client
 
 
@@ -171,11 +172,11 @@ def test_access_is_checked_and_written_down(server: FakeApiServer) -> None:
     server.access.tokens = {"t": "extender"}
     server.access.grants = {"extender": {("list", "nodes"), ("create", "pods/binding")}}
     server.pods.create(pod("a"))
-    with httpx.Client(base_url=server.url, headers={"authorization": "Bearer t"}) as http:
+    with httpx.Client(base_url=server.url, headers={"authorization": "Bearer t"}, timeout=PATIENCE_SECONDS) as http:
         assert http.get("/api/v1/nodes").status_code == 200
         assert http.get("/api/v1/nodes/x").status_code == 403
         assert http.post(f"{PODS}/a/binding", json=binding("n1")).status_code == 201
-    assert httpx.get(f"{server.url}/api/v1/nodes").status_code == 401
+    assert httpx.get(f"{server.url}/api/v1/nodes", timeout=PATIENCE_SECONDS).status_code == 401
 
     assert server.access.used("extender") == {("list", "nodes"), ("get", "nodes"), ("create", "pods/binding")}
     assert server.access.calls[Call("extender", "create", "pods/binding", "default")] == 1

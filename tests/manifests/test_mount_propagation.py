@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.manifests.rendering import named, rendered
+from tests.waiting import PATIENCE_SECONDS
 
 NODE = r"""
 import os, subprocess, sys
@@ -49,7 +50,7 @@ try:
             busy = "free"
         except OSError as error:
             busy = error.strerror
-    mounts, _ = container.communicate("go\n", timeout=10)
+    mounts, _ = container.communicate("go\n", timeout=100)
     print("kept" if "/pods/p/volumes/v " in mounts else "gone", busy, sep=",")
 finally:
     if device:
@@ -70,7 +71,7 @@ def volume_after_unmount(propagation: str, *, has_device: bool) -> tuple[str, st
             ],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
     if done.returncode:

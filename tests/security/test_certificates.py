@@ -154,7 +154,7 @@ def test_rotation_on_a_running_service(own: Files) -> None:
     with running(settings) as service:
         old = own.client()
         assert service.call("GET", "/livez", context=old).status_code == 200
-        with httpx.Client(base_url=service.tls, verify=old, trust_env=False) as kept:
+        with httpx.Client(base_url=service.tls, verify=old, trust_env=False, timeout=PATIENCE_SECONDS) as kept:
             assert kept.get("/livez").status_code == 200
             successor = trustme.CA()
             own.write_server(successor.issue_cert("127.0.0.1"))
@@ -185,7 +185,7 @@ def test_a_certificate_counts_until_it_ends_not_until_its_connection_closes(
     settings = Settings(port=0, drain_seconds=0, loopback_scopes=frozenset(), **own.settings)
     with running(settings) as service:
         context = own.client("system:kube-scheduler", days=1)
-        with httpx.Client(base_url=service.tls, verify=context, trust_env=False) as kept:
+        with httpx.Client(base_url=service.tls, verify=context, trust_env=False, timeout=PATIENCE_SECONDS) as kept:
             assert kept.post("/scheduler/filter", content=b"{}").status_code == 200
             later[0] = 86_400.0
             reply = kept.post("/scheduler/filter", content=b"{}")

@@ -106,22 +106,22 @@ def test_the_scheduler_has_bodies_of_its_own() -> None:
 
 
 def test_who_asks_too_often_is_told_when_to_come_back(files: Files, api_server: FakeApiServer) -> None:
-    with running(Settings(port=0, drain_seconds=0, read_rate=0.5, **files.settings), api_server) as service:
-        replies = [service.call("GET", "/v1/nodes", context=files.client(), headers=bearer("reader")) for _ in range(7)]
+    with running(Settings(port=0, drain_seconds=0, read_rate=0.01, **files.settings), api_server) as service:
+        replies = [service.call("GET", "/v1/nodes", context=files.client(), headers=bearer("reader")) for _ in range(3)]
         other = service.call("GET", "/v1/nodes", context=files.client(), headers=bearer("only-read"))
 
-    assert [reply.status_code for reply in replies] == [200] * 5 + [429] * 2
-    assert replies[-1].headers["retry-after"] == "2"
+    assert [reply.status_code for reply in replies] == [200, 429, 429]
+    assert 50 <= int(replies[-1].headers["retry-after"]) <= 100
     assert other.status_code == 200
 
 
 def test_who_proves_nothing_too_often_is_not_asked_about(files: Files, api_server: FakeApiServer) -> None:
-    with running(Settings(port=0, drain_seconds=0, refused_rate=0.5, **files.settings), api_server) as service:
+    with running(Settings(port=0, drain_seconds=0, refused_rate=0.01, **files.settings), api_server) as service:
         assert status_of(service, files, "reader") == 200
         before = reviews(api_server)
-        statuses = [status_of(service, files, f"bad-{i}") for i in range(8)]
-        assert statuses == [401] * 5 + [429] * 3
-        assert reviews(api_server) == before + 5
+        statuses = [status_of(service, files, f"bad-{i}") for i in range(3)]
+        assert statuses == [401, 429, 429]
+        assert reviews(api_server) == before + 1
         assert status_of(service, files, "reader") == 200, "known already, whatever its neighbours at the address do"
 
 

@@ -15,8 +15,8 @@ from extender.identity import EVERYTHING
 from extender.questions.node_context import NodeContext
 from extender.samples.nodes import SampleNode, sample_cluster
 from tests.reports import report_of, sample
+from tests.waiting import PATIENCE_SECONDS, PATIENT
 
-A_DAY = 86_400.0
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 """A name that would take over a page that puts names into HTML."""
 
@@ -58,7 +58,7 @@ def hostile_cluster() -> Iterator[str]:
 
 def report(url: str, *documents: Mapping[str, Any]) -> None:
     """Send reports as exporters do."""
-    with httpx.Client(base_url=url, trust_env=False) as client:
+    with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as client:
         for document in documents:
             client.put(f"/v1/nodes/{document['node_name']}/report", json=document).raise_for_status()
 
@@ -91,4 +91,4 @@ class _Labels:
 
 
 def _service() -> Service:
-    return make_service(Settings(port=0, stale_after_seconds=A_DAY, loopback_scopes=EVERYTHING))
+    return make_service(Settings(port=0, loopback_scopes=EVERYTHING, **PATIENT))

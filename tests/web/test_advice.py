@@ -7,11 +7,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Page, Route, expect
 
+from tests.waiting import PATIENCE_SECONDS
+
 SOLVER = (Path(__file__).parents[2] / "docs/examples/solver.yaml").read_text()
 PICTURES = os.environ.get("NUMA_PICTURES", "")
 """A folder for screenshots, to look at."""
-ANSWER_MS = 95_000
-"""The service ends a question before: `question_wait_seconds` and `question_seconds` together."""
+ANSWER_MS = 1000 * PATIENCE_SECONDS
 CASES = {
     "Restart or reconfigure a kubelet": (
         {"node": "quad-a", "settings": "cpuManagerPolicyOptions.full-pcpus-only=true"},
@@ -41,21 +42,24 @@ def _ask(page: Page, question: str) -> None:
         page.get_by_role("button", name="Replay").click()
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_every_question_is_answered_and_fits(page: Page, demo: str, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
+@pytest.mark.parametrize("question", CASES)
+def test_every_question_is_answered_and_fits(page: Page, demo: str, question: str) -> None:
+    """The answer is asked for once, and looked at on both."""
     page.goto(f"{demo}/#/advice")
     expect(page.locator("#cluster")).to_contain_text("11 nodes")
-    for question, (_, expected) in CASES.items():
-        _ask(page, question)
-        expect(page.locator(".advice-result")).to_contain_text(expected)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, question
+    _ask(page, question)
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(page.locator(".advice-result")).to_contain_text(CASES[question][1])
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
         found = Axe().run(page)
-        assert found.violations_count == 0, f"{question}\n{found.generate_report()}"
+        assert found.violations_count == 0, found.generate_report()
         if PICTURES:
             for scheme in ("light", "dark"):
                 page.emulate_media(color_scheme=scheme)
-                page.screenshot(path=f"{PICTURES}/{width}-{question.split()[0].lower()}-{scheme}.png", full_page=True)
+                page.screenshot(
+                    path=f"{PICTURES}/{width}-{question.split(maxsplit=1)[0].lower()}-{scheme}.png", full_page=True
+                )
 
 
 def test_a_mistake_names_the_field(page: Page, demo: str) -> None:

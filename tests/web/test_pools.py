@@ -15,7 +15,8 @@ from extender.identity import EVERYTHING
 from extender.wire.nrt import counted, published_from_json
 from tests.nri_samples import EIGHT, nri_report, placed_pod
 from tests.replay.nri.zones import topology_object
-from tests.web.cluster import A_DAY, report
+from tests.waiting import PATIENT
+from tests.web.cluster import report
 
 TWO = [placed_pod("web-0", "4", "6Gi"), placed_pod("web-1", "3", "6Gi"), placed_pod("db", "6500m", "10Gi"),
        placed_pod("batch", "500m", "1Gi", limit=False), placed_pod("logs", "300m", "1Gi", containers=2)]  # fmt: skip
@@ -30,7 +31,7 @@ LOOKS = [("light", 1440), ("dark", 390)]
 @pytest.fixture(scope="module")
 def pools() -> Iterator[str]:
     """Two NUMA nodes, eight, eight with L3 caches and a memory tier, one of published amounts, one of nothing."""
-    service = make_service(Settings(port=0, stale_after_seconds=A_DAY, loopback_scopes=EVERYTHING, question_workers=0))
+    service = make_service(Settings(port=0, loopback_scopes=EVERYTHING, question_workers=0, **PATIENT))
     with serving(service) as url:
         report(
             url,

@@ -15,6 +15,7 @@ from extender.demo.story import ask as tell
 from extender.identity import EVERYTHING
 from extender.samples.nodes import Workload, make_pod, sample_cluster
 from tests.reports import pod_of, report_of, sample
+from tests.waiting import PATIENCE_SECONDS
 from tests.web.cluster import report
 
 PENDING = """apiVersion: v1
@@ -265,7 +266,7 @@ def _reason(page: Page, text: str) -> Locator:
 
 def _schedule(url: str) -> None:
     """Let kube-scheduler ask about a pod, so that there is a decision to show."""
-    with httpx.Client(base_url=url, trust_env=False) as client:
+    with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as client:
         names = [node["name"] for node in client.get("/v1/nodes").json()["nodes"]]
         pod = pod_of(16, "48Gi", name="solver")
         pod["metadata"]["namespace"] = "demo"
