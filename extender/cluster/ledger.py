@@ -149,12 +149,12 @@ def assume(ledger: Ledger, pod: Pod, now: float) -> Ledger:
 
 
 def forget(ledger: Ledger, uid: str) -> Ledger:
-    """Our binding failed. A pod that the watch has shown stays."""
+    """Remove the pod, because our binding failed. A pod that the watch has shown on its node stays."""
     return _without(ledger, lambda admit: admit.uid == uid and not admit.is_seen)
 
 
 def doubt(ledger: Ledger, uid: str) -> Ledger:
-    """The outcome of our binding is not known. A pod that the watch has shown is bound."""
+    """Record that the outcome of our binding is not known. A pod that the watch has shown on its node stays bound."""
     known = ledger.find(uid)
     if known is None or known.binding is not BindingState.ASSUMED:
         return ledger

@@ -263,7 +263,7 @@ class PodTracker:
         return vanished or NO_PODS, recent | observation.unlisted - vanished | contradicted or NO_PODS
 
     def _contradicted(self, observation: Observation) -> frozenset[str]:
-        """Pods that the kubelet does not count and that the watch has on the node, not finished."""
+        """Pods that the kubelet does not count, although the watch shows them on the node and not finished."""
         return observation.left & self._watched
 
     def _settle_refused(self, uid: str, reason: str) -> Iterator[SettledPod]:

@@ -166,7 +166,7 @@ class _Projector:
         )
 
     def _in_turn(self, states: Iterable[ManagerState]) -> bool:
-        """Whether the NRI policy has yet to place containers of pods in flight, in an order that nobody knows."""
+        """Whether the NRI policy has yet to place containers of pods in flight. Their order is not known."""
         reported = self.reported.nri
         placed = {} if reported is None else {admit.uid: len(reported.held_by(admit.uid)) for admit in self.admits}
         return any(

@@ -14,7 +14,8 @@ class LeadershipSettings(BaseSettings):
         default="off",
         description="`on`: of several extenders behind one Service, only the holder of a Lease binds pods and requeues "
         "refused ones. Leave it off next to a scheduler: the scheduler elects its own leader, and only the active one "
-        "calls its extender. An extender with another leader would refuse all its bindings.",
+        "calls its extender. If the extenders elected a leader of their own, that one could be a standby, and would "
+        "refuse all bindings.",
     )
     lease_namespace: str = Field(default="numa-extender", min_length=1, description="Namespace of the Lease.")
     lease_name: str = Field(default="numa-extender", min_length=1, description="Name of the Lease.")

@@ -47,7 +47,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """The moves in their order; `cost` compares sets; `after`: the other nodes once all have moved."""
+    """Pods to move, in this order. `cost`: to compare it with others. `after`: the other nodes after all moves."""
 
     moves: tuple[Move, ...]
     cost: Cost

@@ -9,12 +9,13 @@ Rules of this file
 Mirrors: kubelet `cm/cpumanager/topology/topology.go` (Discover) and cadvisor's machine info.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from extender.replay.sets import MAX_CPU_ID, bits_of, iter_bits
 
+K = TypeVar("K", bound=Hashable)
 MAX_CPUS: Final = 8192
 """Limit on logical CPUs of a machine in input (Linux's own NR_CPUS limit)."""
 
@@ -174,24 +175,10 @@ class Machine:
         if nodes and nodes[0].id < 0:
             cpus = tuple(c._replace(numa=UNNUMBERED_NUMA_NODE) if c.numa < 0 else c for c in cpus)
             nodes = (*nodes[1:], replace(nodes[0], id=UNNUMBERED_NUMA_NODE))
-        cores: dict[tuple[int, int, int], int] = {}
-        for c in cpus:
-            key = (c.numa, c.socket, c.core_id)
-            cores[key] = cores.get(key, 0) | 1 << c.cpu
-        core_cpus = {(bits & -bits).bit_length() - 1: bits for bits in cores.values()}
-        first_of = {cpu: core for core, bits in core_cpus.items() for cpu in iter_bits(bits)}
-        uncore_of_core = {
-            first_of[c.cpu]: c.socket if c.uncore_cache is None else c.uncore_cache for c in reversed(cpus)
-        }
-        numa_cpus: dict[int, int] = {}
-        socket_cpus: dict[int, int] = {}
-        uncore_cpus: dict[int, int] = {}
-        for c in cpus:
-            bit = 1 << c.cpu
-            numa_cpus[c.numa] = numa_cpus.get(c.numa, 0) | bit
-            socket_cpus[c.socket] = socket_cpus.get(c.socket, 0) | bit
-            uncore = uncore_of_core[first_of[c.cpu]]
-            uncore_cpus[uncore] = uncore_cpus.get(uncore, 0) | bit
+        core_cpus = _cpus_of_cores(cpus)
+        uncore_cpus = _cpus_of_uncore_caches(cpus, core_cpus)
+        numa_cpus = _grouped((c.numa, c.cpu) for c in cpus)
+        socket_cpus = _grouped((c.socket, c.cpu) for c in cpus)
         sockets = sorted(socket_cpus)
         numa_sockets = {
             numa: bits_of(i for i, s in enumerate(sockets) if socket_cpus[s] & bits) for numa, bits in numa_cpus.items()
@@ -218,6 +205,27 @@ class Machine:
             numa_sockets=numa_sockets,
             identity=(cpus, node_facts, count, num_cpus, num_cores),
         )
+
+
+def _grouped(cpus: Iterable[tuple[K, int]]) -> dict[K, int]:
+    """The CPUs of each group as bits, of pairs (group, CPU)."""
+    groups: dict[K, int] = {}
+    for group, cpu in cpus:
+        groups[group] = groups.get(group, 0) | 1 << cpu
+    return groups
+
+
+def _cpus_of_cores(cpus: Sequence[CPUFacts]) -> dict[int, int]:
+    """The CPUs of each core as bits, by the lowest CPU of the core."""
+    cores = _grouped(((c.numa, c.socket, c.core_id), c.cpu) for c in cpus)
+    return {(bits & -bits).bit_length() - 1: bits for bits in cores.values()}
+
+
+def _cpus_of_uncore_caches(cpus: Sequence[CPUFacts], core_cpus: Mapping[int, int]) -> dict[int, int]:
+    """The CPUs of each uncore cache as bits, by the cache's id. A core has the cache of its lowest CPU."""
+    core_of = {cpu: core for core, bits in core_cpus.items() for cpu in iter_bits(bits)}
+    cache_of = {core_of[c.cpu]: c.socket if c.uncore_cache is None else c.uncore_cache for c in reversed(cpus)}
+    return _grouped((cache_of[core_of[c.cpu]], c.cpu) for c in cpus)
 
 
 def _check(cpus: tuple[CPUFacts, ...], nodes: tuple[NUMANodeFacts, ...], num_sockets: int | None) -> None:

@@ -250,11 +250,12 @@ class Bind:
         return UNSETTLED
 
     def _defers_for_totals(self, pod: Pod, node_name: str) -> bool:
-        """Whether the totals are too small for now; the pod is then recorded as deferred.
+        """Whether the node's totals are too small for the pod now. If so, the pod is recorded as deferred.
 
-        Where they suffice without finished pods, the doubt ends by itself. Otherwise kube-scheduler may have learned
-        of a pod's end before this service, which learns of it soon. Totals that stay the same for long are wrong
-        rather than late, and kube-scheduler's own check decides. How long the pod itself has waited proves nothing.
+        If they are large enough without the finished pods, the pod waits until those are gone. Otherwise kube-scheduler
+        may have learned of a pod's end before this service, which will learn of it soon. Totals that stay too small and
+        unchanged for long are wrong, not late: then kube-scheduler's own check decides. How long the pod itself has
+        waited does not matter.
         """
         now = self._clock()
         fit, unchanged_seconds = self._totals.fit(pod, node_name, now)
@@ -266,7 +267,7 @@ class Bind:
         return True
 
     async def _defers_for_exits(self, pod: Pod, node_name: str) -> bool:
-        """Whether the end of another pod is too likely to matter for now; the pod is then recorded as deferred."""
+        """Whether bind waits because the end of another pod may change the verdict. If so, the pod is deferred."""
         now = self._clock()
         risk = await self._exit_risk(pod, node_name, now)
         if risk is not ExitRisk.ANY_EXIT:

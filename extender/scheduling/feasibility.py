@@ -58,7 +58,7 @@ class Filtered:
 
 
 def avoid(filtered: Filtered, names: Collection[str]) -> Filtered:
-    """*filtered* with the feasible nodes among *names* refused as `AVOIDED`; unchanged if no other node is feasible."""
+    """Refuse the feasible nodes among *names* as `UNSETTLED`. If no other node is feasible, *filtered* is unchanged."""
     feasible = [name for name in filtered.feasible if name not in names]
     if not feasible or len(feasible) == len(filtered.feasible):
         return filtered
@@ -67,7 +67,7 @@ def avoid(filtered: Filtered, names: Collection[str]) -> Filtered:
 
 
 def leave_out(filtered: Filtered, names: Collection[str]) -> Filtered:
-    """*filtered* with the feasible nodes among *names* refused as `LEFT_OUT`."""
+    """Refuse the feasible nodes among *names* as `JUST_REFUSED`."""
     found = set(names).intersection(filtered.feasible)
     return without(filtered, found, RefusalReason.JUST_REFUSED) if found else filtered
 

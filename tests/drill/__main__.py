@@ -152,9 +152,9 @@ def _table(plan: Plan, outcome: Outcome, seconds: float) -> Table:
     rows = {
         "pods admitted by kubelets": str(outcome.admitted),
         "refused after bind": _by_reason(outcome.refused),
-        "of them by what nobody could know of at bind": str(outcome.unforeseen),
+        "of them because of what was not known at bind": str(outcome.unforeseen),
         "pods that demand alignment": f"{outcome.demanding}, {len(outcome.against_demand)} placed otherwise, "
-        f"{outcome.unforeseen_demand} by a restart that nobody could know of",
+        f"{outcome.unforeseen_demand} because of a restart that was not known",
         "running pods refused by restarted kubelets": _by_reason(outcome.refused_again),
         "pods in CreateContainerError after bind": str(len(outcome.create_errors)),
         "nodes with leaked or double-counted room after settling": str(len(outcome.leaks)),

@@ -73,7 +73,7 @@ class Plan:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """`refused`: by reason, after bind; `unforeseen` of them met a restart that nobody could know of.
+    """`refused`: by reason, after bind; `unforeseen` of them because of a restart that was not known at bind.
 
     `refused_again`: running pods that restarted kubelets refused, by reason.
     `leaks`: nodes whose room the extender has wrong once all is settled.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tally:
-    """What kubelets did. `unforeseen`: those refused that met a restart which nobody could know of at their binding,
-    or a kubelet that may differ from its siblings before its first report.
+    """What kubelets did. `unforeseen`: pods refused because of what was not known when they were bound: a restart of the
+    kubelet, or that it differs from its siblings, before its first report.
 
     `assumed`: pods whose binding was decided before the first report of their node; `refused_assumed`: of them.
     `demanding`: admitted pods that demand alignment; `against_demand`: the stories of those placed otherwise, but for
@@ -33,8 +33,8 @@ class Tally:
     create_errors: dict[str, str] = field(default_factory=dict)
     """Pods with a container that could not be created, by UID: the story of the first time."""
     unpredictable: set[str] = field(default_factory=set)
-    """Pods admitted when another one had ended there and the extender had not learned of it, or after a restart that
-    nobody could know of at their binding."""
+    """Pods whose placement could not be predicted: when they were admitted, another pod had ended on the node and the
+    extender had not learned of it, or the kubelet had restarted and this was not known when they were bound."""
     running: Callable[[str], set[str]] = lambda _node_name: set()
     """The pods of a node that run and are not being deleted, as far as the extender's watch has shown."""
     believed: Callable[[str], str] = lambda _node_name: ""
@@ -62,7 +62,7 @@ class Restart:
     stale: int = 0
 
     def is_unforeseen(self, decided: float) -> bool:
-        """Whether a pod met this restart and nobody could know of it when its binding was decided."""
+        """Whether this restart concerns a pod and was not known when the pod's binding was decided."""
         return self.first_list > decided and (self.told == 0.0 or decided < self.told)
 
     def __str__(self) -> str:

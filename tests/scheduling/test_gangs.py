@@ -113,7 +113,7 @@ def test_places_are_given_back_in_time_and_single_pods_have_their_turn() -> None
         )
         assert list((await world.filter(single)).feasible) == ["a"]
         world.clock.now += 61
-        assert list((await world.filter(first)).feasible) == ["a"], "nobody has used the turn"
+        assert list((await world.filter(first)).feasible) == ["a"], "no pod of the group has come in its turn"
 
     asyncio.run(story())
     assert world.groups.expired == 1

@@ -45,26 +45,14 @@ def ops_router(service: Service) -> APIRouter:
 
         Nodes without a report yet are unknown, and are treated as the settings say.
         """
-        if service.lifecycle.draining:
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the service is shutting down")
-        if service.known.link.trouble:
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, service.known.link.trouble)
-        if not service.settings.standby_ready and not service.lifecycle.leads():
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "another extender is the leader")
+        if why_not := _why_not_ready(service):
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, why_not)
         return Ready(nodes=len(service.known.nodes), classes=service.known.nodes.class_count)
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
         """The Prometheus text format."""
-        service.known.nodes.expire(service.clock())
-        await _nodes(service)
-        _behaviours(service)
-        service.metrics.assumed.set(service.known.nodes.pods_in_flight)
-        service.metrics.left_out.set(len(service.records.refusals.all(service.clock())))
-        _groups(service)
-        service.metrics.score_only.set(service.known.nodes.score_only_count)
-        service.metrics.classes.set(service.known.nodes.class_count)
-        service.metrics.remembered.set(len(service.judging.cache))
+        await _set_gauges(service)
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE)
 
     @router.get(
@@ -78,19 +66,50 @@ def ops_router(service: Service) -> APIRouter:
         limit = service.settings.node_metrics
         if not limit:
             raise HTTPException(HTTPStatus.NOT_FOUND, "NUMA_EXTENDER_NODE_METRICS is 0: metrics of nodes are off")
-        nodes, families = service.known.nodes, NodeMetrics()
-        nodes.expire(service.clock())
-        names = nodes.index.names.ordered
-        families.left_out.set(max(0, len(names) - limit))
-        async with service.slices.turn() as breathe:
-            for name in names[:limit]:
-                await breathe()
-                record = nodes.get(name)
-                if record is not None:  # it may have gone meanwhile
-                    families.add(record)
+        families = await _of_single_nodes(service, limit)
         return Response(await service.offload(families.exposition), media_type=CONTENT_TYPE)
 
     return router
+
+
+def _why_not_ready(service: Service) -> str:
+    """Why the service cannot serve requests; empty if it can."""
+    if service.lifecycle.draining:
+        return "the service is shutting down"
+    if service.known.link.trouble:
+        return service.known.link.trouble
+    if not service.settings.standby_ready and not service.lifecycle.leads():
+        return "another extender is the leader"
+    return ""
+
+
+async def _set_gauges(service: Service) -> None:
+    """Set the metrics that are read from the state only when they are asked for."""
+    nodes, metrics = service.known.nodes, service.metrics
+    nodes.expire(service.clock())
+    await _nodes(service)
+    _behaviours(service)
+    _groups(service)
+    metrics.assumed.set(nodes.pods_in_flight)
+    metrics.left_out.set(len(service.records.refusals.all(service.clock())))
+    metrics.score_only.set(nodes.score_only_count)
+    metrics.classes.set(nodes.class_count)
+    metrics.remembered.set(len(service.judging.cache))
+
+
+async def _of_single_nodes(service: Service, limit: int) -> NodeMetrics:
+    """The metrics of the first *limit* nodes by name."""
+    nodes, families = service.known.nodes, NodeMetrics()
+    nodes.expire(service.clock())
+    names = nodes.index.names.ordered
+    families.left_out.set(max(0, len(names) - limit))
+    async with service.slices.turn() as breathe:
+        for name in names[:limit]:
+            await breathe()
+            record = nodes.get(name)
+            if record is not None:  # it may have gone meanwhile
+                families.add(record)
+    return families
 
 
 async def _nodes(service: Service) -> None:

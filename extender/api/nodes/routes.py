@@ -81,23 +81,27 @@ def nodes_router(service: Service) -> APIRouter:
     )
     async def get_node(name: NodeName) -> Response:
         """Topology, free resources, the containers that have resources, and problems."""
-        now = service.clock()
-        cluster.expire(now)
-        record = cluster.get(name)
-        if record is None:
-            raise UnknownNodeError(name)
-        note, behaviours = (
-            service.judging.unjudged.of(record.node_class.id),
-            service.audit.behaviours.of(name, record.kubelet),
-        )
-        if is_large(record):
-            return Response(
-                await asyncio.get_running_loop().run_in_executor(large, _described, record, now, note, behaviours),
-                media_type="application/json",
-            )
-        return Response(_described(record, now, note, behaviours), media_type="application/json")
+        return Response(await _details(service, name, large), media_type="application/json")
 
     return router
+
+
+async def _details(service: Service, name: str, large: ThreadPoolExecutor) -> bytes:
+    """One node as JSON. The text of a large node is made in a thread of *large*.
+
+    Raises:
+        UnknownNodeError: it has not reported.
+    """
+    nodes, now = service.known.nodes, service.clock()
+    nodes.expire(now)
+    record = nodes.get(name)
+    if record is None:
+        raise UnknownNodeError(name)
+    note = service.judging.unjudged.of(record.node_class.id)
+    behaviours = service.audit.behaviours.of(name, record.kubelet)
+    if is_large(record):
+        return await asyncio.get_running_loop().run_in_executor(large, _described, record, now, note, behaviours)
+    return _described(record, now, note, behaviours)
 
 
 def names_after(cluster: NodeStore, after: str, limit: int) -> tuple[Sequence[str], int]:

@@ -228,9 +228,9 @@ class TunedConfiguration(Answer):
     admitted: Annotated[int, Field(description="Pods admitted.")]
     admitted_least: Annotated[int, Field(description="At least so many in 19 of 20 orders of arrival.")]
     admitted_most: Annotated[int, Field(description="At most so many in 19 of 20 orders of arrival.")]
-    aligned: Annotated[int, Field(description="Of those admitted, on one NUMA node.")]
-    split: Annotated[int, Field(description="Of those admitted, over several NUMA nodes.")]
-    not_managed: Annotated[int, Field(description="Of those admitted, not placed by any manager.")]
+    aligned: Annotated[int, Field(description="Admitted pods that are on one NUMA node.")]
+    split: Annotated[int, Field(description="Admitted pods that are split over several NUMA nodes.")]
+    not_managed: Annotated[int, Field(description="Admitted pods that no manager places.")]
     refused: Annotated[int, Field(description="Pods refused.")]
     stranded_cpus: Annotated[
         int,
@@ -267,7 +267,7 @@ class RightsizeSuggestion(Answer):
     boundary: Annotated[str, Field(description="Which boundary, in words.")]
     copies_before: Annotated[int, Field(description="Aligned copies on these nodes if they were empty, now.")]
     copies_after: Annotated[int, Field(description="The same copies with the smaller request.")]
-    freed: Annotated[str, Field(description="What the pods would request less in all.")]
+    freed: Annotated[str, Field(description="How much less the pods would request in total.")]
 
 
 class RightsizeReply(Answer):

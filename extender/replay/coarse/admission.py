@@ -92,10 +92,10 @@ class CoarseReplay:
         return key in self._known
 
     def key(self, amounts: FreeAmounts) -> Key | None:
-        """What decides the admission; None where more than a key holds does.
+        """The values that decide the admission. None if it also depends on something that no key has.
 
-        The hardware; then for each merge the NUMA node that is its affinity. Where the first merge finds no single NUMA
-        node, what `_refusal` says.
+        A key has the hardware and, for each merge, the NUMA node that is its affinity. If the first merge finds no
+        single NUMA node, it has the result of `_refusal` instead.
         """
         hardware = amounts.hardware
         steps = self.steps(by_pod=hardware.by_pod)
