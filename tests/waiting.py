@@ -2,15 +2,12 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 PATIENCE_SECONDS = 180.0
 """After this time a test gives up. It is far more than any step takes, also on a slow machine that does other work."""
 
-PATIENT: dict[str, Any] = {
-    "filter_seconds": 60.0, "question_seconds": 600.0, "answer_seconds": 1200.0, "stale_after_seconds": 86_400.0,
-}  # fmt: skip
-"""Settings of an extender whose answers are complete also on a slow machine, and whose nodes do not become stale."""
+A_DAY = 86_400.0
+"""For `stale_after_seconds`, where a report is sent once for many tests: they may take longer than it stays fresh."""
 
 
 def until(condition: Callable[[], object], what: str = "it") -> float:

@@ -15,7 +15,7 @@ from extender.demo.serving import serving
 from extender.samples.machines import GPU
 from extender.samples.nodes import Workload
 from tests.reports import report_of, sample
-from tests.waiting import PATIENCE_SECONDS, PATIENT
+from tests.waiting import A_DAY, PATIENCE_SECONDS
 
 MANIFEST = """
 kind: Deployment
@@ -71,7 +71,7 @@ def run() -> Run:
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The URL of a running extender that knows the same two nodes."""
-    with serving(make_service(Settings(port=0, **PATIENT))) as url:
+    with serving(make_service(Settings(port=0, stale_after_seconds=A_DAY))) as url:
         with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as client:
             for node in (BUSY, EMPTY):
                 client.put(f"/v1/nodes/{node.name}/report", json=report_of(node)).raise_for_status()

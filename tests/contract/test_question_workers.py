@@ -20,7 +20,7 @@ from extender.samples.nodes import Workload
 from tests.faults.parts import Extender
 from tests.faults.people import children_of, cpu_seconds, family_of
 from tests.reports import args_of, pod_of, report_of, sample
-from tests.waiting import PATIENCE_SECONDS, until
+from tests.waiting import A_DAY, PATIENCE_SECONDS, until
 
 CLUSTER = [
     sample("node-0", workloads=[Workload(name="w", copies=2, resources={"cpu": 4, "memory": "1Gi"})]),
@@ -39,7 +39,7 @@ ENDED = 'numa_extender_questions_total{{kind="{}",outcome="{}"}}'
 @pytest.fixture(scope="module")
 def extender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extender]:
     log = tmp_path_factory.mktemp("workers") / "log"
-    with started(log, stale_after_seconds=86_400) as extender:
+    with started(log, stale_after_seconds=A_DAY) as extender:
         yield extender
 
 

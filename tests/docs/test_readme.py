@@ -25,7 +25,7 @@ from extender.demo.story import ask
 from extender.demo.table import render
 from extender.samples.nodes import make_pod, sample_cluster
 from tests.reports import args_of, pod_of, report_of
-from tests.waiting import PATIENCE_SECONDS, PATIENT
+from tests.waiting import A_DAY, PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 FILES = ("README.md", "docs/asking.md", "docs/advice.md")
@@ -58,7 +58,7 @@ EXAMPLES = list(_examples())
 def server() -> Iterator[str]:
     """The sample cluster, and one pod that the scheduler asked about."""
     patient = Settings(
-        port=0, question_seconds=600, question_wait_seconds=600, answer_seconds=2000, stale_after_seconds=86_400
+        port=0, question_seconds=600, question_wait_seconds=600, answer_seconds=2000, stale_after_seconds=A_DAY
     )  # as below
     with serving(make_service(patient)) as url:
         nodes = sample_cluster()
@@ -113,7 +113,7 @@ def test_the_picture_has_the_numbers_of_the_sample_node(server: str) -> None:
 def test_the_readme_shows_what_the_demo_prints() -> None:
     (shown,) = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     nodes, solver = sample_cluster(), PODS[0]
-    patient = Settings(port=0, question_workers=0, **PATIENT)
+    patient = Settings(port=0, question_workers=0, stale_after_seconds=A_DAY)
     with serving(make_service(patient)) as url, httpx.Client(base_url=url, timeout=60) as client:
         for node in nodes:
             client.put(f"/v1/nodes/{node.name}/report", json=report_of(node)).raise_for_status()

@@ -18,7 +18,7 @@ from tests.faults import hostile_nodes
 from tests.faults.hostile_nodes import NIC
 from tests.faults.parts import Extender
 from tests.reports import args_of, pod_of
-from tests.waiting import PATIENCE_SECONDS, until
+from tests.waiting import A_DAY, PATIENCE_SECONDS, until
 
 BACKGROUND = "numa_extender_background_shapes"
 REPLAYED = 'numa_extender_judgements_total{source="replayed"}'
@@ -34,7 +34,7 @@ ATTACKS = {
 
 @pytest.fixture(scope="module")
 def extender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extender]:
-    settings = {"filter_seconds": 1.5, "stale_after_seconds": 86_400}
+    settings = {"filter_seconds": 1.5, "stale_after_seconds": A_DAY}
     with Extender(tmp_path_factory.mktemp("hostile") / "log", **settings) as program:
         until(program.is_ready, "the extender")
         for name in HONEST:

@@ -10,7 +10,7 @@ SLOW_MACHINE = Bounds(calls=40, call_seconds=60.0, report_seconds=60.0, alive_se
 
 
 def test_whatever_nodes_report_the_scheduler_gets_its_answers(tmp_path: Path) -> None:
-    story = replayed_reports.play(tmp_path, seed=20_261_121, rounds=12, bounds=SLOW_MACHINE)
+    story = replayed_reports.play(tmp_path, seed=20_261_121, rounds=12, bounds=SLOW_MACHINE, filter_seconds=1.5)
 
     assert story.wrong == []
     assert story.calls == 36
@@ -21,7 +21,13 @@ def test_the_drill_can_fail(tmp_path: Path) -> None:
     """Every node is stale at once and refused, and no bound can be kept."""
     impossible = Bounds(call_seconds=0.0, report_seconds=0.0, alive_seconds=0.0, rss_bytes=MIB)
     story = replayed_reports.play(
-        tmp_path, seed=1, rounds=2, bounds=impossible, stale_nodes="refuse", stale_after_seconds=0.000_001
+        tmp_path,
+        seed=1,
+        rounds=2,
+        bounds=impossible,
+        filter_seconds=1.5,
+        stale_nodes="refuse",
+        stale_after_seconds=0.000_001,
     )
 
     for fault in ("a report of", "a filter call took", "honest nodes not offered", "/livez", "MiB resident"):

@@ -15,7 +15,7 @@ from extender.identity import EVERYTHING
 from extender.questions.node_context import NodeContext
 from extender.samples.nodes import SampleNode, sample_cluster
 from tests.reports import report_of, sample
-from tests.waiting import PATIENCE_SECONDS, PATIENT
+from tests.waiting import A_DAY, PATIENCE_SECONDS
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 """A name that would take over a page that puts names into HTML."""
@@ -91,4 +91,4 @@ class _Labels:
 
 
 def _service() -> Service:
-    return make_service(Settings(port=0, loopback_scopes=EVERYTHING, **PATIENT))
+    return make_service(Settings(port=0, loopback_scopes=EVERYTHING, stale_after_seconds=A_DAY))

@@ -15,7 +15,7 @@ from extender.identity import EVERYTHING
 from extender.wire.nrt import counted, published_from_json
 from tests.nri_samples import EIGHT, nri_report, placed_pod
 from tests.replay.nri.zones import topology_object
-from tests.waiting import PATIENT
+from tests.waiting import A_DAY
 from tests.web.cluster import report
 
 TWO = [placed_pod("web-0", "4", "6Gi"), placed_pod("web-1", "3", "6Gi"), placed_pod("db", "6500m", "10Gi"),
@@ -31,7 +31,7 @@ LOOKS = [("light", 1440), ("dark", 390)]
 @pytest.fixture(scope="module")
 def pools() -> Iterator[str]:
     """Two NUMA nodes, eight, eight with L3 caches and a memory tier, one of published amounts, one of nothing."""
-    service = make_service(Settings(port=0, loopback_scopes=EVERYTHING, question_workers=0, **PATIENT))
+    service = make_service(Settings(port=0, loopback_scopes=EVERYTHING, question_workers=0, stale_after_seconds=A_DAY))
     with serving(service) as url:
         report(
             url,
