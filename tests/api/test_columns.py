@@ -28,6 +28,7 @@ from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.asking import ask, asked
 from tests.cluster.reading import classes_at
+from tests.observations import observation_of
 from tests.reports import args_of, pod_of, sample
 
 NAMES: Final = [f"n{i}" for i in range(6)]
@@ -128,15 +129,7 @@ class World:
 
 def _report(name: str, which: int, sequence: int) -> Observation:
     node = NODES[which]
-    return Observation(
-        node_name=name,
-        boot_id="b",
-        sequence=sequence,
-        digest=str(sequence),
-        observed_at=0.0,
-        kubelet=node.kubelet,
-        state=node.state,
-    )
+    return observation_of(name, node, sequence)
 
 
 EVENTS: Final = ("report", "heartbeat", "time", "assume", "forget", "see", "end", "drop", "distrust", "watch")

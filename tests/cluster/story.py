@@ -14,7 +14,6 @@ from random import Random
 from typing import Final
 
 from extender.cluster.events import BindingInDoubt, PodForgotten, PodGone, PodSeen, PodTerminating
-from extender.cluster.node import Observation
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
 from extender.cluster.watching import Watching
@@ -26,6 +25,7 @@ from extender.samples.nodes import SampleNode
 from extender.scheduling.pod_shape import PodShape
 from extender.wire.pods import pod_from_json
 from tests.cluster.reading import classes_at
+from tests.observations import observation_of
 from tests.reports import pod_of, sample
 from tests.subjects import judge
 
@@ -236,15 +236,7 @@ class Story:
             memory=replace(state.memory, reusable=("", {})),
             devices=replace(state.devices, reusable=("", {})),
         )
-        observation = Observation(
-            node_name="n",
-            boot_id="b",
-            sequence=self.sequence,
-            digest=str(self.sequence),
-            observed_at=0.0,
-            kubelet=self.node.kubelet,
-            state=state,
-        )
+        observation = observation_of("n", self.node, self.sequence, state)
         self.cluster.observe(observation, self.now)
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.events import PodFinished, PodForgotten, PodGone, PodRefused, PodSeen, PodTerminating
-from extender.cluster.node import NodeRecord, Observation
+from extender.cluster.node import NodeRecord
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.cluster.store import NodeStore
@@ -21,6 +21,7 @@ from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.cluster.reading import classes_at
+from tests.observations import observation_of
 from tests.reports import pod_of, sample
 
 GPU = "vendor.example/gpu"
@@ -52,15 +53,7 @@ class World:
     def report(self, state: ManagerState, now: float, **known: Any) -> NodeRecord:
         """An exporter's report of *state* arrives."""
         self.sequence += 1
-        observation = Observation(
-            node_name="n",
-            boot_id="b",
-            sequence=self.sequence,
-            digest=str(self.sequence),
-            observed_at=0.0,
-            kubelet=self.node.kubelet,
-            state=state,
-        )
+        observation = observation_of("n", self.node, self.sequence, state)
         return self.cluster.observe(replace(observation, **known), now)
 
     def states(self, now: float) -> set[object]:

@@ -1,11 +1,13 @@
 """The same verdict through every door: what the replay says, what filter does, what-if and a decision tell."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.node import Observation
 from extender.config.settings import Settings
@@ -25,35 +27,44 @@ from tests.reports import args_of
 SAMPLE = 10
 """Scenarios of each version, evenly spread over the file."""
 Json = dict[str, Any]
+_SEQUENCES = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def doors() -> Iterator[tuple[Service, TestClient]]:
+    """One service for all versions: its worker processes take long to start."""
+    service = make_service(Settings())
+    with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
+        yield service, client
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_door_gives_the_verdict_of_the_replay(version: str) -> None:
-    service = make_service(Settings())
+def test_every_door_gives_the_verdict_of_the_replay(doors: tuple[Service, TestClient], version: str) -> None:
+    service, client = doors
     compared = 0
-    with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
-        for kubelet, state, pod in _moments(version):
-            compared += 1
-            service.known.nodes.observe(_observation(kubelet, state, compared), service.clock())
-            document = {**pod, "metadata": {**pod["metadata"], "uid": f"asked-{compared}"}}
-            request = resolve(pod_from_json(document), kubelet.rules)
-            outcome = admit(kubelet, state, request)
-            passes = all(isinstance(o.verdict, Admitted) for o in (outcome, *outcome.alternatives))
+    for kubelet, state, pod in _moments(version):
+        compared += 1
+        sequence = next(_SEQUENCES)
+        service.known.nodes.observe(_observation(kubelet, state, sequence), service.clock())
+        document = {**pod, "metadata": {**pod["metadata"], "uid": f"asked-{sequence}"}}
+        request = resolve(pod_from_json(document), kubelet.rules)
+        outcome = admit(kubelet, state, request)
+        passes = all(isinstance(o.verdict, Admitted) for o in (outcome, *outcome.alternatives))
 
-            filtered = client.post("/scheduler/filter", json=args_of(document, "n")).json()
-            reply = client.post("/v1/what-if", json={"pod": document, "explain": True}).json()
-            decision = client.get(f"/v1/pods/asked-{compared}/decision?node=n").json()["node"]
+        filtered = client.post("/scheduler/filter", json=args_of(document, "n")).json()
+        reply = client.post("/v1/what-if", json={"pod": document, "explain": True}).json()
+        decision = client.get(f"/v1/pods/asked-{sequence}/decision?node=n").json()["node"]
 
-            (answer,) = reply["nodes"]
-            expected = verdict_to_json(outcome.verdict)
-            assert _without_additions(answer["verdict"], expected) == expected
-            assert (filtered["NodeNames"] == ["n"]) is answer["passes"] is passes, filtered
-            assert (answer["explanation"]["first_fault"] is None) is expected["admit"]
-            assert decision["passed"] is passes
-            if decision["verdict"] is not None:
-                assert decision["verdict"]["admit"] is expected["admit"]
-            if outcome.verdict.certainty is Certainty.EXACT and not expected["admit"]:
-                assert answer["why"] == filtered["FailedAndUnresolvableNodes"]["n"] == decision["reason"]
+        (answer,) = reply["nodes"]
+        expected = verdict_to_json(outcome.verdict)
+        assert _without_additions(answer["verdict"], expected) == expected
+        assert (filtered["NodeNames"] == ["n"]) is answer["passes"] is passes, filtered
+        assert (answer["explanation"]["first_fault"] is None) is expected["admit"]
+        assert decision["passed"] is passes
+        if decision["verdict"] is not None:
+            assert decision["verdict"]["admit"] is expected["admit"]
+        if outcome.verdict.certainty is Certainty.EXACT and not expected["admit"]:
+            assert answer["why"] == filtered["FailedAndUnresolvableNodes"]["n"] == decision["reason"]
 
     assert compared > SAMPLE
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tally:
-    """What kubelets did. `unforeseen`: pods refused because of what was not known when they were bound: a restart of the
-    kubelet, or that it differs from its siblings, before its first report.
+    """What kubelets did.
+
+    `unforeseen`: pods refused because of what was not known when they were bound: that the kubelet restarts, or, before
+    its first report, that it differs from its siblings.
 
     `assumed`: pods whose binding was decided before the first report of their node; `refused_assumed`: of them.
     `demanding`: admitted pods that demand alignment; `against_demand`: the stories of those placed otherwise, but for

@@ -1,5 +1,4 @@
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -8,20 +7,6 @@ import trustme
 
 from node_exporter.kubelet_api import KubeletApi, ask_kubelet
 from tests.node_exporter.fake_kubelet import FakeKubeletApi
-
-
-@pytest.fixture
-def server() -> Iterator[FakeKubeletApi]:
-    fake = FakeKubeletApi()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
-def api(server: FakeKubeletApi, tmp_path: Path) -> KubeletApi:
-    server.authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    (tmp_path / "token").write_text("good\n")
-    return KubeletApi(url=server.url, token_file=tmp_path / "token", ca_file=tmp_path / "ca.pem", timeout_seconds=2)
 
 
 def test_configuration_and_version_of_the_running_kubelet(api: KubeletApi) -> None:

@@ -22,7 +22,6 @@ from tests.node_exporter.trees import (
     write_kubelet_config,
     write_scenario,
     write_state,
-    write_text,
 )
 
 EMPTY = {"cpu_manager_state": cpu_state(), "memory_manager_state": memory_state()}
@@ -39,20 +38,6 @@ def kubelet(root: Path) -> Iterator[FakeKubelet]:
     fake = FakeKubelet(root / KUBELET_DIR / "pod-resources/kubelet.sock").start()
     yield fake
     fake.stop()
-
-
-@pytest.fixture
-def server() -> Iterator[FakeKubeletApi]:
-    fake = FakeKubeletApi()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
-def api(server: FakeKubeletApi, tmp_path: Path) -> KubeletApi:
-    server.authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    write_text(tmp_path / "token", "good")
-    return KubeletApi(url=server.url, token_file=tmp_path / "token", ca_file=tmp_path / "ca.pem", timeout_seconds=2)
 
 
 def node_of(root: Path, api: KubeletApi | None = None, **more: Any) -> NodeReader:

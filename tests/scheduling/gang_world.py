@@ -5,7 +5,6 @@ from typing import Any
 
 from extender.api.service import Service
 from extender.app import make_service
-from extender.cluster.node import Observation
 from extender.config.settings import Settings
 from extender.samples.nodes import SampleNode
 from extender.scheduling.binder import Binding, BindOutcome, GatedBinder, PodBound, Unelected
@@ -18,6 +17,7 @@ from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs
 from tests.api.conftest import Clock
+from tests.observations import observation_of
 from tests.reports import pod_of, sample
 
 Json = dict[str, Any]
@@ -54,15 +54,7 @@ class GangWorld:
 
     def add(self, node: SampleNode) -> None:
         """A further node."""
-        observation = Observation(
-            node_name=node.name,
-            boot_id="b",
-            sequence=1,
-            digest="",
-            observed_at=0.0,
-            kubelet=node.kubelet,
-            state=node.state,
-        )
+        observation = observation_of(node.name, node)
         self.names = (*self.names, node.name)
         self.service.known.nodes.observe(observation, self.clock())
 

@@ -8,7 +8,6 @@ import pytest
 
 from extender.api.service import Service
 from extender.app import make_service
-from extender.cluster.node import Observation
 from extender.config.settings import Settings
 from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.feed import ClusterFeed
@@ -30,6 +29,7 @@ from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs
 from tests.api.conftest import Clock
+from tests.observations import observation_of
 from tests.reports import pod_of, sample
 
 Json = dict[str, Any]
@@ -68,15 +68,7 @@ class World:
         self.service.known.link.binder = GatedBinder(self.api, Unelected(), seconds=1.0)
         node = sample("node-a")
         for name in names:
-            observation = Observation(
-                node_name=name,
-                boot_id="b",
-                sequence=1,
-                digest="",
-                observed_at=0.0,
-                kubelet=node.kubelet,
-                state=node.state,
-            )
+            observation = observation_of(name, node)
             self.service.known.nodes.observe(observation, self.clock())
         self._decode: PodDecoder = PodDecoder()
         self._mirror: Mirror[PodRecord] = Mirror()

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.node import Observation
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.scheduling.binder import SETTLING, BindFailure, BindOutcome, MaybeBound, NotBound, PodBound
 from extender.scheduling.reservation import Reservation, Stage
 from extender.wire.pods import pod_from_json
+from tests.observations import observation_of
 from tests.reports import pod_of, sample
 
 POD = pod_from_json(pod_of(2, name="p"))
@@ -29,15 +29,7 @@ class World:
         self.cluster, self.pods = NodeStore(stale_after_seconds=1e9, max_nodes=10), PodRegistry(10)
         for name in ("node-a", "node-b"):
             node = sample(name)
-            observation = Observation(
-                node_name=name,
-                boot_id="b",
-                sequence=1,
-                digest="",
-                observed_at=0.0,
-                kubelet=node.kubelet,
-                state=node.state,
-            )
+            observation = observation_of(name, node)
             self.cluster.observe(observation, 0.0)
         self.pods.describe(POD, 0, "", 0.0)
 

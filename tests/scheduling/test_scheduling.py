@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.node import Observation
 from extender.cluster.node_class import UNKNOWN, ClassTable, NodeClass
 from extender.cluster.store import NodeStore
 from extender.questions.node_context import NOTHING_KNOWN
@@ -36,6 +35,7 @@ from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.workloads import workload_from_json
 from tests.cluster.reading import classes_at
+from tests.observations import observation_of
 from tests.reports import DUAL, pod_of, sample
 
 EMPTY = sample()
@@ -305,15 +305,7 @@ def test_what_if_names_the_devices_of_the_node_itself() -> None:
         workloads = [Workload(name="w", copies=2, resources={"cpu": 1, "memory": "1Gi", gpu: 1}, gone=gone)]
         node = sample(name, devices={gpu: [0, 0]}, workloads=workloads)
         cluster.observe(
-            Observation(
-                node_name=name,
-                boot_id="b",
-                sequence=1,
-                digest="",
-                observed_at=0.0,
-                kubelet=node.kubelet,
-                state=replace(node.state, cpu=EMPTY.state.cpu),
-            ),
+            observation_of(name, node, state=replace(node.state, cpu=EMPTY.state.cpu)),
             0,
         )
     subjects = [live(record, lambda _name: NOTHING_KNOWN) for record in sorted(cluster, key=lambda r: r.name)]
