@@ -115,7 +115,9 @@ class PodEvents:
         """The nodes that filter may refuse whatever the pod requests. None: all of them."""
         service, now = self._service, self._service.clock()
         gangs, known = service.scheduling.gangs, service.known
-        is_in_group = gangs is not None and gangs.groups.of_pod(pod.uid) is not None
+        is_in_group = known.pods.get(pod.uid).group is not None or (
+            gangs is not None and gangs.groups.of_pod(pod.uid) is not None
+        )
         if is_in_group or (pod.has_claims and pod.demand.is_required):
             return None
         held = () if gangs is None else gangs.groups.held
