@@ -6,7 +6,7 @@ not add up, a NUMA node that does not exist.
 Mirrors: validateState in kubelet `cm/cpumanager/policy_static.go` and `cm/memorymanager/policy_static.go`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from extender.replay.kubelet import Kubelet
@@ -38,34 +38,40 @@ def check_observed(kubelet: Kubelet, state: ManagerState) -> None:
 
 def _check_cpus(kubelet: Kubelet, state: CPUState) -> None:
     machine = kubelet.machine
-    _check_online(machine.all_cpus, state)
-    if any(core.bit_count() != machine.cpus_per_core for core in machine.core_cpus.values()):
+    held_by = _cpus_by_pod(state)
+    _check_online(machine.all_cpus, state, held_by.values())
+    if set(map(int.bit_count, machine.core_cpus.values())) != {machine.cpus_per_core}:
         return  # hybrid machine: a running kubelet allocates foreign and reserved CPUs, and the sums need not match
-    holders: dict[str, int] = {}
     all_held = 0
-    for uid in {**state.entries, **state.pod_entries}:
-        held = state.pod_entries.get(uid, 0)
-        for cpus in state.entries.get(uid, {}).values():
-            held |= cpus
+    for uid, held in held_by.items():
         if twice := held & state.default:
             message = f"CPUs {format_list(twice)} belong to pod {uid} and to the shared pool"
             raise ObservedStateError(f"{CPU_FIELD}.entries.{uid}", message)
         if held & all_held:
-            other, others = next((other, others) for other, others in holders.items() if held & others)
+            other, others = next((other, others) for other, others in held_by.items() if held & others)
             message = f"CPUs {format_list(held & others)} belong to pod {other} as well"
             raise ObservedStateError(f"{CPU_FIELD}.entries.{uid}", message)
-        holders[uid] = held
         all_held |= held
     _check_cpu_totals(kubelet, state, all_held)
 
 
-def _check_online(online: int, state: CPUState) -> None:
-    named = state.default
-    for cpus in state.pod_entries.values():
-        named |= cpus
-    for containers in state.entries.values():
+def _cpus_by_pod(state: CPUState) -> dict[str, int]:
+    """The CPUs of each pod, those of its containers and its own."""
+    held_by: dict[str, int] = {}
+    for uid, containers in state.entries.items():
+        held = 0
         for cpus in containers.values():
-            named |= cpus
+            held |= cpus
+        held_by[uid] = held
+    for uid, cpus in state.pod_entries.items():
+        held_by[uid] = held_by.get(uid, 0) | cpus
+    return held_by
+
+
+def _check_online(online: int, state: CPUState, held: Iterable[int]) -> None:
+    named = state.default
+    for cpus in held:
+        named |= cpus
     if not named & ~online:
         return
     for field, cpus in _cpu_sets(state):  # paths are made for an error only: they take longer than all checks
@@ -106,8 +112,10 @@ def _check_memory(kubelet: Kubelet, state: MemoryState) -> None:
             if amounts.free + amounts.reserved != amounts.allocatable:
                 message = f"free {amounts.free} + reserved {amounts.reserved} is not {amounts.allocatable} allocatable"
                 raise ObservedStateError(f"{field}.{node.id}.memoryMap.{name}", message)
-    blocks = _memory_blocks(state)
-    if any(block.mask & ~bits_of(ids) for block in blocks):
+    blocks, named = _memory_blocks(state), 0
+    for block in blocks:
+        named |= block.mask
+    if named & ~bits_of(ids):
         _refuse_numa_nodes(state, ids)
     for node in state.nodes:
         _check_assignments(node, blocks, field)
@@ -145,7 +153,7 @@ def _refuse_numa_nodes(state: MemoryState, ids: tuple[int, ...]) -> None:
 
 
 def _check_assignments(node: NUMANodeMemory, blocks: list[Block], field: str) -> None:
-    users = sum(block.mask >> node.id & 1 for block in blocks)
+    users = sum([block.mask >> node.id & 1 for block in blocks])
     if users != node.assignments:
         message = f"{node.assignments}, but {users} blocks use the node"
         raise ObservedStateError(f"{field}.{node.id}.numberOfAssignments", message)
@@ -158,7 +166,7 @@ def _check_sums(state: MemoryState, blocks: list[Block], field: str) -> None:
     """
     for name in sorted({name for node in state.nodes for name, _ in node.amounts}):
         reserved = sum(amounts.reserved for node in state.nodes if (amounts := node.get(name)))
-        sizes = sum(block.size for block in blocks if block.type == name)
+        sizes = sum([block.size for block in blocks if block.type == name])
         if reserved != sizes:
             message = f"{reserved} bytes of {name} are reserved, but the blocks of all containers hold {sizes}"
             raise ObservedStateError(field, message)

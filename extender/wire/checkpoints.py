@@ -134,23 +134,27 @@ def cpu_state_from_json(document: JsonObject, max_cpu: int = MAX_CPU_ID) -> CPUS
         return None
     _check_count(sum(map(len, entries.values())) + len(pod_entries), CPU_FIELD, "entries", MAX_ENTRIES)
     return CPUState(
-        default=_cpus(parsed.default, "defaultCpuSet", max_cpu),
-        entries={uid: _cpus_of(containers, f"entries.{uid}", max_cpu) for uid, containers in entries.items()},
+        default=_cpus(parsed.default, max_cpu, "defaultCpuSet"),
+        entries={uid: _cpus_of(containers, max_cpu, uid) for uid, containers in entries.items()},
         pod_entries={
-            uid: _cpus(entry.cpu_set, f"podEntries.{uid}.cpuSet", max_cpu) for uid, entry in pod_entries.items()
+            uid: _cpus(entry.cpu_set, max_cpu, "podEntries", uid, "cpuSet") for uid, entry in pod_entries.items()
         }
         or NOTHING,
     )
 
 
-def _cpus_of(containers: Mapping[str, str], field: str, max_cpu: int) -> Mapping[str, int]:
-    held = {intern(name): _cpus(text, f"{field}.{name}", max_cpu) for name, text in containers.items()}
-    return OneContainer(*held.popitem()) if len(held) == 1 else held
+def _cpus_of(containers: Mapping[str, str], max_cpu: int, uid: str) -> Mapping[str, int]:
+    if len(containers) == 1:
+        ((name, text),) = containers.items()
+        return OneContainer(intern(name), _cpus(text, max_cpu, "entries", uid, name))
+    return {intern(name): _cpus(text, max_cpu, "entries", uid, name) for name, text in containers.items()}
 
 
 def _memory_of(containers: Mapping[str, list[_Block]]) -> Mapping[str, tuple[Block, ...]]:
-    held = {intern(name): _blocks(blocks) for name, blocks in containers.items()}
-    return _one_container(*held.popitem()) if len(held) == 1 else held
+    if len(containers) == 1:
+        ((name, blocks),) = containers.items()
+        return _one_container(intern(name), _blocks(blocks))
+    return {intern(name): _blocks(blocks) for name, blocks in containers.items()}
 
 
 @lru_cache(_SHARED)
@@ -163,12 +167,14 @@ def _check_count(count: int, field: str, what: str, most: int) -> None:
         raise CapError(field, f"{count} {what}, more than {most}")
 
 
-def _cpus(text: str, field: str, max_cpu: int) -> int:
-    _check_count(len(text), f"{CPU_FIELD}.{field}", "characters", MAX_LIST_CHARACTERS)
+def _cpus(text: str, max_cpu: int, *path: str) -> int:
+    """The CPUs of a list. *path*: of the list in the document; joined for an error only."""
+    if len(text) > MAX_LIST_CHARACTERS:
+        _check_count(len(text), ".".join((CPU_FIELD, *path)), "characters", MAX_LIST_CHARACTERS)
     try:
         return parse_list(text, max_cpu)
     except ValueError as error:
-        raise WireError(f"{CPU_FIELD}.{field}", str(error)) from None
+        raise WireError(".".join((CPU_FIELD, *path)), str(error)) from None
 
 
 def memory_state_from_json(document: JsonObject) -> MemoryState | None:

@@ -1,6 +1,9 @@
 """What a report means: gaps are told and never guessed at, gone pods are released."""
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import orjson
@@ -13,7 +16,9 @@ from extender.intake.report import observation_of
 from extender.replay.verdict import Provider
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.errors import WireError
-from extender.wire.reports import ReadReport, read_heartbeat, read_report
+from extender.wire.reports import REPORT, ReadReport, facts_of, read_heartbeat, read_report
+from extender.wire.validation import parsed
+from tests.nri_samples import nri_report, placed_pod
 from tests.reports import report_of, sample
 
 GPU = "vendor.example/gpu"
@@ -367,3 +372,49 @@ def test_nodes_with_equal_kubelets_share_one_and_read_it_once() -> None:
     assert second is not None
     assert first.kubelet is second.kubelet is store.kubelet_with(first.kubelet_digest)
     assert first.listed is first.pod_uids
+
+
+_JUNK: tuple[Any, ...] = (
+    None, True, 0, -1, 3, 1.0, 1.5, 1e300, 2**63, 2**64, 2**80, "", "3", "1Gi", "\u00e9", [], [1], [[]], {}, {"a": 1},
+)  # fmt: skip
+_BLOCK = {"type": "memory", "size": 5, "numa": [0]}
+_CONTAINER = {"name": "c", "cpus": [1], "memory": [_BLOCK], "devices": {GPU: ["g0"]}}
+_PODS = [{"namespace": "d", "name": "p", "uid": None, "counted": None, "containers": [_CONTAINER]}]
+_ZONES = [{"name": "node-0", "type": "Node", "numa": [0], "costs": {"node-0": 10}, "resources": {
+    "cpu": {"capacity": 1, "allocatable": 1, "free": 1}}}]  # fmt: skip
+
+
+def _places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, child in children for place in _places(child, (*path, key)))]
+
+
+_FULL = {
+    **report_of(NODE), **nri_report(pods=[placed_pod("a", "2")]), "pods": _PODS, "zones": _ZONES,
+    "problems": [{"source": "s", "path": "p", "reason": "r", "severity": "info"}],
+    "podresources": {"available": True, "since": 5}, "rules": {"x": True},
+}  # fmt: skip
+_EVERYWHERE = _places(_FULL)[1:]
+
+
+@given(changes=st.lists(st.tuples(st.sampled_from(_EVERYWHERE), st.sampled_from(("remove", *_JUNK))), max_size=2))
+def test_the_quick_reader_takes_no_report_that_the_contract_refuses(changes: list[tuple[Any, Any]]) -> None:
+    document = orjson.loads(orjson.dumps(_FULL))
+    for (*path, last), junk in changes:
+        with suppress(KeyError, IndexError, TypeError):
+            parent = document
+            for key in path:
+                parent = parent[key]
+            if junk == "remove":
+                del parent[last]
+            else:
+                parent[last] = junk
+    body = json.dumps(document).encode()
+
+    def read(reader: Callable[[bytes], object]) -> str:
+        try:
+            return repr(reader(body))
+        except WireError as error:
+            return str(error)
+
+    assert read(facts_of) == read(partial(parsed, REPORT))
