@@ -116,15 +116,15 @@ def filtered_by_answers(
     refusals = [number for number, (text, _) in enumerate(answers) if text is not None and counts[number]]
     if not refusals:
         return Filtered(feasible=names), counted
-    refused: dict[str, list[str]] = {}
+    refused: dict[str, list[Int64s]] = {}
     is_feasible = np.ones(len(numbers), np.bool_)
     for number in refusals:
         has_it = numbers == number
         is_feasible &= ~has_it
-        text = answers[number][0] or ""
-        refused.setdefault(text, []).extend(names_at(np.flatnonzero(has_it)))
+        refused.setdefault(answers[number][0] or "", []).append(np.flatnonzero(has_it))
+    positions = {text: each[0] if len(each) == 1 else np.concatenate(each) for text, each in refused.items()}
     if names.spans is not None:
         feasible = names.kept(is_feasible) if is_feasible.any() else NodeNames.of([])
-        return Filtered(feasible=feasible, refused=GroupedReasons(refused)), counted
-    by_name = {name: text for text, each in refused.items() for name in each}
+        return Filtered(feasible=feasible, refused=GroupedReasons(names, positions)), counted
+    by_name = {name: text for text, each in positions.items() for name in names_at(each)}
     return Filtered(feasible=names_at(np.flatnonzero(is_feasible)), refused=by_name), counted

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 _QUOTE, _COMMA, _FIRST_PRINTABLE = 0x22, 0x2C, 0x20
 _BLANK = _FIRST_PRINTABLE
 _AROUND = len('"",')
+_SHORT_RUN: Final = 16
+"""Names are copied one by one where fewer than twice as many follow one another, and run by run where more do."""
 _MAX_WIDTH: Final = 320
 """Bytes of a padded name. Kubernetes allows names of 253."""
 
@@ -77,23 +79,38 @@ class NodeNames(Sequence[str]):
         """The names where *is_kept*, in the same order; at least one. `spans` are given."""
         assert self.spans is not None
         sizes = self.spans.sizes
-        after_bracket = np.frombuffer(self.packed, np.uint8)[1:]  # each name with its quotes, and a comma or the end
-        inner = after_bracket[np.repeat(is_kept, sizes + _AROUND)][:-1].tobytes()
+        ends = np.flatnonzero(np.diff(is_kept, prepend=False, append=False))  # where runs of kept names begin and end
+        if len(ends) * _SHORT_RUN < len(is_kept):
+            inner = self._between(ends)
+        else:
+            after_bracket = np.frombuffer(self.packed, np.uint8)[
+                1:
+            ]  # each name with its quotes, and a comma or the end
+            inner = after_bracket[np.repeat(is_kept, sizes + _AROUND)][:-1].tobytes()
         sizes = sizes[is_kept]
         kept = type(self)(b"[%b]" % inner, Spans(np.cumsum(sizes + _AROUND) - sizes - 1, sizes))
         if self.slots is not None:
             kept.slots = self.slots[0], self.slots[1][is_kept]
         return kept
 
-    def padded(self) -> NDArray[np.void] | None:
+    def _between(self, ends: NDArray[np.int64]) -> bytes:
+        """The JSON of runs of names, without brackets. *ends*: the first position of each run, and the one after it."""
+        assert self.spans is not None
+        places = np.append(self.spans.starts - 1, len(self.packed))[ends].reshape(-1, 2).tolist()
+        return b",".join([self.packed[first : after - 1] for first, after in places])
+
+    def padded(self, positions: NDArray[np.int64] | None = None) -> NDArray[np.void] | None:
         """Each name with its closing quote, and blanks up to a common width. `spans` are given.
 
-        None if a name is too long, or if this would be much longer than the JSON.
+        *positions*: of some names; None: all. Returns None if a name is too long, or if this would be much longer than
+        the JSON.
         """
         assert self.spans is not None
         starts, sizes = self.spans
+        if positions is not None:
+            starts, sizes = starts[positions], sizes[positions]
         width = int(sizes.max()) + 1
-        if width > _MAX_WIDTH or width * len(sizes) > 2 * len(self.packed):
+        if width > _MAX_WIDTH or width * len(sizes) > 2 * (int(sizes.sum()) + _AROUND * len(sizes)):
             return None
         windows = np.ndarray((len(self.packed),), f"V{width}", self.packed + bytes(width), strides=(1,))
         names = windows[starts]
@@ -134,28 +151,43 @@ class NodeNames(Sequence[str]):
 
 
 class GroupedReasons(Mapping[str, str]):
-    """The reason by node name, kept as the names of each reason: thousands of names become a mapping only if needed.
+    """The reason by node name, kept as the positions of the names of each reason.
 
-    *names_by_reason*: names without escapes in JSON. No name has two reasons.
+    Thousands of names become strings and a mapping only if needed. `spans` of *names* are given. No position has two
+    reasons.
     """
 
-    def __init__(self, names_by_reason: Mapping[str, Sequence[str]]) -> None:
-        self._names_by_reason: Final = names_by_reason
+    def __init__(self, names: NodeNames, positions_by_reason: Mapping[str, NDArray[np.int64]]) -> None:
+        self._names: Final = names
+        self._positions: Final = positions_by_reason
         self._by_name: dict[str, str] | None = None
 
     @property
     def reasons(self) -> frozenset[str]:
         """The different reasons."""
-        return frozenset(self._names_by_reason)
+        return frozenset(self._positions)
 
     @property
     def packed(self) -> bytes:
-        """The mapping as a JSON object."""
-        members = []
-        for reason, names in self._names_by_reason.items():
-            after = f'":{orjson.dumps(reason).decode()},"'
-            members.append(f'"{after.join(names)}{after[:-2]}')
-        return f"{{{','.join(members)}}}".encode()
+        """The mapping as a JSON object, with blanks after names."""
+        members = b"".join(self._members())
+        return b"".join((b"{", memoryview(members)[:-1], b"}"))
+
+    def _members(self) -> Iterator[bytes]:
+        """The members of each reason, with a comma after each member.
+
+        The rows of an array: names that are strings are anywhere in memory, and joining them takes twice as long.
+        """
+        for reason, positions in self._positions.items():
+            after = b":%b," % orjson.dumps(reason)
+            padded = self._names.padded(positions)
+            if padded is None:
+                names = map(self._names.parsed.__getitem__, positions.tolist())
+                yield b"".join(b'"%b"%b' % (name.encode(), after) for name in names)
+                continue
+            rows = np.empty(len(padded), [("before", "V1"), ("name", padded.dtype), ("after", f"V{len(after)}")])
+            rows["before"], rows["name"], rows["after"] = np.void(b'"'), padded, np.void(after)
+            yield rows.tobytes()
 
     def __getitem__(self, name: str) -> str:
         return self._all[name]
@@ -167,12 +199,13 @@ class GroupedReasons(Mapping[str, str]):
         return iter(self._all)
 
     def __len__(self) -> int:
-        return sum(map(len, self._names_by_reason.values()))
+        return sum(map(len, self._positions.values()))
 
     @property
     def _all(self) -> Mapping[str, str]:
         if self._by_name is None:
             self._by_name = {}
-            for reason, names in self._names_by_reason.items():
-                self._by_name.update(dict.fromkeys(names, reason))
+            name_at = self._names.parsed.__getitem__
+            for reason, positions in self._positions.items():
+                self._by_name.update(dict.fromkeys(map(name_at, positions.tolist()), reason))
         return self._by_name

@@ -57,8 +57,8 @@ class SchedulerArgs:
 
     @property
     def packed_names(self) -> memoryview:
-        """The names as JSON, for storing: a part of `all_pass`, so that thousands of names are written once."""
-        return memoryview(self.all_pass)[len(_BEFORE_NAMES) : -len(_AFTER_NAMES)]
+        """The names as JSON, for storing."""
+        return memoryview(self.names.packed)
 
 
 def parse_args(body: bytes, replied: Iterable[NodeNames] = ()) -> SchedulerArgs:

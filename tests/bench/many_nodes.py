@@ -6,7 +6,9 @@ The service runs in this process without a socket, so that a cluster of 65,536 n
 on the machine changes CPU times little. `tests.bench.filter_http` has the same calls over HTTP. Every size is measured
 when so many nodes have reported. `echo` parses the body of a filter call and writes all names back. `first`: a pod
 shape that was never seen, of CPUs alone, with memory, with a second container, and larger than most nodes have room
-for. `in doubt`: on every tenth node two pods are being deleted.
+for. `in doubt`: on every tenth node two pods are being deleted. `all stale`: the pod watch has become silent.
+`under reports`: 6,500 reports a minute arrive, each with another state; 10 come before each of 10 calls a second, and
+the call waits for one more. `worst`: of 40 calls.
 """
 
 import asyncio
@@ -31,6 +33,7 @@ from extender.api.reports import ReportEndpoints
 from extender.api.scheduler import SchedulerEndpoints
 from extender.app import make_app, make_service, set_up_collector
 from extender.cluster.events import PodTerminating
+from extender.cluster.watching import Watching
 from extender.config.settings import Settings
 from extender.identity import EVERYTHING
 from tests.bench.filter_http import node_names
@@ -38,7 +41,10 @@ from tests.bench.states import full_report_of, own_states, shared_states
 from tests.reports import args_of, pod_of
 
 SIZES = (1000, 5000, 20_000, 65_536)
+KINDS = ("shared", "own")
 CALLS = 8
+WORST_OF = 40
+REPORTS_BETWEEN = 10
 Rows = dict[str, float]
 """CPU milliseconds of a call, or KiB."""
 
@@ -46,7 +52,7 @@ Rows = dict[str, float]
 class Cluster:
     """A service with nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: Iterator[Any]) -> None:
         self.service = make_service(
             Settings(
                 max_nodes=100_000,
@@ -67,21 +73,27 @@ class Cluster:
         self.seconds = 0.0
         self.shuffled = random.Random(1).shuffle
         self.numbers = itertools.count()
+        self.nodes = nodes
+        self.sequences = itertools.count(1)
 
-    async def grow(self, names: list[str], nodes: Iterator[Any]) -> Rows:
+    async def grow(self, names: list[str]) -> Rows:
         """More nodes report: CPU milliseconds of a report, and KiB of memory a node."""
-        began, seconds = _rss_kib(), 0.0
+        began, milliseconds = _rss_kib(), 0.0
         for name in names:
-            node = next(nodes)
-            body = orjson.dumps({**full_report_of(node), "node_name": name})
-            started = time.process_time()
-            await self.reports.report(name, _request("PUT", f"/v1/nodes/{name}/report", body))
-            seconds += time.process_time() - started
+            milliseconds += await self.report(name)
             self.names.append(name)
         return {
-            "a report": seconds / len(names) * 1000,
+            "a report": milliseconds / len(names),
             "KiB a node": (_rss_kib() - began) / len(names),
         }
+
+    async def report(self, name: str) -> float:
+        """The node reports another state. Returns CPU milliseconds."""
+        report = full_report_of(next(self.nodes), sequence=next(self.sequences))
+        request = _request("PUT", f"/v1/nodes/{name}/report", orjson.dumps({**report, "node_name": name}))
+        started = time.process_time()
+        await self.reports.report(name, request)
+        return (time.process_time() - started) * 1000
 
     async def measure(self) -> Rows:
         """CPU milliseconds of each call."""
@@ -99,6 +111,8 @@ class Cluster:
             "filter, first, larger than a NUMA node": await first(80, 160),
             "filter, repeated": await self.filtered(lambda: same),
             "filter, repeated, most refused": await self.filtered(lambda: pod_of(48, "16Gi")),
+            "filter, repeated, worst": max(await self.times(self.calls.filter_, lambda: same, WORST_OF)),
+            "filter, repeated, worst under reports": await self.worst_under_reports(same),
             "prioritize, first": await self.timed(self.calls.prioritize, lambda: _new(next(self.numbers), 4, 8)),
             "prioritize, repeated": await self.timed(self.calls.prioritize, lambda: same),
             "page of 500 nodes": await self.read("/v1/nodes", f"limit=500&after={self.names[0]}"),
@@ -106,7 +120,27 @@ class Cluster:
             "metrics": await self.read("/metrics", ""),
         }
         self.doubt()
-        return rows | {"filter, first, a tenth in doubt": await first(6, 8)}
+        rows["filter, first, a tenth in doubt"] = await first(6, 8)
+        rows["all nodes become stale"] = self.watch(Watching.SILENT)
+        rows["filter, first, all stale"] = await first(6, 8)
+        self.watch(Watching.NOT)
+        return rows
+
+    def watch(self, watching: Watching) -> float:
+        """The pod watch becomes silent, or not. Returns CPU milliseconds until the next call can begin."""
+        cluster, started = self.service.known.nodes, time.process_time()
+        cluster.set_watching(watching, self.service.clock())
+        cluster.snapshot()
+        return (time.process_time() - started) * 1000
+
+    async def worst_under_reports(self, pod: Any) -> float:  # noqa: ANN401
+        found = []
+        for _ in range(WORST_OF):
+            for name in random.sample(self.names, REPORTS_BETWEEN):
+                await self.report(name)
+            waited = await self.report(random.choice(self.names))
+            found.append(waited + (await self.times(self.calls.filter_, lambda: pod, 0))[0])
+        return max(found)
 
     def doubt(self) -> None:
         """On every tenth node two pods are being deleted."""
@@ -123,16 +157,22 @@ class Cluster:
         return await self.timed(self.calls.filter_, pod)
 
     async def timed(self, endpoint: Callable[[Request], Awaitable[Any]], pod: Callable[[], Any]) -> float:
-        """The median of some calls with the names in another order each time; the first one is left out."""
+        """The median of some calls; the first one is left out."""
+        return statistics.median((await self.times(endpoint, pod, CALLS))[1:])
+
+    async def times(
+        self, endpoint: Callable[[Request], Awaitable[Any]], pod: Callable[[], Any], more: int
+    ) -> list[float]:
+        """CPU milliseconds of one call and *more*, with the names in another order each time."""
         found = []
-        for _ in range(CALLS + 1):
+        for _ in range(more + 1):
             self.shuffled(self.names)
             request = _request("POST", "/", orjson.dumps(args_of(pod(), *self.names)))
             started = time.process_time()
             response = await endpoint(request)
             found.append((time.process_time() - started) * 1000)
             assert b'"Error":"numa' not in response.body
-        return statistics.median(found[1:])
+        return found
 
     async def echo(self, request: Request) -> Any:  # noqa: ANN401
         document = orjson.loads(await request.body())
@@ -191,42 +231,45 @@ def _rss_kib() -> int:
 
 def run(console: Console) -> None:
     """Measure two sizes of both kinds."""
-    for kind in ("shared", "own"):
-        asyncio.run(measure((1000, 5000), kind, console))
+    asyncio.run(measure((1000, 5000), KINDS, console))
 
 
-async def measure(sizes: tuple[int, ...], kind: str, console: Console) -> None:
-    """Measure a cluster that grows, and print how each row grows."""
-    cluster, found = Cluster(), {}
-    nodes = own_states() if kind == "own" else itertools.cycle(shared_states())
-    names = iter(random.Random(2).sample(node_names(max(sizes)), max(sizes)))
-    for size in sorted(sizes):
-        rows = await cluster.grow(list(itertools.islice(names, size - len(cluster.names))), nodes)
-        found[size] = rows | await cluster.measure()
-        console.print(f"{size:,} nodes: {found[size]}")
-    table = Table(title=f"CPU ms of a call, and times an echo's: {kind} states")
+async def measure(sizes: tuple[int, ...], kinds: tuple[str, ...], console: Console) -> None:
+    """Measure clusters that grow, and print how each row grows, with kinds of states side by side."""
+    found: dict[tuple[int, str], Rows] = {}
+    for kind in kinds:
+        cluster = Cluster(own_states() if kind == "own" else itertools.cycle(shared_states()))
+        names = iter(random.Random(2).sample(node_names(max(sizes)), max(sizes)))
+        for size in sorted(sizes):
+            rows = await cluster.grow(list(itertools.islice(names, size - len(cluster.names))))
+            found[size, kind] = rows | await cluster.measure()
+            console.print(f"{size:,} nodes, {kind} states: {found[size, kind]}")
+        console.print(f"peak memory until now: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
+    table = Table(title="CPU ms of a call, and times an echo's")
     table.add_column("request")
-    for size in found:
-        table.add_column(f"{size:,} nodes", justify="right")
-    for what in next(iter(found.values())):
-        table.add_row(what, *(f"{rows[what]:.2f} ({rows[what] / rows['echo']:.1f})" for rows in found.values()))
+    columns = sorted(found)
+    for size, kind in columns:
+        table.add_column(f"{size:,} {kind}", justify="right")
+    for what in found[columns[0]]:
+        table.add_row(
+            what, *(f"{found[each][what]:.2f} ({found[each][what] / found[each]['echo']:.1f})" for each in columns)
+        )
     console.print(table)
-    console.print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
 
 
 @click.command()
 @click.option("--nodes", multiple=True, type=click.IntRange(10), default=SIZES, show_default=True)
-@click.option("--states", type=click.Choice(["own", "shared"]), default="own", show_default=True)
+@click.option("--states", type=click.Choice([*KINDS, "both"]), default="own", show_default=True)
 @click.option("--profile", is_flag=True, help="Print the top ten of a profile of everything.")
 def main(nodes: tuple[int, ...], states: str, *, profile: bool) -> None:
     """How each row grows with the number of nodes."""
     set_up_collector()
-    console = Console(width=130)
+    console, kinds = Console(width=170), KINDS if states == "both" else (states,)
     if not profile:
-        asyncio.run(measure(nodes, states, console))
+        asyncio.run(measure(nodes, kinds, console))
         return
-    found = cProfile.Profile()
-    found.runcall(asyncio.run, measure(nodes, states, console))
+    found = cProfile.Profile(time.process_time)
+    found.runcall(asyncio.run, measure(nodes, kinds, console))
     pstats.Stats(found).sort_stats("tottime").print_stats(10)
 
 

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from extender.wire.errors import WireError
-from extender.wire.node_names import NodeNames
+from extender.wire.node_names import GroupedReasons, NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs, filter_reply, parse_args, prioritize_reply, unpack_names
 from tests.reports import args_of, pod_of
@@ -172,3 +172,33 @@ def test_a_wrong_priority_or_nominated_node_is_named(part: str, key: str, wrong:
 
     with pytest.raises(WireError, match=rf"^Pod\.{part}\.{key}: "):
         parse_args(orjson.dumps(args_of(pod)))
+
+
+@given(st.lists(st.text("abc-.0", max_size=9), min_size=40, max_size=60), st.sets(st.integers(0, 59), max_size=2))
+def test_runs_of_names_are_as_go_would_write_them(names: list[str], left_out: set[int]) -> None:
+    read = NodeNames.proven(orjson.dumps(names))
+    assert read is not None
+    is_kept = np.array([i not in left_out for i in range(len(names))])
+
+    part = read.kept(is_kept)
+
+    assert part.packed == orjson.dumps([name for name, is_in in zip(names, is_kept, strict=True) if is_in])
+    assert part.spans is not None
+    assert [part.packed[at : at + size].decode() for at, size in zip(*part.spans, strict=True)] == part.parsed
+
+
+@given(st.dictionaries(_printable, st.integers(0, 2), min_size=1), st.sampled_from([0, 30, 400]))
+def test_reasons_by_name_are_one_json_object(wanted: dict[str, int], longest: int) -> None:
+    reasons = {name: f"reason {number}" for name, number in {**wanted, "x" * longest: 0}.items()}
+    names = NodeNames.proven(orjson.dumps(list(reasons)))
+    if names is None:
+        return
+    by_reason = {
+        reason: [i for i, name in enumerate(reasons) if reasons[name] == reason] for reason in reasons.values()
+    }
+
+    grouped = GroupedReasons(names, {reason: np.array(found) for reason, found in by_reason.items()})
+
+    assert orjson.loads(grouped.packed) == reasons == dict(grouped)
+    assert len(grouped) == len(reasons)
+    assert grouped.reasons == by_reason.keys()
