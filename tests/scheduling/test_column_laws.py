@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import count
 from random import Random
 from typing import Any, Final
 from unittest.mock import patch
@@ -54,7 +53,6 @@ STALE_AFTER, STEPS, READ_EVERY, NAMES = 60.0, 120, 12, 36
 QUAD: Final = Hardware(sockets=2, numa_per_socket=2, cores_per_numa=4, threads=2, memory_gib=32, distances=(12, 21))
 DEMANDS: Final = (NO_DEMAND, NO_DEMAND, Demand(AlignmentDemand.SINGLE_NUMA_NODE), Demand(AlignmentDemand.PREFERRED))
 HIDDEN: Final = (*(frozenset[Provider]() for _ in range(6)), frozenset({Provider.MEMORY}), frozenset({Provider.DEVICE}))
-_numbers = count()
 
 
 @cache
@@ -77,7 +75,6 @@ def kinds_of_nodes() -> tuple[SampleNode, ...]:
 
 
 def random_pod(random: Random) -> Pod:
-    number = next(_numbers)
     devices = {GPU: random.choice((1, 2, 3))} if random.random() < 0.15 else None
     document = pod_of(
         random.choice((1, 2, 3, 4, 6, 8, 16, 20)), f"{random.choice((1, 4, 9, 20, 40))}Gi", devices=devices
@@ -88,7 +85,7 @@ def random_pod(random: Random) -> Pod:
         containers.append({**other, "name": "other"})
     if random.random() < 0.1:
         document["spec"]["initContainers"] = [{**containers[0], "name": "init"}]
-    return replace(pod_from_json(document), uid=f"u{number}", demand=random.choice(DEMANDS))
+    return replace(pod_from_json(document), uid=f"u{random.getrandbits(48):012x}", demand=random.choice(DEMANDS))
 
 
 def changed(random: Random, node: SampleNode, state: ManagerState) -> ManagerState:
