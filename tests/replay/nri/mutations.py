@@ -31,7 +31,7 @@ SECONDS: Final = 120
 GAPS: Final = "gaps"
 """The file of which all scenarios are compared; not imported, because that would load the modules to change."""
 LEFT_OUT: Final = ("__init__.py", "verdict.py", "orders.py")
-TESTS: Final = ("test_rules_by_example.py", "test_admission.py", "test_counts.py", "test_orders.py")
+TESTS: Final = ("test_rules_by_example.py", "test_admission.py", "test_amounts.py", "test_counts.py", "test_orders.py")
 
 _SWAPS: Final[dict[type[ast.AST], type[ast.AST]]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

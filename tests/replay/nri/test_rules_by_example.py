@@ -12,9 +12,10 @@ from extender.replay.nri.cpu_allocator import take_cpus
 from extender.replay.nri.cpu_taking import discover
 from extender.replay.nri.events import Node, Outcome, create, resize, run_pod, set_up, start, stop
 from extender.replay.nri.expressions import Expression
-from extender.replay.nri.machine import DRAM, HIGH, PMEM, Machine, MemoryNode
+from extender.replay.nri.machine import DRAM, HIGH, LOW, PMEM, Machine, MemoryNode
 from extender.replay.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, MemoryBooks
 from extender.replay.nri.priorities import compare
+from extender.replay.nri.reconfigure import reconfigurations
 from extender.replay.nri.text import PatternError, glob_match, parse_bool, parse_duration, parse_id_list, parse_int
 from extender.replay.nri.verdict import Refusal
 from extender.replay.sets import format_list, parse_list
@@ -279,6 +280,7 @@ def test_texts_are_read_as_go_reads_them() -> None:
     assert [parse_bool(t) for t in ("t", "TRUE", "0", "yes", "")] == [True, True, False, None, None]
     assert [parse_int(t) for t in ("7", "-1", "0x10", "010", "0-1", "", "1_0")] == [7, -1, 16, 8, None, None, 10]
     assert [parse_id_list(t) for t in ("", "0-2,5", "2-1", "a", "1,,2", " 1")] == [0, 0b100111, None, None, None, None]
+    assert [parse_id_list(t) for t in ("+1", "0-+2", "-1", "+")] == [0b10, 0b111, None, None]
     assert [parse_duration(t) for t in ("0", "1h", "1.5s", "-1s", "1", "s", "")] == [
         0, 3600 * 10**9, 15 * 10**8, -(10**9), None, None, None,
     ]  # fmt: skip
@@ -402,3 +404,51 @@ def test_a_malformed_pattern_for_interrupts_keeps_the_policy_from_starting() -> 
 @pytest.mark.parametrize("text", ["high", "High", "HIGH"])
 def test_a_configured_priority_is_read_in_any_case(text: str) -> None:
     assert config_from_json({"defaultCPUPriority": text}, "cfg").default_priority == HIGH
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "prefer", "expected"),
+    [("0,2,4,6", 1, HIGH, "4"), ("2,4,6", 1, HIGH, "4"), ("2,4,6", 2, LOW, "2,6"), ("4,6", 1, LOW, "6")],
+)
+def test_of_single_threads_those_of_the_wanted_priority_come_first(
+    free: str, count: int, prefer: int, expected: str
+) -> None:
+    """One thread of every core is free. CPUs 1 and 4 are of the high class."""
+    plain = machine("s-n4c16")
+    kinds = tuple(replace(cpu, epp="performance" if cpu.id in (1, 4) else "power") for cpu in plain.cpus)
+
+    taken = take_cpus(discover(replace(plain, cpus=kinds)), parse_list(free), count, prefer)
+
+    assert taken == parse_list(expected)
+
+
+def test_a_pool_without_the_memory_comes_last_even_with_more_cpu_at_the_wanted_level() -> None:
+    """Only NUMA node 0 has HBM, and of its two CPUs one is reserved."""
+    wanted = {"memory-type": "hbm", "unlimited-burstable": "numa"}
+    node = start(setup_of("s-mixmem"))
+
+    node, outcome = put(node, "B", [100, -1], an={f"{k}.resource-policy.nri.io/pod": v for k, v in wanted.items()})
+
+    assert told(node, outcome)[0] == "NUMA node #0"
+
+
+def test_after_a_new_configuration_guaranteed_containers_are_placed_first() -> None:
+    """Two CPUs are left for 2 exclusive CPUs and a share of 1; the first container without a place names the reason."""
+    node = start(setup_of("s-1n4c"))
+    node, _ = put(node, "B", [1000, -1], 400 * MIB)
+    node, _ = put(node, "G", [2000, 2000], 100 * MIB)
+
+    found = reconfigurations(node, replace(CONFIG, reserved_cpus="cpuset:1-2"))
+
+    assert {(outcome.refusal, is_accepted) for _, outcome, is_accepted in found.states} == {(Refusal.FRACTION, False)}
+
+
+@pytest.mark.parametrize(("count", "expected"), [(2, "22-23"), (6, "16-21"), (8, "16-23"), (3, "16-18"), (1, "16")])
+def test_of_idle_clusters_the_smallest_that_is_enough_is_taken(count: int, expected: str) -> None:
+    """The efficient cores are in clusters of 6 and 2. What fills no cluster is taken core by core."""
+    plain = machine("s-hybrid")
+    uneven = tuple(replace(cpu, cluster=100 if cpu.id in (20, 21) else cpu.cluster) for cpu in plain.cpus)
+
+    taken = take_cpus(discover(replace(plain, cpus=uneven)), plain.efficient, count, LOW)
+
+    assert format_list(taken or 0) == expected
