@@ -347,7 +347,7 @@ def test_of_two_sets_with_enough_cpus_of_a_class_the_smaller_one_is_better(a: in
 def test_ids_beyond_every_machine_are_no_malformed_list() -> None:
     """Seen red: a strict hint for NUMA node 70000 was taken for one without NUMA nodes, and the plugin dies of it."""
     strict = {"strict.topologyhints": "true", "test.topologyhints": '{"a": {"Provider": "x", "NUMAs": "70000"}}'}
-    far = '{"a": {"Provider": "podresourceapi:x", "CPUs": "1,70000", "NUMAs": "0"}}'
+    far = '{"a": {"Provider": "podresourceapi:x", "CPUs": "3,70000", "NUMAs": "0"}}'
     picked = {"pick-resources-by-hints": "true", "test.topologyhints": far}
     node = start(setup_of("s-n4c16"))
 
@@ -356,7 +356,7 @@ def test_ids_beyond_every_machine_are_no_malformed_list() -> None:
 
     assert killed.refusal is Refusal.PANIC
     assert placed.grant is not None
-    assert placed.grant.exclusive == 0b10
+    assert placed.grant.exclusive == 0b1000
 
 
 @pytest.mark.parametrize(("cpu", "exclusive", "portion"), [("-500m", 0, 0), ("-1500m", 0, 0), ("-1", 0, 0)])
@@ -452,3 +452,17 @@ def test_of_idle_clusters_the_smallest_that_is_enough_is_taken(count: int, expec
     taken = take_cpus(discover(replace(plain, cpus=uneven)), plain.efficient, count, LOW)
 
     assert format_list(taken or 0) == expected
+
+
+def test_of_idle_clusters_those_of_the_smallest_die_that_is_enough_are_taken() -> None:
+    """No cluster has three efficient cores. The first die has five in three clusters, the second three in two."""
+    plain = machine("s-hybrid")
+    cluster = {16: 100, 17: 100, 18: 101, 19: 101, 20: 102, 21: 103, 22: 104, 23: 104}
+    dies = tuple(
+        replace(cpu, cluster=cluster.get(cpu.id, 0), die=1 + (cpu.id > 20) if cpu.id in cluster else 0)
+        for cpu in plain.cpus
+    )
+
+    taken = take_cpus(discover(replace(plain, cpus=dies)), plain.efficient, 3, LOW)
+
+    assert format_list(taken or 0) == "21-23"
