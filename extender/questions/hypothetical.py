@@ -182,7 +182,7 @@ def _known_fields(node: HypotheticalNode, path: str) -> None:
     for name in node.kubelet:
         if name not in _CONFIG_FIELDS:
             raise WireError(
-                f"{path}.kubelet.{name[:64]}", f"not a field that is replayed: one of {', '.join(_CONFIG_FIELDS)}"
+                f"{path}.kubelet.{name[:64]}", f"not a field that is replayed; these are: {', '.join(_CONFIG_FIELDS)}"
             )
 
 

@@ -104,7 +104,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown field of the kubelet": (
         {"copy_of": "node-a", "kubelet": {"topologyPolicy": "restricted"}},
         "hypothetical[0].kubelet.topologyPolicy",
-        "none of",
+        "not a field that is replayed",
     ),
     "policy": (
         {"machine": "dual-64", "kubelet": {"topologyManagerPolicy": "best"}},
