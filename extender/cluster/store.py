@@ -35,6 +35,8 @@ from extender.replay.pod import Pod
 from extender.replay.possible_states import NO_STATES
 from extender.replay.verdict import Provider
 
+CATCH_UP: Final = 1000
+"""Nodes that show a change of the pod watch in one step, which takes 0.1 to 0.2 s."""
 STRAY_SECONDS: Final = 60.0
 """How long a node with a report is kept that the API server does not have. The watch of nodes can be late."""
 
@@ -69,6 +71,8 @@ class NodeStore:
         """For reading only."""
         self._deadlines: Final = Deadlines(stale_after_seconds)
         self._watching = Watching.NOT
+        self._behind: list[str] = []
+        """Nodes that do not show the state of the pod watch yet."""
         self._score_only: set[str] = set()
         self._existing: frozenset[str] | None = None
         self._strays: dict[str, float] = {}
@@ -302,12 +306,19 @@ class NodeStore:
             self._put(Observation(node_name=name, kubelet=None, state=None, facts=facts), (), now)
 
     def set_watching(self, watching: Watching, now: float) -> None:
-        """Set the state of the pod watch. While it is silent, every node counts as stale."""
-        if watching is self._watching:
-            return
-        self._watching = watching
-        for name in list(self._nodes):
+        """Set the state of the pod watch. While it is silent, every node counts as stale.
+
+        The first `CATCH_UP` nodes show it at once, and as many more with each `expire`, so that no call waits for all.
+        """
+        if watching is not self._watching:
+            self._watching, self._behind = watching, list(self._nodes)
+            self._catch_up(now)
+
+    def _catch_up(self, now: float) -> None:
+        """Let the next nodes show the state of the pod watch."""
+        for name in self._behind[-CATCH_UP:]:
             self._reconcile(name, now)
+        del self._behind[-CATCH_UP:]
 
     def set_score_only(self, name: str, now: float, *, score_only: bool) -> NodeRecord:
         """Set whether the node is score-only, because too many predictions for it were wrong.
@@ -324,6 +335,7 @@ class NodeStore:
 
     def expire(self, now: float) -> None:
         """Apply expired timeouts; the reads do not. Cost: one step for each node that changes."""
+        self._catch_up(now)
         if self._awaited_until is not None and now >= self._awaited_until:
             self._awaited_until = None
             self._class_of.set_unknown(UNKNOWN)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.cluster.node import Observation
 from extender.cluster.node_class import UNKNOWN, ClassTable
-from extender.cluster.store import NodeStore
+from extender.cluster.store import CATCH_UP, NodeStore
+from extender.cluster.watching import Watching
 from extender.replay.coarse import layout
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
@@ -174,6 +175,26 @@ def test_only_expire_applies_timeouts() -> None:
     assert store.snapshot().at(slots)[0] is snapshot.at(slots)[0]
     store.expire(1000)
     assert store.classes_of(["n"])[0].stale
+
+
+def test_a_change_of_the_pod_watch_reaches_many_nodes_in_steps() -> None:
+    store = _cluster(max_nodes=3 * CATCH_UP)
+    count = 2 * CATCH_UP + 500
+    for number in range(count):
+        store.observe(_observation(f"n{number}"), 0)
+
+    store.set_watching(Watching.SILENT, 0)
+    steps = [sum(record.node_class.stale for record in store)]
+    while steps[-1] < count:
+        store.expire(0)
+        steps.append(sum(record.node_class.stale for record in store))
+    assert steps == [CATCH_UP, 2 * CATCH_UP, count]
+
+    store.set_watching(Watching.LIVE, 0)
+    store.set_watching(Watching.SILENT, 0)
+    store.expire(0)
+    store.observe(_observation("n0", sequence=2), 1)
+    assert store.classes_of(["n0"])[0].stale, "a node that reports shows it at once"
 
 
 def test_a_heartbeat_must_fit_the_report_that_is_held() -> None:
