@@ -1,4 +1,4 @@
-"""An extender that does nothing but answer: every node passes, every score is 0, and bind writes the binding.
+"""An extender that only answers: every node passes, every score is 0, bind writes the binding, a report is dropped.
 
     python -m tests.live.echo PORT KUBECONFIG
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.live.api import Json
-from tests.live.book import Book
+from tests.live.book import Book, Entry
 from tests.live.cluster import Cluster, Say
 from tests.live.processes import until
 from tests.live.report import Findings
@@ -25,7 +25,12 @@ class Round:
 
     fed: Fed
     tally: Tally
-    seconds_to_bind: list[float] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+
+    @property
+    def seconds_to_bind(self) -> list[float]:
+        """From creation to binding, for each pod that was bound."""
+        return [each.bound_at - each.created_at for each in self.entries if each.bound_at is not None]
 
     @property
     def rate(self) -> str:
@@ -53,10 +58,11 @@ def feed(
     life_seconds: float,
     disturb: Disturb | None = None,
     mark: str = "",
+    prepare: Callable[[list[Json]], None] = lambda _pods: None,
 ) -> Round:
     """Feed the pods of a seed to the scheduler that runs, and disturb that; until the last pod has ended.
 
-    *mark*: a resource of which every pod asks for one.
+    *mark*: a resource of which every pod asks for one. *prepare*: changes the pods before the first is created.
     """
     random, nodes = Random(seed), running.nodes
     wanted = [drill_pod(f"{name}-{number}", number, random) for number in range(pods)]
@@ -64,6 +70,7 @@ def feed(
         resources = pod["spec"]["containers"][0].setdefault("resources", {})
         for kind in ("requests", "limits"):
             resources[kind] = {**resources.get(kind, {}), mark: "1"}
+    prepare(wanted)
     before = nodes.tally.copy()
     nodes.live_for(life_seconds)
     enough = threading.Event()
@@ -80,8 +87,7 @@ def feed(
         mine = [entry for entry in book.entries() if entry.name.startswith(f"{name}-")]
     if faults:
         raise faults[0]
-    times = [entry.bound_at - entry.created_at for entry in mine if entry.bound_at is not None]
-    return Round(fed, nodes.tally.since(before), times)
+    return Round(fed, nodes.tally.since(before), mine)
 
 
 def _guarded(disturb: Disturb | None, enough: threading.Event, faults: list[BaseException]) -> None:

@@ -7,6 +7,8 @@ from tests.live.binaries import Binaries
 from tests.live.cluster import Plan, Say
 from tests.live.report import Findings
 from tests.live.scenes import (
+    demands,
+    groups,
     ignorable,
     kills,
     mixed,
@@ -30,5 +32,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "ignorable": ignorable.play,
     "topologies": topologies.play,
     "waking": waking.play,
+    "groups": groups.play,
+    "demands": demands.play,
     "throughput": throughput.play,
 }

@@ -33,7 +33,7 @@ class Measured:
 
 
 def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
-    """The last of the pods is awaited; reports of fake nodes come from this process."""
+    """The last of the pods is awaited. This process makes the reports of fake nodes, for ours and for the echo."""
     findings = Findings("throughput")
     pods = plan.pods or PODS
     for count in [plan.nodes] if plan.nodes else SIZES:
@@ -86,7 +86,7 @@ def _measure(
 ) -> Measured:
     """All pods are there before the scheduler starts; from the first binding to the last."""
     api, loop = running.plane.api, running.nodes.loop
-    loop.run(fakes.begin(running.extender.url if program is running.extender else None), 600)
+    loop.run(fakes.begin(extender_url), 600)
     if program is running.extender:
         running.extender.wait_for_nodes(len(fakes.names))
     for number in range(pods):

@@ -1,0 +1,39 @@
+"""Pods that demand alignment, near capacity: no kubelet places one against its demand."""
+
+from tests.live.api import Json
+from tests.live.binaries import Binaries
+from tests.live.cluster import Plan, Say, cluster
+from tests.live.load import audit_of, feed, show_audit
+from tests.live.report import Findings
+
+NODES, PODS, LIFE_SECONDS = 12, 300, 12.0
+METRIC = 'numa_extender_demands_total{{result="{}"}}'
+
+
+def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
+    """Every second pod demands one NUMA node, on kubelets of all policies."""
+    findings = Findings("demands")
+    pods, life = plan.pods or PODS, plan.seconds or LIFE_SECONDS
+    with cluster(binaries, plan, say, nodes=NODES) as running:
+        running.scheduler.configure(running.extender.url)
+        with running.scheduler:
+            played = feed(running, "with", seed=plan.seed, pods=pods, life_seconds=life, prepare=_demand)
+        audit = audit_of(running.extender, say)
+        metrics = running.extender.metrics()
+        findings.show("kube-apiserver", running.plane.version)
+        findings.show("nodes, pods", f"{len(running.nodes.all)}, {pods}")
+    met, broken, not_known = (int(metrics.get(METRIC.format(r), 0)) for r in ("met", "broken", "not_known"))
+    findings.must("demanding pods placed as demanded", met, "at least 1", ok=met > 0)
+    findings.must("demanding pods placed otherwise", broken, "0", ok=not broken)
+    findings.show("demanding pods that ended before a report showed them", not_known)
+    findings.show("admitted", played.tally.admitted)
+    findings.must("refused after binding", played.refused, "0", ok=not played.tally.refused)
+    findings.show("not placed within 45 s", played.fed.given_up)
+    show_audit(findings, audit)
+    findings.details += played.tally.refusals
+    return findings
+
+
+def _demand(pods: list[Json]) -> None:
+    for pod in pods[::2]:
+        pod["metadata"]["annotations"] = {"numa-extender.io/alignment": "single-numa-node"}

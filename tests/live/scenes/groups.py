@@ -1,0 +1,75 @@
+"""Groups of pods near capacity: each is bound as a whole or not at all, and no pod is refused."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from tests.drill.groups import REST_SECONDS, group_name
+from tests.live.api import Json
+from tests.live.binaries import Binaries
+from tests.live.book import Entry
+from tests.live.cluster import Plan, Say, cluster
+from tests.live.load import audit_of, feed, show_audit
+from tests.live.report import Findings
+
+NODES, PODS, LIFE_SECONDS = 12, 300, 12.0
+SIZE, EVERY = 4, 10
+"""Of every ten pods the last four are copies of one another, and a group."""
+
+
+def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
+    """A group is half-placed if its last pod is bound long after its first one, or never, or if one is refused."""
+    findings = Findings("groups")
+    pods, life = plan.pods or PODS, plan.seconds or LIFE_SECONDS
+    with cluster(binaries, plan, say, nodes=NODES, components=("gangs",), gangs="on") as running:
+        running.scheduler.configure(running.extender.url)
+        with running.scheduler:
+            with_us = feed(running, "with", seed=plan.seed, pods=pods, life_seconds=life, prepare=_group)
+        audit = audit_of(running.extender, say)
+        running.scheduler.configure(None)
+        with running.scheduler:
+            without = feed(running, "without", seed=plan.seed, pods=pods, life_seconds=life, prepare=_group)
+        findings.show("kube-apiserver", running.plane.version)
+        findings.show("nodes, pods", f"{len(running.nodes.all)}, {pods}")
+    whole, half, none = _placed(with_us.entries)
+    findings.must("groups placed whole, with us", whole, "at least 1", ok=whole > 0)
+    findings.must("groups half-placed, with us", half, "0", ok=not half)
+    findings.show("groups of which no pod was placed within 45 s, with us", none)
+    findings.show("groups placed whole, half, not at all: without us", ", ".join(map(str, _placed(without.entries))))
+    findings.show("admitted: with us, without", f"{with_us.tally.admitted}, {without.tally.admitted}")
+    findings.must("refused after binding, with us", with_us.refused, "0", ok=not with_us.tally.refused)
+    findings.show("refused after binding, without us", without.refused)
+    findings.show("not placed within 45 s: with us, without", f"{with_us.fed.given_up}, {without.fed.given_up}")
+    findings.show("seconds to binding, median and highest, with us", with_us.bind_times)
+    show_audit(findings, audit)
+    findings.details += with_us.tally.refusals
+    return findings
+
+
+def _group(pods: list[Json]) -> None:
+    for last in range(EVERY, len(pods) + 1, EVERY):
+        group = pods[last - SIZE : last]
+        name = group[0]["metadata"]["name"]
+        for pod in group:
+            pod["spec"] = group[0]["spec"]
+            pod["metadata"]["annotations"] = {
+                "numa-extender.io/group": name,
+                "numa-extender.io/group-size": str(SIZE),
+            }
+
+
+def _placed(entries: Iterable[Entry]) -> tuple[int, int, int]:
+    """How many groups were placed whole, half, and not at all."""
+    groups = defaultdict(list)
+    for entry in entries:
+        if name := group_name(entry.pod):
+            groups[name].append(None if entry.phase == "Failed" else entry.bound_at)
+    whole = half = none = 0
+    for times in groups.values():
+        bound = [each for each in times if each is not None]
+        if not bound:
+            none += 1
+        elif len(bound) == SIZE and max(bound) - min(bound) <= REST_SECONDS:
+            whole += 1
+        else:
+            half += 1
+    return whole, half, none
