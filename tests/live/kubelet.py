@@ -205,7 +205,10 @@ class LiveKubelet:
             (self.tally.refused_again if again else self.tally.refused)[reason] += 1
             name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
             text = f"{datetime.now(UTC):%H:%M:%S.%f} {self.name} {name} {reason}: {verdict['message']}"
-            self.tally.refusals.append(f"{text}{' (ran before the restart)' if again else ''}")
+            when = (
+                " (ran before the restart)" if again else "" if self._up.is_set() else " (in the kubelet's first list)"
+            )
+            self.tally.refusals.append(text + when)
             self._ended.add(uid)
             message = f"Pod was rejected: {verdict['message']}"
             self._spawn(self._publish(uid, {"phase": "Failed", "reason": reason, "message": message}))
