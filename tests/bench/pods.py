@@ -83,7 +83,7 @@ class Stage:
             self.due.setdefault(step + after, []).append((what, name, pod))
 
     def end_one(self, step: int) -> None:
-        """Somebody deletes a pod; its containers stop a little later."""
+        """A pod is deleted; its containers stop a little later."""
         name, pod = self.running.pop(self.dice.randrange(len(self.running)))
         self._write("DELETE", _path(pod), {"gracePeriodSeconds": 30})
         self.due.setdefault(step + TORN_DOWN_AFTER, []).append(("torn down", name, pod))

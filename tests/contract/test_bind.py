@@ -258,7 +258,7 @@ def test_200_pods_race_for_the_last_aligned_slot_of_20_nodes(tmp_path: Path) -> 
 def _naive(node: Any) -> NaiveKubelet:  # noqa: ANN401
     """A naive kubelet that has admitted the node's pods."""
     report = report_of(node)
-    kubelet = NaiveKubelet(report["machine"], report["kubelet"], report["devices"], report["kubelet_version"])
+    kubelet = NaiveKubelet.of(report)
     for pod in node.pods:
         assert kubelet.admit(pod)["admit"]
     return kubelet

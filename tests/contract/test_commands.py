@@ -77,7 +77,7 @@ def test_help_lists_every_command() -> None:
 
 
 def _ready(port: int) -> object:
-    """What /readyz says; None: nobody listens yet."""
+    """What /readyz says; None: the port is not open yet."""
     try:
         return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False, timeout=PATIENCE_SECONDS).json()
     except httpx.TransportError:

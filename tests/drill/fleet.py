@@ -2,7 +2,7 @@
 
 Rules of this file
 - Nodes of one group have equal machines and kubelets, except that now and then a kubelet gets another configuration
-  under the same label, which nobody can know before its report.
+  under the same label. Nothing shows that before its report.
 - A new node takes pods at once. Its exporter starts some seconds later.
 - Most nodes are drained before they go. Some vanish with their pods, which the API server deletes later (pod garbage
   collection), and some Node objects are deleted and created again while the kubelet runs on.
@@ -131,7 +131,7 @@ class Fleet:
         self.api.write_node("DELETED", self.api.nodes[name])
 
     def _register_again(self, kubelet: Kubelet) -> None:
-        """Somebody deletes the Node object, and the kubelet creates it again."""
+        """The Node object is deleted, and the kubelet creates it again."""
         self.events["registered again"] += 1
         self._delete_node(kubelet.name)
         self.timeline.after(self.timeline.between(0.2, 8.0), lambda: self._appear(kubelet))
@@ -198,7 +198,7 @@ def write_profiles(directory: Path) -> None:
     """A profile for every second group."""
     for group in PROFILED_GROUPS:
         scenario = machines.scenario(group)
-        naive = NaiveKubelet(scenario["machine"], scenario["kubelet"], scenario["devices"], scenario["version"])
+        naive = NaiveKubelet.of(scenario)
         report = machines.report("profile", scenario, naive, "boot", 1)
         profile = {"labels": {machines.GROUP_LABEL: f"group-{group}"}, "report": report}
         (directory / f"group-{group:02}.json").write_text(json.dumps(profile))

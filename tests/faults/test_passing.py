@@ -91,7 +91,7 @@ def test_every_bind_is_answered_by_the_leader_whichever_extender_is_called(tmp_p
         leader.kill()
         assert standby.post("/scheduler/filter", args_of(pod, *NODES))["NodeNames"]
         error = str(bind(standby, pod, "node-0"))
-        assert error == "" or "stands by" in error, "on a slow machine it leads by now"
+        assert error == "" or "stands by" in error, "on a slow machine this replica may lead already"
         until(lambda: any(bind(standby, pod, node) == "" for node in NODES), "the binding")
 
 
@@ -105,7 +105,7 @@ def test_a_call_is_passed_on_once_also_when_nobody_leads(tmp_path: Path) -> None
         spec = {"holderIdentity": "somebody-else", "leaseDurationSeconds": 600}
         annotations = {"numa-extender/leader-url": url}
         both.server.leases.patch("held", {"spec": spec, "metadata": {"annotations": annotations}}, "numa-extender")
-        until(lambda: not leads(leader), "nobody leads")
+        until(lambda: not leads(leader), "no replica leads")
         pod = both.new_pod("p")
         for extender in (leader, standby):
             assert extender.post("/scheduler/filter", args_of(pod, *NODES))["NodeNames"] == NODES

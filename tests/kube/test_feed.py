@@ -144,7 +144,7 @@ def test_what_an_exporter_reports_of_a_node_that_is_gone_says_nothing_of_the_nex
 
 
 def test_pods_that_are_bound_to_a_node_are_on_it_when_it_comes_back(world: World) -> None:
-    """Somebody deletes the Node object while the kubelet runs on. The watch of pods says nothing new then."""
+    """The Node object is deleted while the kubelet runs on. The watch of pods says nothing new then."""
     surroundings = WatchedSurroundings()
     world.feed.pods_on = lambda name: surroundings(name).pods
     young = world.record("b", creationTimestamp="2026-01-02T00:00:00Z")

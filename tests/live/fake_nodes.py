@@ -56,12 +56,7 @@ class FakeNodes:
         self._runs += 1
         self.extender_url = extender_url
         scenario = self.scenario
-        self._naive = {
-            name: NaiveKubelet(
-                scenario["machine"], scenario["kubelet"], scenario["devices"], scenario["version"], rng=Random(0)
-            )
-            for name in self.names
-        }
+        self._naive = {name: NaiveKubelet.of(scenario, Random(0)) for name in self.names}
         self._seen, self._changed = set(), set()
         await self._report(self.names)
         version = (await self._api.call("GET", "/api/v1/pods?limit=1"))["metadata"]["resourceVersion"]

@@ -59,7 +59,7 @@ class Front:
 
     def __init__(self, root: Path, scenario: Json, identity: ssl.SSLContext, reviewer: Api, node_name: str) -> None:
         self.podresources = FakeKubelet(root / KUBELET_DIR / "pod-resources/kubelet.sock")
-        naive = NaiveKubelet(scenario["machine"], scenario["kubelet"], scenario["devices"], scenario["version"])
+        naive = NaiveKubelet.of(scenario)
         self.podresources.cpus = sorted(naive.machine.all_cpus - naive.cpus.reserved)
         self._devices = {
             resource: {device["id"]: device["numa"] for device in devices if device["healthy"]}

@@ -52,9 +52,7 @@ class LiveKubelet:
         self.tally = tally
         self._api, self._files, self.front = api, files, front
         self._random = Random(f"{seed} {name}")
-        self.naive = NaiveKubelet(
-            scenario["machine"], scenario["kubelet"], scenario["devices"], scenario["version"], rng=Random(seed)
-        )
+        self.naive = NaiveKubelet.of(scenario, Random(seed))
         self._allocatable = {"cpu": 0, "memory": 0}
         self._plugins = {resource: set(ids) for resource, ids in self.naive.devices.healthy.items()}
         self.pods: dict[str, Json] = {}

@@ -1,7 +1,7 @@
 """A kubelet's admission, restated naively (§4): every manager is asked in order, the first error refuses the pod."""
 
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 from tests.oracle import pod_level
 from tests.oracle.amounts import format_cpus
@@ -39,6 +39,13 @@ class NaiveKubelet:
         self.memory = MemoryManager(self.machine, scenario_kubelet, self.rules)
         self.active: dict[str, Pod] = {}
         self.affinity: dict[str, dict[str, Hint]] = {}
+
+    @classmethod
+    def of(cls, scenario: dict[str, Any], rng: Random | None = None) -> Self:
+        """The kubelet of a recorded scenario, of a report, or of a machine of the drill. Errors as for the class."""
+        version = scenario.get("kubelet_version") or scenario["version"]
+        rules = scenario.get("rules") or {}
+        return cls(scenario["machine"], scenario["kubelet"], scenario["devices"], version, rules, rng)
 
     # -- what happens to pods --
 

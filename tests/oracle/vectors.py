@@ -28,14 +28,7 @@ def _play(scenario: dict[str, Any], rng: Random) -> tuple[int, list[str]]:
     fails = scenario.get("kubelet_error")
     number = -1
     try:
-        kubelet = NaiveKubelet(
-            scenario["machine"],
-            scenario["kubelet"],
-            scenario["devices"],
-            scenario["kubelet_version"],
-            scenario.get("rules") or {},
-            rng,
-        )
+        kubelet = NaiveKubelet.of(scenario, rng)
         for number, step in enumerate(scenario["steps"]):
             if step["op"] == "start":
                 kubelet.start(step["uid"])

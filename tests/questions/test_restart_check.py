@@ -64,14 +64,7 @@ def _scenarios(path: Path) -> list[Json]:
 
 def _after_history(document: Json) -> tuple[NaiveKubelet, Kubelet, ManagerState, list[Json]] | None:
     """Both kubelets after the recorded steps, and the pods that run; None where random picks of devices differ."""
-    naive = NaiveKubelet(
-        document["machine"],
-        document["kubelet"],
-        document["devices"],
-        document["kubelet_version"],
-        document.get("rules") or {},
-        Random(1),
-    )
+    naive = NaiveKubelet.of(document, Random(1))
     scenario = scenario_from_json(document)
     kubelet = start(scenario.machine, scenario.config)
     state, pods = initial_state(kubelet, scenario.devices), dict[str, Json]()

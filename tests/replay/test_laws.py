@@ -35,14 +35,7 @@ def _recorded_by_oracle(document: dict[str, Any]) -> dict[str, Any]:
     """The scenario with what the naive kubelet answers as its recording."""
     document = copy.deepcopy(document)
     try:
-        naive = NaiveKubelet(
-            document["machine"],
-            document["kubelet"],
-            document["devices"],
-            document["kubelet_version"],
-            document.get("rules") or {},
-            Random(7),
-        )
+        naive = NaiveKubelet.of(document, Random(7))
     except NaiveKubeletError as error:
         document["kubelet_error"] = str(error)
         return document

@@ -22,7 +22,7 @@ OVERLAPPING = (3, 4)
 def _crowded(number: int, random: Random) -> NaiveKubelet:
     """A kubelet with pods on single NUMA nodes, and then some that need several."""
     scenario = machines.scenario(number)
-    naive = NaiveKubelet(scenario["machine"], scenario["kubelet"], scenario["devices"], scenario["version"])
+    naive = NaiveKubelet.of(scenario)
     few, small, large = random.randint(1, 5), [(1, 1), (2, 1), (2, 3)], [(8, 12), (10, 16), (12, 20)]
     for each in range(8):
         cpus, gib = random.choice(small if each < few else large)

@@ -46,9 +46,7 @@ class Node:
         scenario = scenario_from_json(document)
         self.kubelet: Kubelet = start(scenario.machine, scenario.config)
         self.state: ManagerState = initial_state(self.kubelet, scenario.devices)
-        self.oracle = NaiveKubelet(
-            document["machine"], document["kubelet"], document["devices"], document["kubelet_version"], {}, Random(7)
-        )
+        self.oracle = NaiveKubelet.of(document, Random(7))
         self.alive: list[str] = []
         for step in document["steps"]:
             request = resolve(pod_from_json(step["pod"]), self.kubelet.rules)
