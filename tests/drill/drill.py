@@ -32,7 +32,7 @@ SETTLE_SECONDS = 240.0
 MAX_LIVES = 100
 """Mean lives after which all pods have ended, or something is wrong."""
 MAX_PLACED_ELSEWHERE = 0.001
-"""Pods that landed elsewhere than predicted, of all admitted, if no sudden exit or restart explains it."""
+"""Pods that were placed elsewhere than predicted, of all admitted, if no sudden exit or restart explains it."""
 MAX_ATTEMPTS = 12
 """After so many, a pod is taken back: some fit nowhere."""
 
@@ -151,7 +151,7 @@ class Outcome:
             errors = "; ".join(self.create_errors[:5])
             found.append(f"{len(self.create_errors)} pods ended in CreateContainerError: {errors}")
         if self.unexplained > MAX_PLACED_ELSEWHERE * self.admitted + 1:
-            found.append(f"{self.unexplained} pods landed elsewhere than predicted")
+            found.append(f"{self.unexplained} pods were placed elsewhere than predicted")
         return found
 
 

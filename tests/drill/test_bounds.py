@@ -47,7 +47,7 @@ GOOD = Outcome(
             {"refused": Counter(SMTAlignmentError=2), "unforeseen": 1, "refusals": ["p7"], "admitted": 988},
             "1 pods were",
         ),
-        ({"unexplained": 3}, "3 pods landed elsewhere"),
+        ({"unexplained": 3}, "3 pods were placed elsewhere"),
         ({"against_demand": ["p8 on NUMA 0,1"], "unforeseen_demand": 4}, "1 pods were placed against their demand: p8"),
         ({"create_errors": ["p9: no CPUs"]}, "1 pods ended in CreateContainerError: p9"),
         ({"groups": 5, "half_placed": ["g1"]}, "1 of 5 groups are half placed: g1"),

@@ -176,7 +176,7 @@ function legend(node, landing) {
     h("li", {}, h("span", { class: `swatch ${name}` }), text);
   const isStatic = node.cpu_policy === "static";
   return h("ul", { class: "legend", "aria-label": "Legend" },
-    landing ? entry("lands-here", "where the pod would land") : null,
+    landing ? entry("lands-here", "where the pod would be placed") : null,
     isStatic ? entry("free", "free, in the shared pool") : entry("shared", "shared by all pods"),
     node.reserved_cpus ? entry("reserved", "reserved for the system") : null,
     node.holders.length ? h("li", {}, h("span", { class: "swatch held", vars: { "--held": "var(--held-0)" } }),

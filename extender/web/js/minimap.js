@@ -100,7 +100,7 @@ function exact(node) {
  * @param {HTMLCanvasElement} canvas
  * @param {import("./cluster.js").NodeSummary} node
  * @param {{cpu: number, style: string}[][]} blocks one a NUMA node
- * @param {Set<number>} lands CPUs where the pod would land
+ * @param {Set<number>} lands CPUs where the pod would be placed
  */
 function paint(canvas, node, blocks, lands) {
   const sized = sizedContext(canvas);

@@ -15,7 +15,7 @@ const doubts = h("section", { class: "card now", "aria-labelledby": "doubts-titl
 export function showOverview(pane) {
   fill(pane,
     h("div", { class: "welcome" }, h("h2", {}, "Overview"),
-      h("p", {}, "Paste a pod to see where it would land, or why nowhere. Choose a node to see who holds its CPUs, memory and devices.")),
+      h("p", {}, "Paste a pod to see where it would be placed, or why it fits nowhere. Choose a node to see who holds its CPUs, memory and devices.")),
     state.route.view === "decisions" ? [decisionList(), room, doubts] : [room, doubts, decisionList()]);
 }
 

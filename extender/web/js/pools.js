@@ -232,7 +232,7 @@ function legend(node, lands) {
   const isMemoryWide = node.pools.some((/** @type {any} */ pool) => pool.memory.some((/** @type {any} */ each) => each.left_bytes < each.free_bytes));
   const any = (/** @type {"reserved" | "exclusive" | "wider"} */ key) => pools.some((/** @type {any} */ use) => use[key] > 0);
   return h("ul", { class: "legend", "aria-label": "Legend" },
-    lands ? entry("lands-here", "where the pod would land") : null,
+    lands ? entry("lands-here", "where the pod would be placed") : null,
     entry("shares", "shared CPU in use"),
     any("wider") || isMemoryWide ? entry("wider", "in use by containers of wider pools") : null,
     any("exclusive") ? entry("used", "exclusive CPUs, booked memory") : entry("used", "booked memory"),
