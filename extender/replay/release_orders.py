@@ -16,7 +16,7 @@ from extender.replay.memory_manager import release_container
 from extender.replay.state import ManagerState, NUMANodeMemory
 
 MAX_ORDERS: Final = 120
-"""Orders that are followed: all of five pods of one container."""
+"""How many orders are followed: all of five pods of one container."""
 
 
 def release_in_any_order(state: ManagerState, uids: Collection[str]) -> tuple[tuple[ManagerState, ...], bool]:
@@ -38,7 +38,9 @@ def release_in_any_order(state: ManagerState, uids: Collection[str]) -> tuple[tu
 
 
 def _orders(held: Mapping[str, Sequence[str]]) -> Iterator[list[tuple[str, str]]]:
-    """Every order of the pods, and of the containers of each."""
+    """Every order of the pods, and of the containers of each; if these are more than `MAX_ORDERS`, at least one more."""
+    # `product` makes a list of what it is given. Orders of one pod that are left out here are beyond `MAX_ORDERS`.
+    of_pod = {uid: tuple(islice(permutations(names), MAX_ORDERS + 1)) for uid, names in held.items()}
     for uids in permutations(held):
-        for names in product(*(permutations(held[uid]) for uid in uids)):
+        for names in product(*(of_pod[uid] for uid in uids)):
             yield [(uid, name) for uid, ordered in zip(uids, names, strict=True) for name in ordered]

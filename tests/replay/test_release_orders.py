@@ -8,8 +8,8 @@ import pytest
 from extender.cluster.ledger import EMPTY, leave
 from extender.cluster.ledger import expire as forget_ended
 from extender.cluster.projection import ProjectionInput, project
-from extender.replay.release_orders import release_in_any_order
-from extender.replay.state import ManagerState, NUMANodeMemory
+from extender.replay.release_orders import MAX_ORDERS, release_in_any_order
+from extender.replay.state import Block, CPUState, DeviceState, ManagerState, MemoryAmounts, MemoryState, NUMANodeMemory
 from extender.wire.reports import read_report
 from tests.drill import machines
 from tests.oracle.kubelet import NaiveKubelet
@@ -76,3 +76,22 @@ def test_a_node_is_possible_where_the_order_of_releases_matters() -> None:
     states, is_all = release_in_any_order(reported, sorted(reported.pod_uids))
     assert (set(map(_memory, possible.states)), possible.complete) == (set(map(_memory, states)), is_all)
     assert len(states) > 1
+
+
+def test_a_pod_of_many_containers_does_not_make_every_order_a_list() -> None:
+    """Seen red: the orders of 12 containers of one pod took all memory of the process."""
+    one, both, containers = 0b01, 0b11, 30
+    amounts = MemoryAmounts(total=100, system_reserved=0, allocatable=100, reserved=100, free=0)
+    held = {f"c{i}": (Block(both if i % 2 else one, "memory", 5),) for i in range(containers)}
+    nodes = (
+        NUMANodeMemory(0, containers, both, (("memory", amounts),)),
+        NUMANodeMemory(1, containers // 2, both, (("memory", amounts),)),
+    )
+    memory = MemoryState(nodes=nodes, entries={"many": held, "few": {"c": (Block(both, "memory", 5),)}})
+    before = ManagerState(cpu=CPUState(default=0), memory=memory, devices=DeviceState())
+
+    states, is_all = release_in_any_order(before, ["few", "many"])
+
+    assert not is_all
+    assert 1 <= len(states) <= MAX_ORDERS + 1
+    assert all(not state.memory.entries for state in states)
