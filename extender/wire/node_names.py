@@ -83,10 +83,8 @@ class NodeNames(Sequence[str]):
         if len(ends) * _SHORT_RUN < len(is_kept):
             inner = self._between(ends)
         else:
-            after_bracket = np.frombuffer(self.packed, np.uint8)[
-                1:
-            ]  # each name with its quotes, and a comma or the end
-            inner = after_bracket[np.repeat(is_kept, sizes + _AROUND)][:-1].tobytes()
+            names = np.frombuffer(self.packed, np.uint8)[1:]  # each with its quotes, and a comma or the bracket
+            inner = names[np.repeat(is_kept, sizes + _AROUND)][:-1].tobytes()
         sizes = sizes[is_kept]
         kept = type(self)(b"[%b]" % inner, Spans(np.cumsum(sizes + _AROUND) - sizes - 1, sizes))
         if self.slots is not None:
