@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from extender.replay.nri.objects import MALFORMED, NO_METADATA, Metadata, Resources
-from extender.wire.documents import read_yaml_documents
+from extender.wire.documents import MAX_VALUES, DocumentError, build_documents
 from extender.wire.errors import WireError
 from extender.wire.quantity import parse_milli
 from extender.wire.validation import load_json
@@ -43,9 +43,10 @@ def metadata_of(labels: object, annotations: object, *, max_text: int = MAX_TEXT
 def _yaml(text: str) -> object:
     """The first document in *text*, which is all that the plugin reads; None if it is empty."""
     try:
-        return next(iter(read_yaml_documents(text.encode())), None)
-    except (WireError, UnicodeEncodeError):
+        first = next(build_documents(text.removeprefix("\ufeff"), MAX_VALUES), None)
+    except (DocumentError, UnicodeEncodeError):
         return MALFORMED
+    return None if first is None else first.root
 
 
 def milli_or_none(text: object) -> int | None:

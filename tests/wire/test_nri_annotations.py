@@ -2,7 +2,9 @@
 
 import pytest
 
+from extender.replay.nri.objects import MALFORMED
 from extender.wire.nri_annotations import MAX_ANNOTATIONS, MAX_FAULTS, FaultKind, annotation_faults
+from extender.wire.nri_pods import metadata_of
 from extender.wire.workloads import workload_from_json
 
 SUFFIX = ".resource-policy.nri.io"
@@ -23,6 +25,22 @@ AFFINITY = "resource-policy.nri.io/affinity"
 )
 def test_right_annotations_have_no_fault(key: str, text: str) -> None:
     assert annotation_faults({key: text}, ["app", "side"]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "document"),
+    [
+        ("a: 1\n---\nb: [", {"a": 1}),
+        ("---\n---\na: 1", None),
+        ("\ufeffa: 1", {"a": 1}),
+        (" ", None),
+        ("b: [", MALFORMED),
+        ("a: \udfff", MALFORMED),
+    ],
+)
+def test_only_the_first_document_of_an_annotation_counts(text: str, document: object) -> None:
+    """Seen red: a fault in the second one made the annotation malformed, and an empty first one was skipped."""
+    assert metadata_of({}, {"affinity.resource-policy.nri.io": text}).documents == {text: document}
 
 
 def test_a_cold_start_is_not_read_where_memory_is_left_alone() -> None:
