@@ -38,7 +38,7 @@ def release_in_any_order(state: ManagerState, uids: Collection[str]) -> tuple[tu
 
 
 def _orders(held: Mapping[str, Sequence[str]]) -> Iterator[list[tuple[str, str]]]:
-    """Every order of the pods, and of the containers of each; if these are more than `MAX_ORDERS`, at least one more."""
+    """Every order of the pods and of the containers of each; at least `MAX_ORDERS` + 1 of them if there are more."""
     # `product` makes a list of what it is given. Orders of one pod that are left out here are beyond `MAX_ORDERS`.
     of_pod = {uid: tuple(islice(permutations(names), MAX_ORDERS + 1)) for uid, names in held.items()}
     for uids in permutations(held):
