@@ -20,7 +20,7 @@ import logging
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from extender.cluster.errors import ClusterFullError
@@ -126,6 +126,8 @@ class Siblings:
 
     def _settle(self, names: Iterable[str]) -> None:
         newest: dict[Kind, Observation | None] = {}
+        started: dict[tuple[str, str], Kubelet | None] = {}
+        """By profile and kubelet version: many nodes that wait have equal ones."""
         for name in names:
             known = self._known[name]
             if self._cluster.observation(name) is not None:
@@ -137,7 +139,7 @@ class Siblings:
             if sibling is not None:
                 self._assume(name, sibling, borrowed(sibling.kubelet))
             elif known.profile is not None and known.kind not in self._refuted:
-                self._assume_profile(name, known.profile, known.kubelet_version)
+                self._assume_profile(name, known.profile, known.kubelet_version, started)
 
     def _note(self, node: NodeObject) -> None:
         if not node.kubelet_version:
@@ -189,17 +191,18 @@ class Siblings:
             if not seen.kubelet.borrowed and seen.kubelet.nri is None:
                 yield seen
 
-    def _assume_profile(self, name: str, profile: NodeProfile, version: str) -> None:
+    def _assume_profile(
+        self, name: str, profile: NodeProfile, version: str, started: dict[tuple[str, str], Kubelet | None]
+    ) -> None:
         """Assume the profile's node with this kubelet version, unless such a kubelet does not start."""
-        kubelet = profile.observed.kubelet
-        assert kubelet is not None  # `read_profiles` has looked
-        try:
-            kubelet = start(kubelet.machine, replace(kubelet.config, kubelet_version=version))
-        except KubeletConfigError as error:
-            LOG.warning("profile not used node=%s profile=%s reason=%r", name, profile.name, str(error))
+        key = (profile.name, version)
+        if key not in started:
+            started[key] = _started(profile, version)
+        kubelet = started[key]
+        if kubelet is None:
             del self._waiting[name]
-            return
-        self._assume(name, profile.observed, borrowed(kubelet, PROFILE_CAVEAT))
+        else:
+            self._assume(name, profile.observed, kubelet)
 
     def _assume(self, name: str, observed: Observation, kubelet: Kubelet) -> None:
         if not self._is_empty(name, kubelet):
@@ -229,12 +232,23 @@ class Siblings:
         watched = self._pods_on(name)
         if watched is None:
             return False
-        pods = [admit.pod for admit in self._cluster.ledger(name).admits]
-        pods += [pod for each in watched if (pod := pod_of_watched(each)) is not None]
-        return not any(resolve(pod, kubelet.rules).aligned for pod in pods)
+        pods = chain((admit.pod for admit in self._cluster.ledger(name).admits), map(pod_of_watched, watched))
+        return not any(pod is not None and resolve(pod, kubelet.rules).aligned for pod in pods)
 
 
 def borrowed(kubelet: Kubelet | None, caveat: str = CAVEAT) -> Kubelet:
     """The kubelet as the one of a node that has not reported."""
     assert kubelet is not None  # `_reporting` has looked
     return replace(kubelet, borrowed=True, caveats=(*kubelet.caveats, caveat))
+
+
+def _started(profile: NodeProfile, version: str) -> Kubelet | None:
+    """The profile's kubelet with this version, as the one of a node that has not reported; None: it does not start."""
+    kubelet = profile.observed.kubelet
+    assert kubelet is not None  # `read_profiles` has looked
+    try:
+        kubelet = start(kubelet.machine, replace(kubelet.config, kubelet_version=version))
+    except KubeletConfigError as error:
+        LOG.warning("profile not used profile=%s kubelet_version=%s reason=%r", profile.name, version, str(error))
+        return None
+    return borrowed(kubelet, PROFILE_CAVEAT)
