@@ -88,9 +88,11 @@ class DynamicDevices:
 
     def of_node(self, name: str) -> tuple[DynamicDevice, ...]:
         """The devices of a node. The same object as long as none of them changes. "": those local to no node."""
+        if name not in self._slices:  # nothing is kept of a name that no slice has
+            return NO_DEVICES
         found = self._known.get(name)
         if found is None:
-            slices = self._slices.get(name, {}).values()
+            slices = self._slices[name].values()
             newest: dict[str, int] = {}
             for each in slices:
                 newest[each.pool] = max(newest.get(each.pool, 0), each.generation)

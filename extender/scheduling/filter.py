@@ -111,9 +111,11 @@ class Filter:
             before, filtered = filtered, avoid(filtered, avoided)
             instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), AVOIDED)
         if self._claims is not None and self._claims.concerns(args.pod):
-            for name, refusal in (await self._claims.refusals(args.pod, filtered.feasible)).items():
-                filtered = without(filtered, (name,), refusal)
-                instead[name] = Judgement(refusal, Certainty.EXACT)
+            by_claims = await self._claims.refusals(args.pod, filtered.feasible)
+            for refusal in dict.fromkeys(by_claims.values()):
+                names = {name for name, each in by_claims.items() if each == refusal}
+                filtered = without(filtered, names, refusal)
+                instead |= dict.fromkeys(names, Judgement(refusal, Certainty.EXACT))
         if self._gangs is not None and (args.group is not None or self._gangs.groups.held):
             before, filtered = filtered, await self._gangs.filter(args, filtered, answers)
             instead |= refused_for_groups(before, filtered)

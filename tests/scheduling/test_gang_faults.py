@@ -5,14 +5,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from extender.cluster.events import PodForgotten
+from extender.replay.budget import Budget
 from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.scheduling.binder import BindFailure, BindOutcome, NotBound, PodBound
+from extender.scheduling.gangs import gangs as gangs_module
+from extender.scheduling.gangs.gangs import Gangs
 from extender.scheduling.gangs.groups import MAX_GROUPS, MAX_HOLDING
 from extender.scheduling.gangs.record import OPEN_HOLDS, GroupState
 from extender.scheduling.judgement import Judgement
 from extender.wire.groups import Group, group_of
+from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample
 from tests.scheduling.gang_world import GangWorld, member
 
@@ -416,5 +422,76 @@ def test_places_that_were_held_while_a_single_pod_was_judged_are_kept() -> None:
         assert failure(await world.bind(single, "a")) is BindFailure.GROUP
         assert [bool(await world.filter(pod)) for pod in group] == [True, True]
         assert [await world.bind(pod, "a") for pod in group] == [PodBound()] * 2
+
+    play(story)
+
+
+def test_held_room_is_protected_on_more_nodes_than_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer for one node drove out that for another, which then counted as free."""
+    monkeypatch.setattr(gangs_module, "MAX_KNOWN", 1)
+    world = GangWorld("a", "b")
+
+    async def story() -> None:
+        await world.place_on(pod_of(2, name="other"), "a")
+        assert await world.filter(member("g0", "g", 3, cpus=14))
+        assert sorted(world.groups.held) == ["a", "b"]
+        single = pod_of(14, name="single")
+        assert list((await world.filter(single, "a")).feasible) == []
+        assert list((await world.filter(single)).feasible) == []
+
+    play(story)
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, story: Callable[[], Awaitable[None]]) -> None:
+    """Let *story* happen while the next result is computed."""
+    work = Gangs._work
+
+    async def slowly(self: Gangs, find: Callable[[Budget | None], object], size: int) -> object:
+        monkeypatch.setattr(Gangs, "_work", work)
+        result = await work(self, find, size)
+        await story()
+        return result
+
+    monkeypatch.setattr(Gangs, "_work", slowly)
+
+
+def test_a_group_that_opens_while_another_bind_call_checks_it_keeps_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slower call gave back the places of all pods after the first one was bound."""
+    world = GangWorld("a", "b")
+    pods = [member(f"g{i}", "g", 4, cpus=14) for i in range(4)]
+    nodes, known = world.service.known.nodes, dict[str, Json]()
+
+    async def bind_another() -> None:
+        nodes.apply(PodForgotten("a", "uid-passing"), now=world.clock())
+        assert await world.bind(known["b"], "b") == PodBound()
+
+    async def story() -> None:
+        known.update({(await world.filter(pod)).feasible[0]: pod for pod in pods})
+        nodes.assume("a", pod_from_json(pod_of(14, name="passing")), world.clock())
+        meanwhile(monkeypatch, bind_another)
+        assert await world.bind(known["a"], "a") == PodBound()
+        assert sum(map(len, world.groups.held.values())) == 2
+
+    play(story)
+
+
+def test_places_of_a_new_group_of_the_same_name_are_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bind call for a pod of the deleted group gave them back."""
+    world = GangWorld("a", "b")
+    old, new = ([member(f"{name}{i}", "g", 4, cpus=14) for i in range(4)] for name in ("old", "new"))
+    nodes = world.service.known.nodes
+
+    async def come_anew() -> None:
+        for pod in old:
+            world.groups.see_gone(pod["metadata"]["uid"], world.clock())
+        nodes.apply(PodForgotten("a", "uid-passing"), now=world.clock())
+        assert len((await world.filter(new[0])).feasible) == 1
+
+    async def story() -> None:
+        offered = [(await world.filter(pod)).feasible[0] for pod in old]
+        nodes.assume("a", pod_from_json(pod_of(14, name="passing")), world.clock())
+        meanwhile(monkeypatch, come_anew)
+        assert failure(await world.bind(old[0], offered[0])) is BindFailure.GROUP
+        assert sum(map(len, world.groups.held.values())) == 4
 
     play(story)

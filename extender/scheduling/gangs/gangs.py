@@ -146,16 +146,18 @@ class Gangs:
             left = None if candidate.left_milli is None else tuple(sorted(candidate.left_milli.items()))
             key: Hashable = (shape.pod.shape, candidate.node_class.id, left, tuple(each.pod.shape for each in held))
             wanted.setdefault(key, ([], candidate, held))[0].append(name)
-        missing = {key: each for key, each in wanted.items() if key not in self._known}
+        takes = {key: self._known[key] for key in wanted if key in self._known}
+        missing = {key: each for key, each in wanted.items() if key not in takes}
 
         def find(budget: Budget | None) -> list[bool]:
             judge = self._judge.judge
             return [takes_room(judge, [shape], held, candidate, budget) for _, candidate, held in missing.values()]
 
         if missing:
-            for found, takes in zip(missing, await self._work(find, len(missing)), strict=True):
-                self._known[found] = takes
-        return frozenset(name for key, (names, *_) in wanted.items() if self._known.get(key) for name in names)
+            found = dict(zip(missing, await self._work(find, len(missing)), strict=True))
+            takes |= found
+            self._known.update(found)
+        return frozenset(name for key, (names, *_) in wanted.items() if takes[key] for name in names)
 
     def _candidate(self, name: str) -> Candidate:
         """The node as it is now."""
@@ -339,22 +341,31 @@ class Gangs:
         place = record.claims.get(uid)
         if place is None and not record.is_open:
             return NO_PLACE
-        if not record.is_open and not (place is not None and place.leads):
-            if not record.is_complete:
-                return INCOMPLETE
-            starting = self._cluster.starting(now)
-            if any(each.node_name in starting for each in record.claims.values()):
-                return NOT_READY
-            fits, lasts = await self._still_fits(record)
-            if not fits:
-                groups.give_back(record, self._clock())
-                return UNFIT
-            if not lasts and self._clock() - groups.note_unsettled(record, now) < self._settings.defer_seconds:
-                return UNSETTLED
-            if groups.get(known.group) is not record or not (record.is_open or record.is_complete):
-                return INCOMPLETE  # it has changed meanwhile
+        is_first = not record.is_open and not (place is not None and place.leads)
+        if is_first and (refused := await self._why_not_open(record)) is not None:
+            return refused
         groups.open(record, uid, self._clock())
         return None
+
+    async def _why_not_open(self, record: GroupRecord) -> NotBound | None:
+        """Why the first pod of the group must not be bound now; None if it may be. Others may change the group."""
+        groups, now = self.groups, self._clock()
+        if not record.is_complete:
+            return INCOMPLETE
+        starting = self._cluster.starting(now)
+        if any(each.node_name in starting for each in record.claims.values()):
+            return NOT_READY
+        fits, lasts = await self._still_fits(record)
+        if groups.get(record.key) is not record:  # forgotten meanwhile: the places are those of another record
+            return INCOMPLETE
+        if record.is_open:  # another bind call was faster
+            return None
+        if not fits:
+            groups.give_back(record, self._clock())
+            return UNFIT
+        if not lasts and self._clock() - groups.note_unsettled(record, now) < self._settings.defer_seconds:
+            return UNSETTLED
+        return None if record.is_complete else INCOMPLETE
 
     def end_binding(self, known: KnownPod, node_name: str, outcome: BindOutcome) -> None:
         """The attempt to bind the pod has ended."""
