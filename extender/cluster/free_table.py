@@ -47,6 +47,33 @@ class _Columns(NamedTuple):
 _NOT_SERVED: Final = _Columns(slice(0), np.zeros(0, np.int64))
 
 
+class _Rows:
+    """Rows of numbers. A row that is free again is used before a new one."""
+
+    def __init__(self, width: int) -> None:
+        self.values = np.zeros((_FIRST_ROWS, width), np.int64)
+        self._free: Final[list[int]] = []
+        self._used = 0
+
+    def __len__(self) -> int:
+        return self._used - len(self._free)
+
+    def add(self, values: Sequence[int]) -> int:
+        """Store the numbers; returns their row."""
+        if self._free:
+            row = self._free.pop()
+        else:
+            row, self._used = self._used, self._used + 1
+            if row == len(self.values):
+                self.values = np.concatenate([self.values, np.zeros_like(self.values)])
+        self.values[row] = values
+        return row
+
+    def remove(self, row: int) -> None:
+        """The row is free again."""
+        self._free.append(row)
+
+
 class RowGroup:
     """The rows of one kubelet with the same traits, one set of devices and one set of columns."""
 
@@ -67,33 +94,23 @@ class RowGroup:
         if self.hardware.whole_cores and (cpus := self._columns.get(CPU)) is not None:
             self._columns[WHOLE_CORES] = _Columns(slice(width, width + len(cpus.bits)), cpus.bits)
             width += len(cpus.bits)
-        self._free = np.zeros((_FIRST_ROWS, width), np.int64)
-        self._in_use = np.zeros(_FIRST_ROWS, np.int64)
-        self._unused: Final[list[int]] = []
-        self._count = 0
+        self._rows: Final = _Rows(width + 1)
+        """The free amounts of each row, then the NUMA nodes with assignments of memory, as a mask."""
 
     def __len__(self) -> int:
-        return self._count - len(self._unused)
+        return len(self._rows)
 
     def add(self, amounts: FreeAmounts) -> int:
         """Store the amounts of one class; returns its row."""
-        if self._unused:
-            row = self._unused.pop()
-        else:
-            row, self._count = self._count, self._count + 1
-            if row == len(self._free):
-                self._free = np.concatenate([self._free, np.zeros_like(self._free)])
-                self._in_use = np.concatenate([self._in_use, np.zeros_like(self._in_use)])
         values = [amount for rows in amounts.single.values() for _, amount in rows or ()]
         if WHOLE_CORES in self._columns:
             values += [cores * self.hardware.layout.cpus_per_core for cores in amounts.cpus.whole_cores]
-        self._free[row] = values
-        self._in_use[row] = sum(1 << i for i, mask in enumerate(self._masks) if amounts.bytes.in_use & mask)
-        return row
+        in_use = sum(1 << i for i, mask in enumerate(self._masks) if amounts.bytes.in_use & mask)
+        return self._rows.add([*values, in_use])
 
     def remove(self, row: int) -> None:
         """The row's class has gone."""
-        self._unused.append(row)
+        self._rows.remove(row)
 
     def alike(self, rows: Int64s, pod: CoarseReplay) -> Int64s | None:
         """A number for each row, equal for rows with equal keys; `NO_KEY` where there is none; None: for no row."""
@@ -102,7 +119,9 @@ class RowGroup:
         if steps is None or not hardware.is_plain:
             return None
         count, width = len(rows), len(self._masks)
-        free, admitted, has_key = self._free[rows], _Numbers(count, width), np.ones(count, np.bool_)
+        stored = self._rows.values[rows]
+        free, in_use = stored[:, :-1], stored[:, -1]
+        admitted, has_key = _Numbers(count, width), np.ones(count, np.bool_)
         found = np.full(count, NO_KEY, np.int64)
         for position, step in enumerate(steps):
             able, refused = np.full(count, ANYWHERE, np.int64), _Numbers(count, width)
@@ -116,7 +135,7 @@ class RowGroup:
                     refused.add(fits)
                 elif resource in pod.memory_types and layout.memory_static:
                     return None
-            refused.add(self._has_wide_room(free, self._in_use[rows], step.memory).astype(np.int64))
+            refused.add(self._has_wide_room(free, in_use, step.memory).astype(np.int64))
             fails = has_key & (able == 0)
             found[fails] = (refused.packed[fails] * len(steps) + position) << 1 | 1
             affinity = self._affinity(able)
@@ -170,34 +189,25 @@ class StatesGroup:
     def __init__(self, group: RowGroup, states: int) -> None:
         self.kubelet: Final = group.kubelet
         self._group: Final = group
-        self._rows = np.zeros((_FIRST_ROWS, states), np.int64)
-        self._unused: Final[list[int]] = []
-        self._count = 0
+        self._rows: Final = _Rows(states)
 
     def __len__(self) -> int:
-        return self._count - len(self._unused)
+        return len(self._rows)
 
     def add(self, rows: Sequence[int]) -> int:
         """Store the rows of one class, the likeliest state first."""
-        if self._unused:
-            number = self._unused.pop()
-        else:
-            number, self._count = self._count, self._count + 1
-            if number == len(self._rows):
-                self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        self._rows[number] = rows
-        return number
+        return self._rows.add(rows)
 
     def remove(self, number: int) -> list[int]:
         """The class has gone. Returns its rows."""
-        self._unused.append(number)
-        rows: list[int] = self._rows[number].tolist()
+        self._rows.remove(number)
+        rows: list[int] = self._rows.values[number].tolist()
         return rows
 
     def alike(self, numbers: Int64s, pod: CoarseReplay) -> Int64s | None:
         """As `RowGroup.alike`: equal where the keys of all states are."""
         found, has_key = np.zeros(len(numbers), np.int64), np.ones(len(numbers), np.bool_)
-        for column in self._rows[numbers].T:
+        for column in self._rows.values[numbers].T:
             keys = self._group.alike(column, pod)
             if keys is None:
                 return None

@@ -12,9 +12,9 @@ from extender.replay.budget import Budget
 from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.scheduling.binder import BindFailure, BindOutcome, NotBound, PodBound
-from extender.scheduling.gangs import gangs as gangs_module
-from extender.scheduling.gangs.gangs import Gangs
+from extender.scheduling.gangs import held_room as held_room_module
 from extender.scheduling.gangs.groups import MAX_GROUPS, MAX_HOLDING
+from extender.scheduling.gangs.held_room import HeldRoom
 from extender.scheduling.gangs.record import OPEN_HOLDS, GroupState
 from extender.scheduling.judgement import Judgement
 from extender.wire.groups import Group, group_of
@@ -86,28 +86,19 @@ def test_places_are_given_back_in_time_if_a_pod_without_a_place_came_first() -> 
     play(story)
 
 
-def test_a_pod_whose_place_is_over_when_bind_comes_is_not_bound_alone() -> None:
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_pod_whose_place_is_over_when_bind_comes_is_not_bound_alone(*, is_forgotten: bool) -> None:
+    """Nor if the group is no longer known, because there are too many others."""
     world = GangWorld("a", "b")
     pod = member("g0", "g", 3)
 
     async def story() -> None:
         (node,) = (await world.filter(pod)).feasible
         world.clock.now += 31
-        assert failure(await world.bind(pod, node)) is BindFailure.GROUP
-
-    play(story)
-
-
-def test_a_pod_of_a_group_that_was_forgotten_is_not_bound_alone() -> None:
-    world = GangWorld("a", "b")
-    pod = member("g0", "g", 3)
-
-    async def story() -> None:
-        (node,) = (await world.filter(pod)).feasible
-        world.clock.now += 31
-        world.groups.expire(world.clock())
-        for i in range(MAX_GROUPS):
-            world.groups.join(Group(("annotation", "ns", f"x{i}"), 2), "", 0, world.clock())
+        if is_forgotten:
+            world.groups.expire(world.clock())
+            for i in range(MAX_GROUPS):
+                world.groups.join(Group(("annotation", "ns", f"x{i}"), 2), "", 0, world.clock())
         assert failure(await world.bind(pod, node)) is BindFailure.GROUP
 
     play(story)
@@ -428,7 +419,7 @@ def test_places_that_were_held_while_a_single_pod_was_judged_are_kept() -> None:
 
 def test_held_room_is_protected_on_more_nodes_than_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer for one node drove out that for another, which then counted as free."""
-    monkeypatch.setattr(gangs_module, "MAX_KNOWN", 1)
+    monkeypatch.setattr(held_room_module, "MAX_KNOWN", 1)
     world = GangWorld("a", "b")
 
     async def story() -> None:
@@ -444,15 +435,15 @@ def test_held_room_is_protected_on_more_nodes_than_answers_are_kept(monkeypatch:
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, story: Callable[[], Awaitable[None]]) -> None:
     """Let *story* happen while the next result is computed."""
-    work = Gangs._work
+    work = HeldRoom.work
 
-    async def slowly(self: Gangs, find: Callable[[Budget | None], object], size: int) -> object:
-        monkeypatch.setattr(Gangs, "_work", work)
+    async def slowly(self: HeldRoom, find: Callable[[Budget | None], object], size: int) -> object:
+        monkeypatch.setattr(HeldRoom, "work", work)
         result = await work(self, find, size)
         await story()
         return result
 
-    monkeypatch.setattr(Gangs, "_work", slowly)
+    monkeypatch.setattr(HeldRoom, "work", slowly)
 
 
 def test_a_group_that_opens_while_another_bind_call_checks_it_keeps_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
