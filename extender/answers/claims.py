@@ -1,24 +1,36 @@
 """Sentences about claims of a pod on one node: where claimed devices are, and where free ones are."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from extender.cluster.dynamic_devices import DynamicDevice
+from extender.cluster.dynamic_devices import CPU_DRIVER, DynamicDevice
 from extender.replay.alignment import PodAlignment
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod
 from extender.replay.sets import format_list
+from extender.scheduling.meeting import Meeting
 
-CPU_DRIVER: Final = "dra.cpu"
+MEETINGS: Final[Mapping[Meeting, str]] = {
+    Meeting.MEETS: "the devices of the pod's claims can be on the NUMA node of the rest",
+    Meeting.APART: "the devices of the pod's claims cannot all be on the NUMA node of the rest",
+    Meeting.UNKNOWN: "whether the devices of the pod's claims can be on the NUMA node of the rest is not known",
+}
 MAX_SHOWN: Final = 8
 """Devices and drivers that are named one by one."""
 
 
 def claim_notes(
-    pod: Pod, kubelet: Kubelet | None, devices: Sequence[DynamicDevice] | None, placed: PodAlignment | None
+    pod: Pod,
+    kubelet: Kubelet | None,
+    devices: Sequence[DynamicDevice] | None,
+    placed: PodAlignment | None,
+    meeting: Meeting | None,
 ) -> Iterator[str]:
-    """The sentences for one node. *devices* None: not known. *placed*: what the kubelet gives; None: it refuses."""
+    """The sentences for one node. *devices* None: not known. *placed*: what the kubelet gives; None: it refuses.
+
+    *meeting*: of the node; None if *devices* is.
+    """
     if devices and any(device.driver == CPU_DRIVER for device in devices):
         yield from _cpu_driver(kubelet)
     if not pod.has_claims:
@@ -31,7 +43,14 @@ def claim_notes(
         for device in held[:MAX_SHOWN]:
             yield f"container {container.name}: {_where(device)}{_beside(device, container.name, placed)}"
         if set(container.claims) - {device.claim for device in held}:
-            yield f"container {container.name} has a claim without devices of this node; free devices: {_free(devices)}"
+            rest = _rest(container.name, placed)
+            beside = f", and {rest}" if rest else ""
+            yield (
+                f"container {container.name} has a claim without devices of this node{beside}; "
+                f"free devices: {_free(devices)}"
+            )
+    if meeting is not None and placed is not None:
+        yield MEETINGS[meeting]
 
 
 def _cpu_driver(kubelet: Kubelet | None) -> Iterator[str]:
@@ -52,12 +71,18 @@ def _where(device: DynamicDevice) -> str:
 
 def _beside(device: DynamicDevice, container: str, placed: PodAlignment | None) -> str:
     """Where the rest of the container is, if the kubelet places it."""
-    spread = None if placed is None else placed.containers.get(container)
-    if spread is None or not spread.numa or device.numa is None:
+    rest = _rest(container, placed)
+    if not rest or device.numa is None or placed is None:
         return ""
-    if spread.numa == 1 << device.numa:
+    if placed.containers[container].numa == 1 << device.numa:
         return ", with everything else"
-    return f", and the rest is on NUMA node {format_list(spread.numa)}"
+    return f", and {rest}"
+
+
+def _rest(container: str, placed: PodAlignment | None) -> str:
+    """Where the kubelet places the container; empty if it does not."""
+    spread = None if placed is None else placed.containers.get(container)
+    return "" if spread is None or not spread.numa else f"the rest is on NUMA node {format_list(spread.numa)}"
 
 
 def _free(devices: Sequence[DynamicDevice]) -> str:

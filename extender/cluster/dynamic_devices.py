@@ -37,6 +37,8 @@ class PublishedDevices:
     devices: tuple[DynamicDevice, ...]
 
 
+CPU_DRIVER: Final = "dra.cpu"
+"""The driver that allocates CPUs by claims."""
 NO_DEVICES: Final[tuple[DynamicDevice, ...]] = ()
 
 

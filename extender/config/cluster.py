@@ -30,8 +30,8 @@ class ClusterSettings(BaseSettings):
     dra: Literal["off", "on"] = Field(
         default="off",
         description="`on`: read the devices that DRA drivers publish and the claims that hold them, for notes of "
-        "what-if and for pods that demand alignment; needs `kubernetes`, Kubernetes 1.34 and components/dra. See "
-        "docs/alignment.md.",
+        "what-if, for pods that demand alignment, and to rank nodes by where claimed devices can be; needs "
+        "`kubernetes`, Kubernetes 1.34 and components/dra. See docs/alignment.md.",
     )
     sibling_labels: str = Field(
         default="",

@@ -18,11 +18,13 @@ from extender.questions.subjects import Subject, candidates_of
 from extender.replay.admission import MAX_OUTCOMES
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
+from extender.replay.pod import Pod
 from extender.replay.verdict import Certainty, Provider, Rejected, Verdict, When
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement
+from extender.scheduling.meeting import Meeting, Places, is_certain, meeting_of, places_of
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
-from extender.scheduling.scoring import score_nodes
+from extender.scheduling.scoring import ranked_by_meeting, score_nodes
 from extender.scheduling.totals import pod_requests
 from extender.wire.workloads import PodWorkload
 
@@ -41,7 +43,8 @@ class NodeWhatIf:
     `verdict` None: not enough is known about the node. `admitted_as` is the alignment of an admitted pod, even if the
     node does not pass for another reason; None if it is refused. `judgement` is what filter uses, `score` what
     prioritize would return among the nodes in question; None if the node does not pass. `first_fault`: the first
-    failure, in a sentence; empty if the pod is admitted as it demands.
+    failure, in a sentence; empty if the pod is admitted as it demands. `meeting`: see there; None if the pod has no
+    claims, or the devices of the node are not known.
     """
 
     subject: Subject
@@ -51,6 +54,7 @@ class NodeWhatIf:
     judgement: Judgement
     scheduler: SchedulerAnswer
     score: int | None
+    meeting: Meeting | None = None
 
     @property
     def certainty(self) -> Certainty:
@@ -102,6 +106,7 @@ class _Replayed:
     verdict: Verdict | None
     alignment: PodAlignment | None = None
     first_fault: str = ""
+    places: Places = ()
 
 
 def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) -> list[NodeWhatIf]:
@@ -113,15 +118,21 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
     wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
     candidates = candidates_of(subjects)
     judgements = {node_class.id: judge(shape, node_class) for node_class in candidates.distinct}
-    scores = score_nodes(candidates, judgements)
     shared: dict[NodeClass, _Replayed] = {}
     wants_devices = any("/" in resource for resource in wanted)
+    each_replayed = []
+    for subject in subjects:
+        if wants_devices or subject.node_class not in shared:
+            shared[subject.node_class] = _replay(shape, subject)
+        each_replayed.append(shared[subject.node_class])
+    meetings = [_meeting(workload.pod, *each) for each in zip(subjects, each_replayed, strict=True)]
+    scores = score_nodes(candidates, judgements)
+    if any(meeting is not None for meeting in meetings):
+        known = [Meeting.UNKNOWN if meeting is None else meeting for meeting in meetings]
+        scores = ranked_by_meeting(scores, known, [judgements[subject.node_class.id] for subject in subjects])
     answers = []
-    for subject, score in zip(subjects, scores, strict=True):
-        node_class = subject.node_class
-        if wants_devices or node_class not in shared:
-            shared[node_class] = _replay(shape, subject)
-        judgement, replayed = judgements[node_class.id], shared[node_class]
+    for subject, replayed, meeting, score in zip(subjects, each_replayed, meetings, scores, strict=True):
+        judgement = judgements[subject.node_class.id]
         answers.append(
             NodeWhatIf(
                 subject=subject,
@@ -131,9 +142,17 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
                 judgement=judgement,
                 scheduler=check_node(subject.name, wanted, workload.rules, subject.around),
                 score=score if judgement.refusal is None else None,
+                meeting=meeting,
             )
         )
     return answers
+
+
+def _meeting(pod: Pod, subject: Subject, replayed: _Replayed) -> Meeting | None:
+    if subject.around.devices is None or not pod.has_claims:
+        return None
+    places = replayed.places if is_certain(subject.node_class) else ()
+    return meeting_of(pod, subject.kubelet, subject.around.devices, places)
 
 
 def _replay(shape: PodShape, subject: Subject) -> _Replayed:
@@ -151,4 +170,4 @@ def _replay(shape: PodShape, subject: Subject) -> _Replayed:
         story = explain(kubelet, subject.states[0], shape.pod, search=False)
         return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), story.first_fault or "")
     fault = demand_fault(shape.pod.demand, kubelet, request, outcomes)
-    return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), fault)
+    return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), fault, places_of(kubelet, outcomes))

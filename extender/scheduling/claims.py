@@ -9,26 +9,39 @@ Rules of this file
 - A device whose driver does not say its NUMA node, or that no driver lists any more, cannot be shown to meet a demand.
   So the node is refused.
 - Filter checks at most `MAX_NODES` nodes for a pod. An allocated device of a node leaves kube-scheduler that node only.
+- Prioritize ranks nodes by where devices can be (`meeting`). It replays at most `MAX_RANKED` classes of nodes for a
+  call, for at most `RANKING_SECONDS`, off the event loop. What is left is unknown. Placements are kept.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from extender.cluster.dynamic_devices import DynamicDevices
+from extender.bounded import BoundedMap
+from extender.cluster.dynamic_devices import DynamicDevice, DynamicDevices
 from extender.cluster.node_class import NodeClass
 from extender.cluster.store import NodeStore
-from extender.replay.admission import Outcome
+from extender.replay.admission import MAX_OUTCOMES, Outcome
+from extender.replay.budget import Budget
 from extender.replay.demand import Demand
 from extender.replay.demands import broken_in_state, is_always_met
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod, PodRequest, resolve
 from extender.replay.verdict import Admitted
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
+from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.cached_judge import Offload
+from extender.scheduling.meeting import Meeting, Places, is_certain, meeting_of, places_of
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.replays import FIRST_STEPS, time_limit
 
 MAX_NODES: Final = 64
+MAX_RANKED: Final = 2000
+RANKING_SECONDS: Final = 1.0
+MAX_SHAPES: Final = 16
+MAX_PLACES: Final = 10_000
+"""For how many pod shapes, and classes of nodes of one shape, placements are kept."""
 NOT_ALLOCATED: Final = NotBound(
     f"the pod demands alignment and it is not known yet which devices its claims have; {RETRY}", BindFailure.CLAIMS
 )
@@ -98,3 +111,65 @@ def _broken(
         return None
     broken = broken_in_state(demand, kubelet.machine, request, outcome.state, claimed)
     return None if broken is None else RefusalReason.DEMAND_CLAIM
+
+
+class ClaimRanking:
+    """Says on which nodes the devices of a pod's claims can be beside the rest. *clock*: seconds."""
+
+    def __init__(self, devices: DynamicDevices, offload: Offload, *, clock: Callable[[], float]) -> None:
+        self._devices, self._offload, self._clock = devices, offload, clock
+        self._known: BoundedMap[ShapeJudgements, dict[int, Places]] = BoundedMap(MAX_SHAPES)
+
+    async def meetings(
+        self, pod: Pod, entry: ShapeJudgements, names: Sequence[str], classes: Sequence[NodeClass]
+    ) -> list[Meeting]:
+        """The answer for each node. *entry*: of the pod's shape; *classes*: of the nodes, in the same order."""
+        if not self._devices.complete:
+            return [Meeting.UNKNOWN] * len(names)
+        devices = [self._devices.of_node(name) for name in names]
+        known = self._places_of(entry)
+        out_of_time = time_limit(self._clock, self._clock() + RANKING_SECONDS)
+        found, new = await self._offload(_meetings, pod, entry.shape, devices, classes, dict(known), out_of_time)
+        if len(known) + len(new) > MAX_PLACES:
+            known.clear()
+        known.update(new)
+        return found
+
+    def _places_of(self, entry: ShapeJudgements) -> dict[int, Places]:
+        found = self._known.get(entry)
+        if found is None:
+            found = self._known[entry] = {}
+        else:
+            self._known.move_to_end(entry)
+        return found
+
+
+def _meetings(
+    pod: Pod,
+    shape: PodShape,
+    devices: Sequence[Sequence[DynamicDevice]],
+    classes: Sequence[NodeClass],
+    known: Mapping[int, Places],
+    out_of_time: Callable[[], bool],
+) -> tuple[list[Meeting], dict[int, Places]]:
+    """The answers in the order of *devices* and *classes*, and the placements that were not *known*, by class id."""
+    missing = [each for each in dict.fromkeys(classes) if each.id not in known]
+    new: dict[int, Places] = {}
+    for each in islice(missing, MAX_RANKED):
+        places = _places(shape, each, Budget(FIRST_STEPS, out_of_time))
+        if out_of_time():
+            break
+        new[each.id] = places
+    answers = [
+        meeting_of(pod, each.kubelet, of_node, known.get(each.id) or new.get(each.id, ()))
+        for each, of_node in zip(classes, devices, strict=True)
+    ]
+    return answers, new
+
+
+def _places(shape: PodShape, node_class: NodeClass, budget: Budget) -> Places:
+    kubelet = node_class.kubelet
+    if kubelet is None or not is_certain(node_class):
+        return ()
+    request = shape.request(kubelet.rules)
+    return places_of(kubelet, node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget))

@@ -12,7 +12,7 @@ from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.bind import Bind, BindSettings
 from extender.scheduling.cached_judge import CachedJudge, JudgeMetrics, Offload
-from extender.scheduling.claims import ClaimCheck
+from extender.scheduling.claims import ClaimCheck, ClaimRanking
 from extender.scheduling.filter import Filter, FilterMetrics, FilterSettings
 from extender.scheduling.gangs.gangs import Gangs
 from extender.scheduling.gangs.record import GangSettings
@@ -105,7 +105,10 @@ def make_scheduling(
     clock, offload, metrics = effects.clock, effects.offload, effects.metrics
     nominator = Nominator(known.nodes, known.pods, judge.judge, clock=clock, offload=offload)
     gangs = None
-    claims = None if known.devices is None else ClaimCheck(known.nodes, known.devices, offload)
+    claims = ranking = None
+    if known.devices is not None:
+        claims = ClaimCheck(known.nodes, known.devices, offload)
+        ranking = ClaimRanking(known.devices, offload, clock=clock)
     if settings.gangs is not None:
         gangs = Gangs(settings.gangs, known.nodes, judge, known.totals, clock=clock, offload=offload)
     return Scheduling(
@@ -126,7 +129,7 @@ def make_scheduling(
             metrics=metrics,
             clock=clock,
         ),
-        prioritize=Prioritize(judge, records.decisions, clock=clock),
+        prioritize=Prioritize(judge, records.decisions, ranking, clock=clock),
         bind=Bind(
             settings.bind,
             known.nodes,

@@ -7,17 +7,26 @@ Rules of this file
   the score of a node without merit. An unknown or refused node gets 0.
 - A node that admits the pod without aligning it gets 0 if another node aligns it. So does a node that would split a pod
   that prefers one NUMA node, if another node would not.
+- For a pod with claims of DRA drivers, nodes are ranked first by whether CPUs, memory and devices can be on one NUMA
+  node, and then by their scores: see `BANDS`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from extender.replay.verdict import Certainty
 from extender.scheduling.cache import Judgements
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.judgement import Judgement
+from extender.scheduling.meeting import Meeting
 
 MAX_SCORE: Final = 10
+BANDS: Final[Mapping[Meeting, tuple[int, int]]] = {
+    Meeting.APART: (0, 3),
+    Meeting.UNKNOWN: (4, 6),
+    Meeting.MEETS: (7, MAX_SCORE),
+}
+"""What scores of 0 to 10 become, lowest and highest."""
 
 
 class Scale(NamedTuple):
@@ -68,3 +77,21 @@ def _stretch(merit: int, worst: int, best: int) -> int:
     if best == worst:
         return MAX_SCORE
     return (2 * MAX_SCORE * (merit - worst) + best - worst) // (2 * (best - worst))
+
+
+def ranked_by_meeting(scores: Sequence[int], meetings: Sequence[Meeting], judgements: Sequence[Judgement]) -> list[int]:
+    """The scores of the nodes of one request, in bands. Unchanged if all nodes that can be ranked have equal meetings.
+
+    Nodes that are refused, or about which nothing is known, keep their 0.
+    """
+    ranked = [each.refusal is None and each.certainty is not Certainty.UNKNOWN for each in judgements]
+    if len({meeting for meeting, is_ranked in zip(meetings, ranked, strict=True) if is_ranked}) <= 1:
+        return list(scores)
+    return [
+        _in_band(score, *BANDS[meeting]) if is_ranked else score
+        for score, meeting, is_ranked in zip(scores, meetings, ranked, strict=True)
+    ]
+
+
+def _in_band(score: int, lowest: int, highest: int) -> int:
+    return lowest + (highest - lowest) * score // MAX_SCORE

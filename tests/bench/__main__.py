@@ -6,7 +6,7 @@ import sys
 from rich.console import Console
 
 ALL = (
-    "replay", "distinct_states", "many_nodes", "filter_http", "demands", "bind_http", "pods", "preempt",
+    "replay", "distinct_states", "many_nodes", "filter_http", "demands", "claims", "bind_http", "pods", "preempt",
     "capacity", "advice", "nri", "nri_counts", "nri_states",
 )  # fmt: skip
 

@@ -23,19 +23,21 @@ NOT_SAID = "the pod demands alignment and the driver of a device does not say wh
 ONE_TAKEN = [Workload(name="w", copies=1, resources={"cpu": 14, "memory": "1Gi"})]
 
 
-def publish(server: FakeApiServer, driver: str = DRIVER, generation: int = 1, **numa: int | None) -> None:
-    """A slice of node-a with these devices on these NUMA nodes."""
+def publish(
+    server: FakeApiServer, driver: str = DRIVER, generation: int = 1, node: str = "node-a", **numa: int | None
+) -> None:
+    """A slice of a node with these devices on these NUMA nodes."""
     devices = [
         {"name": name.replace("_", "-"), "attributes": {} if node is None else {NUMA: {"int": node}}}
         for name, node in numa.items()
     ]
     server.slices.create(
         {
-            "metadata": {"name": f"{driver}-{generation}"},
+            "metadata": {"name": f"{driver}-{generation}-{node}"},
             "spec": {
                 "driver": driver,
-                "nodeName": "node-a",
-                "pool": {"name": "node-a", "generation": generation, "resourceSliceCount": 1},
+                "nodeName": node,
+                "pool": {"name": node, "generation": generation, "resourceSliceCount": 1},
                 "devices": devices,
             },
         }
@@ -146,18 +148,56 @@ def test_what_if_says_where_devices_are(tmp_path: Path) -> None:
         publish(server, gpu_0=0, gpu_1=1, gpu_2=1, gpu_x=None)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
         until(lambda: len(devices_of(service).of_node("node-a")) == 4)
-        free = "1 of gpu.example.com without a NUMA node, 1 of gpu.example.com on NUMA node 0"
-        (note,) = notes(client, claiming())
-        assert note == (
-            "container app has a claim without devices of this node; free devices: "
-            f"{free}, 2 of gpu.example.com on NUMA node 1"
+        free = (
+            "free devices: 1 of gpu.example.com without a NUMA node, 1 of gpu.example.com on NUMA node 0, "
+            "2 of gpu.example.com on NUMA node 1"
         )
+        assert notes(client, claiming()) == [
+            f"container app has a claim without devices of this node, and the rest is on NUMA node 0; {free}",
+            "the devices of the pod's claims can be on the NUMA node of the rest",
+        ]
 
         allocate(server, "gpu-1")
         until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
         assert notes(client, claiming()) == [
-            "container app: device gpu-1 of gpu.example.com is on NUMA node 1, and the rest is on NUMA node 0"
+            "container app: device gpu-1 of gpu.example.com is on NUMA node 1, and the rest is on NUMA node 0",
+            "the devices of the pod's claims cannot all be on the NUMA node of the rest",
         ]
+
+
+NODES = ("node-a", "node-b", "node-c")
+
+
+def scores(client: Client, pod: Json) -> list[int]:
+    """What prioritize returns for `NODES`."""
+    args = {"Pod": pod, "Nodes": None, "NodeNames": list(NODES)}
+    status, reply = client.call("POST", "/scheduler/prioritize", args)
+    assert status == 200
+    assert [each["Host"] for each in reply] == list(NODES)
+    return [each["Score"] for each in reply]
+
+
+@pytest.mark.parametrize(("dra", "expected"), [("on", [6, 10, 3]), ("off", [10, 10, 10])])
+def test_prioritize_ranks_nodes_by_where_free_devices_are(tmp_path: Path, dra: str, expected: list[int]) -> None:
+    """The kubelets are alike and empty. So CPUs are on NUMA node 0 everywhere, and the strategy's scores are equal."""
+    with cluster(tmp_path, *NODES, dra=dra) as (server, service, client):
+        for name in NODES:
+            client.report(report_of(sample(name)))
+        publish(server, node="node-b", gpu_0=0)
+        publish(server, node="node-c", gpu_0=1)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        if dra == "on":
+            until(lambda: all(devices_of(service).of_node(name) for name in NODES[1:]))
+            until(lambda: devices_of(service).complete)
+        pod = claiming()
+
+        assert scores(client, pod) == expected
+        assert scores(client, pod_of(4, name="plain")) == [10, 10, 10], "it has no claims"
+        said = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": list(NODES)})[1]["nodes"]
+        assert [each["score"] for each in said] == expected
+        kept = client.call("GET", f"/v1/pods/{pod['metadata']['uid']}/decision")[1]
+        best = {each["node"]: each["score"] for each in kept["calls"][0]["best"]}
+        assert [best[name] for name in NODES] == expected
 
 
 def test_what_if_names_what_is_not_known(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class Call:
     `seen`: the snapshot of that moment, in which the candidates are at `slots`, or the classes of the candidates in the
     order of the request; None: the pod requests nothing that any node aligns, and all of them passed. `instead`:
     judgements by name of candidates that did not get that of their class. `is_refused`: filter refused every candidate.
+    `given`: the scores, one byte each, where they do not follow from the judgements; empty if they do.
     """
 
     verb: str
@@ -49,6 +50,7 @@ class Call:
     slots: Int64s = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
     instead: Mapping[str, Judgement] = field(default_factory=dict)
     is_refused: bool = False
+    given: bytes = b""
 
     def about(self, snapshot: ClusterSnapshot, slots: Int64s, judgements: Judgements) -> "Call":
         """The call, about the nodes that are at *slots* in *snapshot*."""
@@ -90,6 +92,8 @@ class Call:
         names, classes = self.names, self.classes
         if classes is None:
             return [(name, MAX_SCORE) for name in names]
+        if self.given:
+            return list(zip(names, self.given, strict=True))
         candidates = Candidates.of(names, classes)
         return list(zip(names, score_nodes(candidates, self.judgements), strict=True))
 

@@ -1,0 +1,178 @@
+"""Whether claimed devices and what the kubelet gives can be on one NUMA node: by example, and as a law."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import pytest
+
+from extender.cluster.dynamic_devices import CPU_DRIVER, DynamicDevice
+from extender.replay.alignment import NOTHING, Alignment, Spread
+from extender.replay.pod import Container, ContainerKind, Pod
+from extender.replay.verdict import Certainty
+from extender.samples.machines import Hardware
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.meeting import Meeting, Places, meeting_of
+from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.scoring import MAX_SCORE, ranked_by_meeting
+from tests.reports import sample
+
+GPU, NIC = "gpu.example.com", "nic.example.com"
+ON_0, ON_1, ON_EITHER = (Spread(Alignment.ALIGNED, mask) for mask in (1, 2, 3))
+SPLIT = Spread(Alignment.SPLIT, 3)
+TWO = sample().kubelet
+ONE = sample(hardware=Hardware(sockets=1, numa_per_socket=1, cores_per_numa=8, threads=2, memory_gib=32)).kubelet
+
+
+def _pod(*claims: tuple[str, ...]) -> Pod:
+    """Containers c0, c1, … with these claims."""
+    containers = [Container(name=f"c{i}", kind=ContainerKind.APP, claims=each) for i, each in enumerate(claims)]
+    return Pod(uid="u", name="p", namespace="n", containers=tuple(containers))
+
+
+def _placed(*spreads: Spread) -> dict[str, Spread]:
+    return {f"c{i}": each for i, each in enumerate(spreads)}
+
+
+def _device(number: int, numa: int | None, claim: str = "", driver: str = GPU) -> DynamicDevice:
+    return DynamicDevice(driver, "pool", f"d{number}", numa, claim)
+
+
+@pytest.mark.parametrize(
+    ("claims", "places", "devices", "expected"),
+    [
+        ([("n/a",)], [ON_0], [_device(0, 0)], Meeting.MEETS),
+        ([("n/a",)], [ON_0], [_device(0, 1)], Meeting.APART),
+        ([("n/a",)], [ON_0], [_device(0, 1), _device(1, None)], Meeting.UNKNOWN),
+        ([("n/a",)], [ON_0], [_device(0, 0), _device(1, 1, driver=NIC)], Meeting.UNKNOWN),
+        ([("n/a",)], [ON_0], [_device(0, 0), _device(1, 0, driver=NIC)], Meeting.MEETS),
+        ([("n/a",)], [ON_0], [_device(0, 1), _device(1, 0, driver=CPU_DRIVER)], Meeting.APART),
+        ([("n/a",)], [ON_0], [], Meeting.UNKNOWN),
+        ([("n/a",)], [SPLIT], [_device(0, 0)], Meeting.APART),
+        ([("n/a",)], [NOTHING], [_device(0, 0)], Meeting.UNKNOWN),
+        ([("n/a",)], [ON_1], [_device(0, 1, "n/a"), _device(1, 0)], Meeting.MEETS),
+        ([("n/a",)], [ON_1], [_device(0, 0, "n/a"), _device(1, 1)], Meeting.APART),
+        ([("n/a",)], [ON_1], [_device(0, None, "n/a")], Meeting.UNKNOWN),
+        ([("n/a", "n/b")], [ON_0], [_device(0, 0), _device(1, 0)], Meeting.MEETS),
+        ([("n/a", "n/b")], [ON_0], [_device(0, 0), _device(1, 1)], Meeting.APART),
+        ([("", "")], [ON_0], [_device(0, 0)], Meeting.APART),
+        ([("n/a",), ("n/b",)], [ON_0, ON_1], [_device(0, 0), _device(1, 1)], Meeting.MEETS),
+        ([("n/a",), ("n/a",)], [ON_0, ON_1], [_device(0, 0), _device(1, 1)], Meeting.APART),
+        ([("n/a",), ()], [ON_0, SPLIT], [_device(0, 0)], Meeting.MEETS),
+        ([("n/a",)], [ON_EITHER], [_device(0, 1, "n/a")], Meeting.MEETS),
+    ],
+)
+def test_by_example(
+    claims: list[tuple[str, ...]], places: list[Spread], devices: list[DynamicDevice], expected: Meeting
+) -> None:
+    assert meeting_of(_pod(*claims), TWO, devices, [_placed(*places)]) is expected
+
+
+def test_outcomes_that_differ_are_unknown_and_one_numa_node_is_enough() -> None:
+    pod, devices = _pod(("n/a",)), [_device(0, 0)]
+
+    def meeting(places: Places) -> Meeting:
+        return meeting_of(pod, TWO, devices, places)
+
+    assert meeting([_placed(ON_0), _placed(ON_1)]) is Meeting.UNKNOWN
+    assert meeting([_placed(ON_1), _placed(ON_1)]) is Meeting.APART
+    assert meeting([]) is Meeting.UNKNOWN
+    assert meeting_of(pod, ONE, [], []) is Meeting.MEETS
+    assert meeting_of(pod, None, devices, []) is Meeting.UNKNOWN
+
+
+def test_meets_and_apart_hold_whichever_drivers_serve_the_claims() -> None:
+    answers = Counter(_checked(Random(seed), has_unsaid=seed % 2 == 1, has_nics=seed % 3 > 0) for seed in range(300))
+
+    assert min(answers[each] for each in Meeting) > 20, "each answer was tried"
+
+
+def _checked(random: Random, *, has_unsaid: bool, has_nics: bool) -> Meeting:
+    """By trying: every way in which drivers serve the claims, and every choice of their free devices."""
+    names = ["n/a", "n/b", "n/c"]
+    claims = [tuple(random.sample(names, random.randint(0, 2))) for _ in range(2)]
+    places = _placed(*random.choices([ON_0, ON_1, ON_EITHER, SPLIT], [4, 4, 1, 1], k=2))
+    devices = []
+    for number in range(random.randint(1, 4)):
+        numa = random.choice([0, 0, 1, 1, None] if has_unsaid else [0, 1])
+        claim = random.choice(names) if number == 0 and random.random() < 0.3 else ""
+        devices.append(_device(number, numa, claim, random.choice([GPU, NIC] if has_nics else [GPU])))
+    pod = _pod(*claims)
+    answer = meeting_of(pod, TWO, devices, [places])
+    tried = list(_by_trying(pod, devices, places))
+
+    if answer is Meeting.MEETS:
+        assert all(tried)
+    if answer is Meeting.APART:
+        assert not any(tried)
+    return answer
+
+
+def _by_trying(pod: Pod, devices: Sequence[DynamicDevice], places: dict[str, Spread]) -> Iterator[bool]:
+    """For each way in which drivers with free devices serve the claims: whether a choice of devices meets the rest."""
+    of_claim = {each.claim: each for each in devices if each.claim}
+    free = [each for each in devices if not each.claim]
+    to_come = sorted({claim for c in pod.containers for claim in c.claims} - of_claim.keys())
+    drivers = sorted({each.driver for each in free})
+    nodes = [(0,), (1,)]  # a device that says nothing can be on either
+    for unsaid in itertools.product(*(((each.numa,) if each.numa is not None else sum(nodes, ())) for each in devices)):
+        numa = {each.key: on for each, on in zip(devices, unsaid, strict=True)}
+        for served_by in itertools.product(drivers, repeat=len(to_come)):
+            choices = [
+                chosen
+                for chosen in itertools.permutations(free, len(to_come))
+                if tuple(each.driver for each in chosen) == served_by
+            ]
+            if choices or not to_come:  # otherwise kube-scheduler does not offer the node
+                yield any(
+                    _is_met(pod, places, numa, of_claim | dict(zip(to_come, chosen, strict=True)))
+                    for chosen in choices or [()]
+                )
+
+
+def _is_met(
+    pod: Pod, places: dict[str, Spread], numa: dict[tuple[str, str, str], int], has: dict[str, DynamicDevice]
+) -> bool:
+    for container in pod.containers:
+        place = places[container.name]
+        if container.claims and place.alignment is Alignment.SPLIT:
+            return False
+        on = {numa[has[claim].key] for claim in container.claims}
+        if len(on) > 1 or any(not place.numa >> node & 1 for node in on):
+            return False
+    return True
+
+
+def test_bands_order_nodes_by_meeting_first_and_keep_the_order_within() -> None:
+    for seed in range(100):
+        _check_bands(Random(seed))
+
+
+def _check_bands(random: Random) -> None:
+    count = random.randint(1, 8)
+    before = [random.randint(0, MAX_SCORE) for _ in range(count)]
+    meetings = random.choices(list(Meeting), k=count)
+    after = ranked_by_meeting(before, meetings, [Judgement(None, Certainty.EXACT, 0)] * count)
+
+    assert all(0 <= each <= MAX_SCORE for each in after)
+    if len(set(meetings)) == 1:
+        assert after == before
+    for a, b in itertools.permutations(range(count), 2):
+        if meetings[a] > meetings[b]:
+            assert after[a] > after[b]
+        elif meetings[a] == meetings[b] and before[a] >= before[b]:
+            assert after[a] >= after[b]
+
+
+def test_refused_nodes_and_nodes_of_which_nothing_is_known_keep_0() -> None:
+    judgements = [
+        Judgement(RefusalReason.UNKNOWN, Certainty.EXACT),
+        Judgement(None, Certainty.UNKNOWN),
+        Judgement(None, Certainty.EXACT, 0),
+        Judgement(None, Certainty.EXACT, 0),
+    ]
+    meetings = [Meeting.MEETS, Meeting.UNKNOWN, Meeting.MEETS, Meeting.APART]
+
+    assert ranked_by_meeting([0, 0, 10, 10], meetings, judgements) == [0, 0, 10, 3]
+    assert ranked_by_meeting([0, 0, 10, 4], [*meetings[:3], Meeting.MEETS], judgements) == [0, 0, 10, 4]
