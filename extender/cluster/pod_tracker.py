@@ -78,8 +78,11 @@ class PodTracker:
         self._not_listed = NO_PODS
         """Pods with resources that the watch shows and the kubelet does not list."""
 
-    def apply(self, event: PodEvent, now: float) -> list[SettledPod]:
-        """Apply one event of this node; returns the pod that it settles, if any."""
+    def apply(self, event: PodEvent, now: float, has_restarted: Callable[[float], bool]) -> list[SettledPod]:
+        """Apply one event of this node; returns the pod that it settles, if any.
+
+        *has_restarted*: whether the node's kubelet has stopped or started after this time.
+        """
         settled: list[SettledPod] = []
         match event:
             case PodSeen(pod=pod):
@@ -90,7 +93,7 @@ class PodTracker:
                     settled = list(self._settle(admit, AdmissionResult.REFUSED, reason=reason))
             case PodRefused(uid=uid, reason=reason):
                 self._watched.discard(uid)
-                settled = list(self._settle_refused(uid, reason))
+                settled = list(self._settle_refused(uid, reason, has_restarted))
             case PodFinished(uid=uid) | PodGone(uid=uid):
                 self._watched.discard(uid)
         self.ledger = ledgers.apply(self.ledger, event, now, finish_seconds=self._timeouts.finish)
@@ -266,16 +269,16 @@ class PodTracker:
         """Pods that the kubelet does not count, although the watch shows them on the node and not finished."""
         return observation.left & self._watched
 
-    def _settle_refused(self, uid: str, reason: str) -> Iterator[SettledPod]:
+    def _settle_refused(self, uid: str, reason: str, has_restarted: Callable[[float], bool]) -> Iterator[SettledPod]:
         """Settle a pod that the kubelet has refused.
 
-        A pod that had started was admitted, and was refused when its kubelet started again. This is no result for the
-        prediction of its admission.
+        This is no result for the prediction of its admission if the pod had started, and was refused when its kubelet
+        started again, or if its kubelet has stopped since it was bound: a first list is admitted by other rules.
         """
         admit = self.ledger.find(uid)
         if admit is not None:
-            was_admitted = admit.started_at is not None
-            result = AdmissionResult.LEFT if was_admitted else AdmissionResult.REFUSED
+            says_nothing = admit.started_at is not None or has_restarted(admit.since)
+            result = AdmissionResult.LEFT if says_nothing else AdmissionResult.REFUSED
             yield from self._settle(admit, result, reason=reason)
 
     def _settle(

@@ -49,6 +49,11 @@ class Restarts:
         self._until.pop(name, None)
         self._started.pop(name, None)
 
+    def has_restarted(self, name: str, since: float) -> bool:
+        """Whether the node's kubelet is stopped, or has started after *since*, as far as its last report says."""
+        started = self._started.get(name)
+        return name in self._until if started is None else started > since
+
     def names(self, now: float, lacks_pods: Callable[[str, float], bool]) -> Collection[str]:
         """The nodes that should get no pod now. Cost: one step for each recorded kubelet.
 

@@ -12,6 +12,7 @@ Rules of this file
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from extender.bounded import BoundedMap
@@ -241,7 +242,7 @@ class NodeStore:
         for event in events:
             tracker = self._tracker(event.node_name)
             before = tracker.ledger
-            self._settle(tracker.apply(event, now))
+            self._settle(tracker.apply(event, now, partial(self._restarts.has_restarted, event.node_name)))
             if tracker.ledger is not before:
                 changed.append(event.node_name)
         for name in dict.fromkeys(changed):

@@ -257,6 +257,29 @@ def test_the_refusal_of_a_pod_that_had_started_says_nothing_of_its_admission() -
     assert world.results == [(pod.uid, AdmissionResult.LEFT)]
 
 
+@pytest.mark.parametrize(
+    ("at", "reported", "result"),
+    [
+        (20, {"kubelet_listens": False, "kubelet_seconds": 0.5}, AdmissionResult.LEFT),
+        (20, {"kubelet_listens": True, "kubelet_seconds": 1.0}, AdmissionResult.LEFT),
+        (11, {"kubelet_listens": True, "kubelet_seconds": 2.0}, AdmissionResult.REFUSED),
+        (20, {}, AdmissionResult.REFUSED),
+    ],
+)
+def test_the_refusal_of_a_pod_whose_kubelet_has_stopped_since_says_nothing_of_its_admission(
+    at: float, reported: dict[str, Any], result: AdmissionResult
+) -> None:
+    """Seen red: nodes counted as ones of wrong predictions after their kubelets had been restarted under load."""
+    world, pod = World(), _pod()
+    world.report(EMPTY.state, 0)
+    world.cluster.assume("n", pod, 10)
+    world.report(EMPTY.state, at, **reported)
+
+    world.cluster.apply(PodRefused("n", pod.uid, "TopologyAffinityError"), now=at + 1)
+
+    assert world.results == [(pod.uid, result)]
+
+
 def test_a_started_kubelet_counts_as_starting_until_its_reports_have_the_pods_of_its_first_list() -> None:
     """At most for as long as a stopped one counts."""
     world, runs, coming = World(), _pod("runs"), _pod("coming")

@@ -36,6 +36,11 @@ class Entry:
         return name
 
     @property
+    def uid(self) -> str:
+        uid: str = self.pod["metadata"]["uid"]
+        return uid
+
+    @property
     def node(self) -> str | None:
         """Where it is bound."""
         return self.nodes[-1] if self.nodes else None

@@ -11,6 +11,7 @@ first list (HandlePodAdditions), resources fit (pkg/kubelet/lifecycle/predicate.
 """
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from random import Random
@@ -62,6 +63,7 @@ class LiveKubelet:
         self._started: set[str] = set()
         self._ended: set[str] = set()
         self._up = asyncio.Event()
+        self._stopped_at = time.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
         self._service: list[asyncio.Task[None]] = []
         self._version = ""
@@ -97,6 +99,7 @@ class LiveKubelet:
 
     async def _halt(self) -> None:
         self._up.clear()
+        self._stopped_at = time.monotonic()
         self.is_watching = False
         for task in self._service:
             task.cancel()
@@ -203,10 +206,9 @@ class LiveKubelet:
             (self.tally.refused_again if again else self.tally.refused)[reason] += 1
             name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
             text = f"{datetime.now(UTC):%H:%M:%S.%f} {self.name} {name} {reason}: {verdict['message']}"
-            when = (
-                " (ran before the restart)" if again else "" if self._up.is_set() else " (in the kubelet's first list)"
-            )
-            self.tally.refusals.append(text + when)
+            self.tally.refusals.append(text + (" (ran before the restart)" if again else ""))
+            if not again and not self._up.is_set():
+                self.tally.refused_first[uid] = self._stopped_at
             self._ended.add(uid)
             message = f"Pod was rejected: {verdict['message']}"
             self._spawn(self._publish(uid, {"phase": "Failed", "reason": reason, "message": message}))

@@ -19,6 +19,10 @@ Disturb = Callable[[threading.Event], None]
 """Runs in a thread of its own until the event is set."""
 
 
+REPORTED_SECONDS = 1.0
+"""From the end of a kubelet until its exporter's report of it has been read, on a busy machine."""
+
+
 @dataclass
 class Round:
     """What became of one load."""
@@ -36,6 +40,16 @@ class Round:
     def rate(self) -> str:
         """Pods a second until all had ended."""
         return f"{self.fed.created / self.fed.seconds:.1f}"
+
+    @property
+    def refused_unforeseen(self) -> list[Entry]:
+        """Pods that a kubelet's first list refused, bound before a report could say that the kubelet had stopped."""
+        stopped = self.tally.refused_first
+        return [
+            each
+            for each in self.entries
+            if each.uid in stopped and (each.bound_at or 0.0) < stopped[each.uid] + REPORTED_SECONDS
+        ]
 
     @property
     def refused(self) -> str:

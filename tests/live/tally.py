@@ -21,11 +21,16 @@ USUAL = Lags()
 
 @dataclass
 class Tally:
-    """What kubelets did. `refused_again`: pods that ran before a restart and were refused by the first list."""
+    """What kubelets did.
+
+    `refused_again`: pods that ran before a restart and were refused by the first list. `refused_first`: other pods that
+    a first list refused, by UID: when their kubelet had stopped, in monotonic seconds.
+    """
 
     admitted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     refused_again: Counter[str] = field(default_factory=Counter)
+    refused_first: dict[str, float] = field(default_factory=dict)
     refusals: list[str] = field(default_factory=list)
     restarts: int = 0
 
@@ -35,6 +40,7 @@ class Tally:
             self,
             refused=self.refused.copy(),
             refused_again=self.refused_again.copy(),
+            refused_first=dict(self.refused_first),
             refusals=list(self.refusals),
         )
 
@@ -44,6 +50,7 @@ class Tally:
             self.admitted - before.admitted,
             self.refused - before.refused,
             self.refused_again - before.refused_again,
+            {uid: at for uid, at in self.refused_first.items() if uid not in before.refused_first},
             self.refusals[len(before.refusals) :],
             self.restarts - before.restarts,
         )

@@ -175,6 +175,9 @@ def test_what_is_stale_at_a_restart_is_still_held_while_the_first_list_is_admitt
     eventually(lambda: stage.phase("later") == "Running")
     assert stage.phase("b") == "Running"
     assert not stage.tally.refused_again
+    refused = stage.server.pods.get("new")
+    assert refused is not None
+    assert list(stage.tally.refused_first) == [refused["metadata"]["uid"]]
 
 
 def test_pods_are_followed_through_the_end_of_a_watch(stage: Stage) -> None:

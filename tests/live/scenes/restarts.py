@@ -30,12 +30,19 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         findings.show("nodes, pods", f"{len(running.nodes.all)}, {pods}")
     findings.show("restarts of kubelets", found.tally.restarts)
     findings.show("admitted", found.tally.admitted)
-    findings.must("refused after binding", found.refused, "0", ok=not found.tally.refused)
+    findings.show("refused after binding", found.refused)
+    unforeseen = found.refused_unforeseen
+    others = found.tally.refused.total() - len(unforeseen)
+    findings.must("but for those bound less than 1 s after their kubelet stopped", others, "0", ok=not others)
     findings.show("ran before a restart and refused by it", found.tally.refused_again.total())
     findings.show("not placed within 45 s", found.fed.given_up)
     findings.show("seconds to binding, median and highest", found.bind_times)
     show_audit(findings, audit)
     findings.details += found.tally.refusals
+    for each in found.entries:
+        stopped_at = found.tally.refused_first.get(each.uid)
+        if stopped_at is not None and each.bound_at is not None:
+            findings.details.append(f"{each.name}: bound {each.bound_at - stopped_at:+.2f} s after its kubelet stopped")
     return findings
 
 
