@@ -38,11 +38,11 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
     findings.show("not placed within 45 s", found.fed.given_up)
     findings.show("seconds to binding, median and highest", found.bind_times)
     show_audit(findings, audit)
-    findings.details += found.tally.refusals
     for each in found.entries:
         stopped_at = found.tally.refused_first.get(each.uid)
         if stopped_at is not None and each.bound_at is not None:
             findings.details.append(f"{each.name}: bound {each.bound_at - stopped_at:+.2f} s after its kubelet stopped")
+    findings.details += found.tally.refusals
     return findings
 
 
