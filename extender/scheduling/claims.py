@@ -9,6 +9,8 @@ Rules of this file
 - A device whose driver does not say its NUMA node, or that no driver lists any more, cannot be shown to meet a demand.
   So the node is refused.
 - Filter checks at most `MAX_NODES` nodes for a pod. An allocated device of a node leaves kube-scheduler that node only.
+- Where bind refuses the devices that kube-scheduler allocated, kube-scheduler would allocate the same ones again. So
+  filter avoids the node for the pod for `AVOID_SECONDS`, as long as another node is feasible.
 - Prioritize ranks nodes by where devices can be (`meeting`). It replays at most `MAX_RANKED` classes of nodes for a
   call, for at most `RANKING_SECONDS`, off the event loop. What is left is unknown. Placements are kept.
 """
@@ -37,6 +39,9 @@ from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import FIRST_STEPS, time_limit
 
 MAX_NODES: Final = 64
+AVOID_SECONDS: Final = 60.0
+MAX_TRIED: Final = 10_000
+"""For how many pods the avoided nodes are kept, the last `MAX_NODES` of each."""
 MAX_RANKED: Final = 2000
 RANKING_SECONDS: Final = 1.0
 MAX_SHAPES: Final = 16
@@ -50,10 +55,14 @@ Claimed = Mapping[str, tuple[int, ...]]
 
 
 class ClaimCheck:
-    """Checks the claims of pods that demand alignment."""
+    """Checks the claims of pods that demand alignment. *clock*: seconds."""
 
-    def __init__(self, cluster: NodeStore, devices: DynamicDevices, offload: Offload) -> None:
-        self._cluster, self._devices, self._offload = cluster, devices, offload
+    def __init__(
+        self, cluster: NodeStore, devices: DynamicDevices, offload: Offload, *, clock: Callable[[], float]
+    ) -> None:
+        self._cluster, self._devices, self._offload, self._clock = cluster, devices, offload, clock
+        self._tried: BoundedMap[str, BoundedMap[str, float]] = BoundedMap(MAX_TRIED)
+        """When bind refused the devices of a pod, by its UID and the node."""
 
     def concerns(self, pod: Pod) -> bool:
         """Whether there is anything to check for the pod."""
@@ -69,7 +78,18 @@ class ClaimCheck:
         if any(self._devices.of_claim(claim, node_name) is None for c in pod.containers for claim in c.claims):
             return NOT_ALLOCATED
         refusal = await self._refusal(pod, node_name)
-        return None if refusal is None else NotBound(f"{refusal.text}; {RETRY}", BindFailure.REFUSED)
+        if refusal is None:
+            return None
+        tried = self._tried.get(pod.uid)
+        if tried is None:
+            tried = self._tried[pod.uid] = BoundedMap(MAX_NODES)
+        tried[node_name] = self._clock()
+        return NotBound(f"{refusal.text}; {RETRY}", BindFailure.REFUSED)
+
+    def tried(self, pod: Pod) -> set[str]:
+        """The nodes where bind has just refused the devices of the pod's claims."""
+        now, tried = self._clock(), self._tried.get(pod.uid)
+        return set() if tried is None else {name for name, at in tried.items() if now - at < AVOID_SECONDS}
 
     async def _refusal(self, pod: Pod, node_name: str) -> RefusalReason | None:
         claimed = claimed_by(pod, self._devices, node_name)

@@ -25,6 +25,9 @@ AVOIDED: Final = Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)
 LEFT_OUT: Final = Judgement(RefusalReason.JUST_REFUSED, Certainty.EXACT)
 """In place of the judgement of nodes whose kubelets have just refused a pod of the same shape."""
 
+TRIED: Final = Judgement(RefusalReason.DEMAND_CLAIM, Certainty.POSSIBLE)
+"""In place of the judgement of nodes where kube-scheduler has just allocated devices that break the pod's demand."""
+
 PROMISED: Final = Judgement(RefusalReason.PROMISED, Certainty.EXACT)
 """In place of the judgement of nodes whose free room is reserved for nominated pods."""
 
@@ -57,12 +60,12 @@ class Filtered:
         return self.refused.reasons if isinstance(self.refused, GroupedReasons) else self.refused.values()
 
 
-def avoid(filtered: Filtered, names: Collection[str]) -> Filtered:
-    """Refuse the feasible nodes among *names* as `UNSETTLED`. If no other node is feasible, *filtered* is unchanged."""
+def avoid(filtered: Filtered, names: Collection[str], reason: RefusalReason = RefusalReason.UNSETTLED) -> Filtered:
+    """Refuse the feasible nodes among *names* for *reason*. If no other node is feasible, *filtered* is unchanged."""
     feasible = [name for name in filtered.feasible if name not in names]
     if not feasible or len(feasible) == len(filtered.feasible):
         return filtered
-    avoided = dict.fromkeys((name for name in filtered.feasible if name in names), RefusalReason.UNSETTLED.text)
+    avoided = dict.fromkeys((name for name in filtered.feasible if name in names), reason.text)
     return Filtered(feasible=feasible, refused={**filtered.refused, **avoided})
 
 

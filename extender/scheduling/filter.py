@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.replay.demand import Demand
+from extender.replay.pod import Pod
 from extender.replay.verdict import Certainty
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
@@ -23,6 +24,7 @@ from extender.scheduling.feasibility import (
     LEFT_OUT,
     PASSED,
     PROMISED,
+    TRIED,
     Filtered,
     avoid,
     filtered_by_answers,
@@ -111,11 +113,8 @@ class Filter:
             before, filtered = filtered, avoid(filtered, avoided)
             instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), AVOIDED)
         if self._claims is not None and self._claims.concerns(args.pod):
-            by_claims = await self._claims.refusals(args.pod, filtered.feasible)
-            for refusal in dict.fromkeys(by_claims.values()):
-                names = {name for name, each in by_claims.items() if each == refusal}
-                filtered = without(filtered, names, refusal)
-                instead |= dict.fromkeys(names, Judgement(refusal, Certainty.EXACT))
+            filtered, refused = await self._by_claims(self._claims, args.pod, filtered)
+            instead |= refused
         if self._gangs is not None and (args.group is not None or self._gangs.groups.held):
             before, filtered = filtered, await self._gangs.filter(args, filtered, answers)
             instead |= refused_for_groups(before, filtered)
@@ -152,6 +151,19 @@ class Filter:
         filtered, counts = filtered_by_answers(args.names, numbers, answers.kinds.answers, answers.names_at)
         self._metrics.filtered(counts)
         return filtered, answers
+
+    @staticmethod
+    async def _by_claims(claims: ClaimCheck, pod: Pod, filtered: Filtered) -> tuple[Filtered, Mapping[str, Judgement]]:
+        """The result beside the devices of the pod's claims, and the judgement of each node that it refuses as well."""
+        refusals = await claims.refusals(pod, filtered.feasible)
+        after = filtered
+        for refusal in dict.fromkeys(refusals.values()):
+            after = without(after, {name for name, each in refusals.items() if each == refusal}, refusal)
+        judgements = {name: Judgement(each, Certainty.EXACT) for name, each in refusals.items()}
+        if (tried := claims.tried(pod)) and (others := avoid(after, tried, RefusalReason.DEMAND_CLAIM)) is not after:
+            judgements |= dict.fromkeys(others.refused.keys() - after.refused.keys(), TRIED)
+            after = others
+        return after, judgements
 
     def _avoided(self, known: KnownPod, *, is_aligned: bool) -> Collection[str]:
         """Nodes that bind would refuse now: it deferred the pod there a moment ago, or their kubelets are starting.

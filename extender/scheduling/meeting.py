@@ -4,8 +4,8 @@ The kubelet places the pod without regard to claims, so the replayed placement s
 
 Rules of this file
 - Which free devices a claim may have is known to kube-scheduler alone, which evaluates the selectors. Here the drivers
-  decide: the answer is `MEETS` only if each driver that has free devices on the node has enough of them there, and
-  `APART` only if all of them together have too few.
+  decide: the answer is `POSSIBLE` only if each driver that has free devices on the node has enough of them there,
+  `CERTAIN` only if there are no others, and `APART` only if all drivers together have too few.
 - A claim without devices of the node is taken to need one device, and to get it from those that are listed as free.
 - Devices of the DRA driver for CPUs are not free devices: other claims than those for CPUs cannot have them.
 """
@@ -33,8 +33,10 @@ class Meeting(IntEnum):
     """Not all can be on one NUMA node, for at least one container."""
     UNKNOWN = 1
     """Reports, drivers or selectors that are not read decide. Also if the kubelet places nothing on NUMA nodes."""
-    MEETS = 2
-    """Each container can have everything on one NUMA node."""
+    POSSIBLE = 2
+    """Each container can have everything on one NUMA node: it depends on which free devices kube-scheduler takes."""
+    CERTAIN = 3
+    """Each container has everything on one NUMA node, whichever of the free devices kube-scheduler takes."""
 
 
 def places_of(kubelet: Kubelet, outcomes: Sequence[Outcome]) -> Places:
@@ -54,7 +56,7 @@ def is_certain(node_class: NodeClass) -> bool:
 def meeting_of(pod: Pod, kubelet: Kubelet | None, devices: Sequence[DynamicDevice], places: Places) -> Meeting:
     """The answer for one node. *kubelet* None: not known. *devices*: all that drivers publish for the node."""
     if kubelet is not None and len(kubelet.machine.numa_ids) == 1:
-        return Meeting.MEETS
+        return Meeting.CERTAIN
     found = {_in_outcome(pod, devices, each) for each in places}
     return found.pop() if len(found) == 1 else Meeting.UNKNOWN
 
@@ -82,7 +84,7 @@ def _in_outcome(pod: Pod, devices: Sequence[DynamicDevice], places: Mapping[str,
         return Meeting.APART
     to_come = [mask for claim, mask in masks.items() if claim not in held]
     answers = {_of_free(held.get("", ()), mask, to_come) for mask in to_come}
-    return min(answers | {Meeting.UNKNOWN if is_unknown else Meeting.MEETS})
+    return min(answers | {Meeting.UNKNOWN if is_unknown else Meeting.CERTAIN})
 
 
 def _mask_of(spread: Spread) -> int:
@@ -107,5 +109,7 @@ def _of_free(free: Iterable[DynamicDevice], mask: int, to_come: Sequence[int]) -
     not_said = sum(device.numa is None for listed in by_driver.values() for device in listed)
     if sum(there.values()) + not_said < sum(not each & ~mask for each in to_come):
         return Meeting.APART
-    is_enough = min(there.values()) >= sum(bool(each & mask) for each in to_come)
-    return Meeting.MEETS if is_enough and mask.bit_count() == 1 else Meeting.UNKNOWN
+    if mask.bit_count() > 1 or min(there.values()) < sum(bool(each & mask) for each in to_come):
+        return Meeting.UNKNOWN
+    is_only = all(there[driver] == len(listed) for driver, listed in by_driver.items())
+    return Meeting.CERTAIN if is_only else Meeting.POSSIBLE

@@ -107,7 +107,7 @@ def make_scheduling(
     gangs = None
     claims = ranking = None
     if known.devices is not None:
-        claims = ClaimCheck(known.nodes, known.devices, offload)
+        claims = ClaimCheck(known.nodes, known.devices, offload, clock=clock)
         ranking = ClaimRanking(known.devices, offload, clock=clock)
     if settings.gangs is not None:
         gangs = Gangs(settings.gangs, known.nodes, judge, known.totals, clock=clock, offload=offload)

@@ -22,9 +22,10 @@ from extender.scheduling.meeting import Meeting
 
 MAX_SCORE: Final = 10
 BANDS: Final[Mapping[Meeting, tuple[int, int]]] = {
-    Meeting.APART: (0, 3),
-    Meeting.UNKNOWN: (4, 6),
-    Meeting.MEETS: (7, MAX_SCORE),
+    Meeting.APART: (0, 2),
+    Meeting.UNKNOWN: (3, 4),
+    Meeting.POSSIBLE: (5, 7),
+    Meeting.CERTAIN: (8, MAX_SCORE),
 }
 """What scores of 0 to 10 become, lowest and highest."""
 

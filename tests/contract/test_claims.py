@@ -123,6 +123,28 @@ def test_bind_waits_for_the_allocation_and_checks_it(tmp_path: Path, device: str
             assert service.known.nodes.pods_in_flight == 0
 
 
+def test_filter_avoids_a_node_where_bind_has_just_refused_the_devices(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", "node-b", **ON) as (server, service, client):
+        for name in ("node-a", "node-b"):
+            client.report(report_of(sample(name)))
+        publish(server, gpu_0=0, gpu_1=1)
+        claim = server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+        pod = server.pods.create(claiming())
+        client.filter(pod, "node-a", "node-b")
+        allocate(server, "gpu-1")
+        assert ELSEWHERE in client.bind(pod, "node-a")
+        server.claims.patch(claim["metadata"]["name"], {"status": None})
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is None)
+
+        reply = client.filter(pod, "node-a", "node-b")
+        assert reply["NodeNames"] == ["node-b"]
+        assert {**reply["FailedNodes"], **reply["FailedAndUnresolvableNodes"]} == {"node-a": ELSEWHERE}
+        assert why(client, pod) == "", "no other node is there"
+        other = server.pods.create(claiming("q"))
+        assert client.filter(other, "node-a", "node-b")["NodeNames"] == ["node-a", "node-b"]
+
+
 def test_bind_gives_up_where_no_allocation_comes(tmp_path: Path) -> None:
     with cluster(tmp_path, "node-a", dra="on", bind_wait_seconds=0.2) as (server, service, client):
         client.report(report_of(sample("node-a")))
@@ -165,7 +187,7 @@ def test_what_if_says_where_devices_are(tmp_path: Path) -> None:
         ]
 
 
-NODES = ("node-a", "node-b", "node-c")
+NODES = ("node-a", "node-b", "node-c", "node-d")
 
 
 def scores(client: Client, pod: Json) -> list[int]:
@@ -177,7 +199,7 @@ def scores(client: Client, pod: Json) -> list[int]:
     return [each["Score"] for each in reply]
 
 
-@pytest.mark.parametrize(("dra", "expected"), [("on", [6, 10, 3]), ("off", [10, 10, 10])])
+@pytest.mark.parametrize(("dra", "expected"), [("on", [4, 10, 2, 7]), ("off", [10, 10, 10, 10])])
 def test_prioritize_ranks_nodes_by_where_free_devices_are(tmp_path: Path, dra: str, expected: list[int]) -> None:
     """The kubelets are alike and empty. So CPUs are on NUMA node 0 everywhere, and the strategy's scores are equal."""
     with cluster(tmp_path, *NODES, dra=dra) as (server, service, client):
@@ -185,6 +207,7 @@ def test_prioritize_ranks_nodes_by_where_free_devices_are(tmp_path: Path, dra: s
             client.report(report_of(sample(name)))
         publish(server, node="node-b", gpu_0=0)
         publish(server, node="node-c", gpu_0=1)
+        publish(server, node="node-d", gpu_0=0, gpu_1=1)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
         if dra == "on":
             until(lambda: all(devices_of(service).of_node(name) for name in NODES[1:]))
@@ -192,7 +215,7 @@ def test_prioritize_ranks_nodes_by_where_free_devices_are(tmp_path: Path, dra: s
         pod = claiming()
 
         assert scores(client, pod) == expected
-        assert scores(client, pod_of(4, name="plain")) == [10, 10, 10], "it has no claims"
+        assert scores(client, pod_of(4, name="plain")) == [10, 10, 10, 10], "it has no claims"
         said = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": list(NODES)})[1]["nodes"]
         assert [each["score"] for each in said] == expected
         kept = client.call("GET", f"/v1/pods/{pod['metadata']['uid']}/decision")[1]
