@@ -15,8 +15,9 @@ STRATEGIC_PATCH = {"content-type": "application/strategic-merge-patch+json"}
 APPLY = {"content-type": "application/apply-patch+yaml"}
 CLUSTER_SCOPED = frozenset({
     "Namespace", "Node", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition",
+    "DeviceClass", "ResourceSlice",
 })  # fmt: skip
-PLURALS = {"NetworkPolicy": "networkpolicies", "PriorityClass": "priorityclasses"}
+PLURALS = {"NetworkPolicy": "networkpolicies", "PriorityClass": "priorityclasses", "DeviceClass": "deviceclasses"}
 
 
 class ApiError(Exception):

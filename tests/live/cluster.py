@@ -62,11 +62,13 @@ def cluster(
     components: Sequence[str] = (),
     extenders: int = 1,
     exporter_arguments: Sequence[str] | None = None,
+    groups: int | None = None,
     **settings: object,
 ) -> Iterator[Cluster]:
     """Start everything but kube-scheduler, and wait until the extender knows every node exactly.
 
     *settings* of the extender, beside those of the recipe. *exporter_arguments* None: push to the first extender.
+    *groups*: of nodes that are alike; None: all nodes differ.
     """
     directory = Path(tempfile.mkdtemp(prefix="nl", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
     logs = directory / "logs"
@@ -81,7 +83,7 @@ def cluster(
         kubeconfig = plane.identities.kubeconfig("extender", plane.url, {"tokenFile": str(secret)})
         shutil.copy(kubeconfig, directory / "extender.kubeconfig")
         count = nodes if plan.nodes is None else plan.nodes
-        kubelets = stack.enter_context(Nodes(plane, directory, logs, count, seed=plan.seed))
+        kubelets = stack.enter_context(Nodes(plane, directory, logs, count, seed=plan.seed, groups=groups))
         say(f"{count} kubelets are registered and watch their pods")
         running = [
             stack.enter_context(Extender(plane, objects, directory, logs, f"extender-{i}", **settings))

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from tests.drill.machines import GROUP_LABEL
 from tests.live import shapes
 from tests.live.api import Api, AsyncApi, Json
 from tests.live.control_plane import ControlPlane
@@ -48,17 +49,32 @@ class Loop:
 
 
 class LiveNode:
-    """One node. `exporter`: the program; None until it is started."""
+    """One node. `exporter`: the program; None until it is started.
 
-    def __init__(self, plane: ControlPlane, number: int, directory: Path, tally: Tally, *, seed: int) -> None:
+    *group*: what it is, and what its label says; None: a node of its own, without the label. *life*: how many machines
+    had its name before.
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        number: int,
+        directory: Path,
+        tally: Tally,
+        *,
+        seed: int,
+        group: int | None = None,
+        life: int = 0,
+    ) -> None:
         self.name = f"node-{number:02}"
-        self.plane, self.directory = plane, directory / self.name
-        self.scenario = shapes.scenario(number)
+        self.plane, self.directory = plane, directory / f"{self.name}-{life}"
+        self.number, self.group, self.life = number, group, life
+        self.scenario = shapes.scenario(number if group is None else group)
         identities = plane.identities
         certificate = identities.client(self.name, user=f"system:node:{self.name}", group="system:nodes")
         context = identities.context(certificate)
         self._own_api = Api(plane.url, context)
-        boot_id = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{seed} {self.name}"))
+        boot_id = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{seed} {self.directory.name}"))
         files = Files(self.directory / "root", self.scenario, boot_id)
         front = Front(
             self.directory / "root", self.scenario, _server_context(plane, self.name), self._own_api, self.name
@@ -68,6 +84,7 @@ class LiveNode:
         )
         self.allocatable = shapes.allocatable(self.scenario)
         self.exporter: Program | None = None
+        self._exporter_pod: Json | None = None
         self._boot_id = boot_id
 
     def register(self) -> None:
@@ -86,6 +103,8 @@ class LiveNode:
             "architecture": "amd64",
         }  # fmt: skip
         labels = {"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+        if self.group is not None:
+            labels[GROUP_LABEL] = f"group-{self.group}"
         self._own_api.create(
             {
                 "apiVersion": "v1",
@@ -101,10 +120,16 @@ class LiveNode:
             }
         )
 
+    def place_exporter(self, objects: tuple[Json, ...]) -> None:
+        """Create the exporter's pod, as the DaemonSet's controller does for a new node."""
+        self._exporter_pod = exporter_pod(self.plane.api, objects, self.name)
+
     def start_exporter(self, objects: tuple[Json, ...], logs: Path, arguments: Sequence[str]) -> None:
-        """Create its pod, with tokens bound to it, and start the program as the DaemonSet's container would run."""
+        """Start the program as the DaemonSet's container would run, with tokens bound to its pod."""
         api, identities = self.plane.api, self.plane.identities
-        pod = exporter_pod(api, objects, self.name)
+        if self._exporter_pod is None:
+            self.place_exporter(objects)
+        pod = self._exporter_pod
         for_kubelet = identities.secret(f"{self.name}.token", token(api, EXPORTER, pod=pod))
         for_extender = identities.secret(
             f"{self.name}-extender.token", token(api, EXPORTER, audience=AUDIENCE, pod=pod)
@@ -136,19 +161,24 @@ def _server_context(plane: ControlPlane, name: str) -> Any:  # noqa: ANN401
 
 
 class Nodes:
-    """All nodes of the cluster and the loop in which their kubelets live."""
+    """All nodes of the cluster and the loop in which their kubelets live. *groups*: how many; None: all differ."""
 
-    def __init__(self, plane: ControlPlane, directory: Path, logs: Path, count: int, *, seed: int) -> None:
+    def __init__(
+        self, plane: ControlPlane, directory: Path, logs: Path, count: int, *, seed: int, groups: int | None = None
+    ) -> None:
         self.tally = Tally()
         self.loop = Loop()
-        self._logs = logs
-        self.all = [LiveNode(plane, number, directory, self.tally, seed=seed) for number in range(count)]
+        self._plane, self._directory, self._logs, self._seed = plane, directory, logs, seed
+        self._mean_life = 0.0
+        self.all = [self._node(number, None if groups is None else number % groups) for number in range(count)]
+
+    def _node(self, number: int, group: int | None, life: int = 0) -> LiveNode:
+        return LiveNode(self._plane, number, self._directory, self.tally, seed=self._seed, group=group, life=life)
 
     def __enter__(self) -> Self:
         self.loop.__enter__()
         for node in self.all:
-            node.register()
-            self.loop.run(node.kubelet.start(node.allocatable))
+            self._start(node)
         until(lambda: all(node.kubelet.is_watching for node in self.all), 60, "kubelets watch")
         return self
 
@@ -157,16 +187,47 @@ class Nodes:
             if node.exporter is not None and node.exporter.is_running:
                 node.exporter.kill()
         for node in self.all:
-            self.loop.run(node.kubelet.close())
-            node.close()
+            self._end(node)
         self.loop.__exit__(None, None, None)
+
+    def _start(self, node: LiveNode) -> None:
+        node.register()
+        self.loop.run(node.kubelet.start(node.allocatable))
+
+    def _end(self, node: LiveNode) -> None:
+        self.loop.run(node.kubelet.close())
+        node.close()
+
+    def join(self, objects: tuple[Json, ...], number: int, group: int, life: int) -> LiveNode:
+        """A new machine registers and takes pods. The exporter's pod has its room, and its program is not started."""
+        node = self._node(number, group, life)
+        node.kubelet.mean_life = self._mean_life
+        node.place_exporter(objects)
+        self._start(node)
+        self.all.append(node)
+        return node
+
+    def leave(self, node: LiveNode) -> None:
+        """The machine stops, and its Node object is deleted."""
+        self.all.remove(node)
+        if node.exporter is not None:
+            node.exporter.stop()
+        self._end(node)
+        api = self._plane.api
+        api.delete(f"/api/v1/namespaces/{EXPORTER[0]}/pods/numa-node-exporter-{node.name}?gracePeriodSeconds=0")
+        api.delete(f"/api/v1/nodes/{node.name}")
 
     def start_exporters(self, objects: tuple[Json, ...], *arguments: str) -> None:
         """On every node."""
         for node in self.all:
-            node.start_exporter(objects, self._logs, arguments)
+            self.start_exporter(node, objects, *arguments)
+
+    def start_exporter(self, node: LiveNode, objects: tuple[Json, ...], *arguments: str) -> None:
+        """On one node."""
+        node.start_exporter(objects, self._logs, arguments)
 
     def live_for(self, seconds: float) -> None:
         """Pods that start from now on live for so long on average; 0: until they are deleted."""
+        self._mean_life = seconds
         for node in self.all:
             node.kubelet.mean_life = seconds

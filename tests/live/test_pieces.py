@@ -72,6 +72,7 @@ def test_scheduler_runs_with_what_the_readme_shows(tmp_path: Path) -> None:
         ("v1", "Node", None, "/api/v1/nodes"),
         ("networking.k8s.io/v1", "NetworkPolicy", "a", "/apis/networking.k8s.io/v1/namespaces/a/networkpolicies"),
         ("scheduling.k8s.io/v1", "PriorityClass", None, "/apis/scheduling.k8s.io/v1/priorityclasses"),
+        ("resource.k8s.io/v1", "DeviceClass", None, "/apis/resource.k8s.io/v1/deviceclasses"),
     ],
 )
 def test_objects_are_kept_at_their_path(version: str, kind: str, namespace: str | None, path: str) -> None:

@@ -7,6 +7,8 @@ from tests.live.binaries import Binaries
 from tests.live.cluster import Plan, Say
 from tests.live.report import Findings
 from tests.live.scenes import (
+    arrivals,
+    claims,
     demands,
     groups,
     ignorable,
@@ -34,5 +36,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "waking": waking.play,
     "groups": groups.play,
     "demands": demands.play,
+    "claims": claims.play,
+    "arrivals": arrivals.play,
     "throughput": throughput.play,
 }

@@ -1,0 +1,141 @@
+"""Pods that claim a device of a DRA driver and demand it on the NUMA node of their CPUs: with the extender, without it.
+
+The extender also writes events on pods that fit nowhere, and the predicted placement on pods that it binds. It runs
+with its own ServiceAccount, so each of these needs the rights of its component.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+from tests.live.api import Json
+from tests.live.binaries import Binaries
+from tests.live.book import Entry
+from tests.live.cluster import Cluster, Plan, Say, cluster
+from tests.live.devices import Claims, claiming_pod, numa_of_cpus
+from tests.live.load import Disturb, Round, audit_of, counted, feed, show_audit
+from tests.live.processes import until
+from tests.live.report import Findings
+from tests.live.workload import create, delete, simple_pod
+
+NODES, PODS, LIFE_SECONDS = 10, 120, 10.0
+RECIPE, COMPONENTS = "overlays/standalone", ("dra", "pod-events")
+EVERY = 2
+"""Which share of the pods has a claim."""
+TIDY_SECONDS = 0.5
+TOO_WIDE_CPUS, EVENT_SECONDS = 22, 60.0
+"""More CPUs than one NUMA node of any node has, and fewer than the largest node has."""
+PLACEMENT = "numa-extender.io/placement"
+EVENTS = "/api/v1/namespaces/default/events"
+
+
+def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
+    """Where the CPUs are is what the kubelet gave. Where the device is is what the claim was allocated."""
+    findings = Findings("claims")
+    with cluster(
+        binaries,
+        plan,
+        say,
+        nodes=NODES,
+        recipe=RECIPE,
+        components=COMPONENTS,
+        dra="on",
+        pod_events="on",
+        placement_annotations="on",
+    ) as running:
+        claims = Claims(running.plane.api, running.nodes.all, Random(plan.seed))
+        running.scheduler.configure(running.extender.url)
+        with running.scheduler:
+            ours = _feed(running, claims, "with", plan)
+            audit, binds = audit_of(running.extender, say), running.extender.binds()
+            _wait_for_event(running)
+        running.scheduler.configure(None)
+        with running.scheduler:
+            plain = _feed(running, claims, "without", plan)
+        where = [_where(running, claims, each) for each in (ours, plain)]
+        events = sum(_is_ours(event) for event in running.plane.api.items(EVENTS))
+        findings.show("kube-apiserver", running.plane.version)
+        findings.show("nodes, pods", f"{len(running.nodes.all)}, {plan.pods or PODS}")
+    placed = [entry for entry in ours.entries if entry.node and _is_placed_by_kubelet(entry)]
+    annotated = sum(PLACEMENT in entry.pod["metadata"].get("annotations", {}) for entry in placed)
+    findings.must("pods whose CPUs and device are together, with us", where[0]["together"], "at least 1",
+                  ok=where[0]["together"] > 0)  # fmt: skip
+    findings.must("pods whose CPUs and device are apart, with us", where[0]["apart"], "0", ok=not where[0]["apart"])
+    findings.show("together, apart: without us", f"{where[1]['together']}, {where[1]['apart']}")
+    findings.must("refused after binding, with us", ours.refused, "0", ok=not ours.tally.refused)
+    findings.show("refused after binding, without us", plain.refused)
+    findings.show("admitted: with us, without", f"{ours.tally.admitted}, {plain.tally.admitted}")
+    findings.show("not placed within 45 s: with us, without", f"{ours.fed.given_up}, {plain.fed.given_up}")
+    findings.show("seconds to binding, median and highest: with us", ours.bind_times)
+    findings.show("bind calls by outcome", counted(binds))
+    all_are = annotated == len(placed) > 0
+    findings.must(
+        "bound pods with exclusive CPUs; with the placement", f"{len(placed)}; {annotated}", "all", ok=all_are
+    )
+    findings.must("events on pods that fit nowhere", events, "at least 1", ok=events > 0)
+    show_audit(findings, audit)
+    findings.details += ours.tally.refusals
+    return findings
+
+
+def _feed(running: Cluster, claims: Claims, name: str, plan: Plan) -> Round:
+    found = feed(
+        running,
+        name,
+        seed=plan.seed,
+        pods=plan.pods or PODS,
+        life_seconds=plan.seconds or LIFE_SECONDS,
+        disturb=_tidy(claims),
+        prepare=_claim(claims, Random(plan.seed)),
+    )
+    claims.tidy()
+    return found
+
+
+def _claim(claims: Claims, random: Random) -> Callable[[list[Json]], None]:
+    def prepare(pods: list[Json]) -> None:
+        for pod in pods[::EVERY]:
+            claiming_pod(pod, random.choice((2, 2, 3, 4)))
+            claims.create(pod["metadata"]["name"])
+
+    return prepare
+
+
+def _tidy(claims: Claims) -> Disturb:
+    def disturb(enough: threading.Event) -> None:
+        while not enough.wait(TIDY_SECONDS):
+            claims.tidy()
+
+    return disturb
+
+
+def _where(running: Cluster, claims: Claims, found: Round) -> Counter[str]:
+    nodes = {node.name: node for node in running.nodes.all}
+    counts: Counter[str] = Counter()
+    for entry in found.entries:
+        if entry.name in claims.allocated and entry.node:
+            cpus = numa_of_cpus(nodes[entry.node], entry.pod["metadata"]["uid"])
+            node, numa = claims.allocated[entry.name]
+            if cpus is not None:
+                counts["together" if (node, cpus) == (entry.node, {numa}) else "apart"] += 1
+    return counts
+
+
+def _wait_for_event(running: Cluster) -> None:
+    """A pod that kube-scheduler would place and no node can align."""
+    api, name = running.plane.api, "too-wide"
+    pod = simple_pod(name, TOO_WIDE_CPUS)
+    pod["metadata"]["annotations"] = {"numa-extender.io/alignment": "single-numa-node"}
+    create(api, pod)
+    until(lambda: any(_is_ours(event, name) for event in api.items(EVENTS)), EVENT_SECONDS, "an event on the pod")
+    delete(api, name)
+
+
+def _is_ours(event: Json, name: str = "") -> bool:
+    return event["reason"] == "NoNUMANodeFits" and name in ("", event["involvedObject"]["name"])
+
+
+def _is_placed_by_kubelet(entry: Entry) -> bool:
+    """All Guaranteed pods of the load have exclusive CPUs, and the others have none."""
+    return str(entry.pod["status"].get("qosClass")) == "Guaranteed"
