@@ -67,7 +67,8 @@ def read_plan(
         node = None if asked.node is None else list(asked.node)
         parts = parts_of(document)
         paths = [part.path for part in parts]
-        document = {"pods": [{"pod": part.document} for part in parts], "nodes": node}
+        asked_pods = [{"pod": part.document} for part in parts]
+        document = {"pods": asked_pods, "nodes": node, "all_or_nothing": asked.all_or_nothing}
     question = parse_question(_PLAN, document)
     entries = _entries(asked, question, paths or [f"pods[{i}].pod" for i in range(len(question.pods))])
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)

@@ -50,11 +50,11 @@ class PastCall:
 class Asked:
     """One question.
 
-    `body` and `media_type` as received, not parsed. `node`, `explain`, `compact` and `max_copies` are query
-    parameters: they apply if the body is a bare manifest, `explain` and `compact` always. `lines`: one JSON document a
-    line, sent as soon as it is known. `past`: for `QuestionKind.PAST` only. `demands`: of namespaces, for the pods in
-    them. `budgets`: for `EVICTING` only; None: they are not watched. `spent`: the share of its time that is over, from
-    0 to 1; long searches end before it is 1, with what they have.
+    `body` and `media_type` as received, not parsed. `node`, `explain`, `compact`, `max_copies` and `all_or_nothing` are
+    query parameters: they apply if the body is a bare manifest, `explain` and `compact` always. `lines`: one JSON
+    document a line, sent as soon as it is known. `past`: for `QuestionKind.PAST` only. `demands`: of namespaces, for
+    the pods in them. `budgets`: for `EVICTING` only; None: they are not watched. `spent`: the share of its time that is
+    over, from 0 to 1; long searches end before it is 1, with what they have.
     """
 
     kind: QuestionKind
@@ -64,6 +64,7 @@ class Asked:
     explain: bool = False
     compact: bool = False
     max_copies: int = 1000
+    all_or_nothing: bool = False
     lines: bool = False
     past: PastCall | None = None
     demands: Mapping[str, Demand] = field(default_factory=dict)

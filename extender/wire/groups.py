@@ -17,14 +17,14 @@ GROUP: Final = f"{PREFIX}group"
 SIZE: Final = f"{PREFIX}group-size"
 _COSCHEDULING: Final = "scheduling.x-k8s.io/pod-group"
 _LWS: Final = "leaderworkerset.sigs.k8s.io/"
-_LWS_GROUP, _LWS_SIZE, _LWS_WORKER = f"{_LWS}group-key", f"{_LWS}size", f"{_LWS}worker-index"
+_LWS_GROUP, LWS_SIZE, _LWS_WORKER = f"{_LWS}group-key", f"{_LWS}size", f"{_LWS}worker-index"
 _JOB_SET, _ATTEMPT = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/restart-attempt"
 _HOST: Final = "kubernetes.io/hostname"
 NAMES: Final = tuple(
     name.encode() for name in (GROUP, "schedulingGroup", "workloadRef", _COSCHEDULING, _LWS_GROUP, _JOB_SET)
 )
 """Of every pod in a group at least one is in its document."""
-ANNOTATIONS: Final = (GROUP, SIZE, _LWS_SIZE)
+ANNOTATIONS: Final = (GROUP, SIZE, LWS_SIZE)
 """The annotations that are read here."""
 SPEC: Final = ("schedulingGroup", "workloadRef")
 """The parts of the spec that are read here, besides rules that spread pods over nodes."""
@@ -85,7 +85,7 @@ def group_of(manifest: Json, namespace: str = "") -> Group | None:
     space = namespace or _text(metadata, "namespace") or "default"
     size = group_size(annotations.get(SIZE))
     if kind == "leader_worker_set":
-        size = size or group_size(annotations.get(_LWS_SIZE))
+        size = size or group_size(annotations.get(LWS_SIZE))
     return Group(
         key=(kind, space, name),
         size=size,

@@ -25,6 +25,7 @@ class Client:
     """One connection for each thread that uses it."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self._address = urlsplit(url).netloc
         self._local = threading.local()
         self._open: list[http.client.HTTPConnection] = []

@@ -42,6 +42,7 @@ TAGS: Final = [
     {"name": "what-if", "description": "Questions about the cluster. They change nothing."},
     {"name": "advice", "description": "Before you restart, move, resize or reconfigure. Nothing is changed."},
     {"name": "decisions", "description": "Why the last scheduling calls gave their answers."},
+    {"name": "groups", "description": "Groups of pods that are placed together or not at all."},
     {"name": "service", "description": "Liveness, readiness and metrics."},
 ]
 BODIES: Final[dict[str, TypeAdapter[Any]]] = {

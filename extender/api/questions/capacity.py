@@ -57,12 +57,16 @@ def capacity_router(service: Service, questions: Questions) -> APIRouter:
         },
         openapi_extra=question_body("PlanRequest"),
     )
-    async def post_plan(request: Request, node: NodeQuery = None) -> Response:
+    async def post_plan(
+        request: Request,
+        node: NodeQuery = None,
+        all_or_nothing: Annotated[bool, Query(description="As in the body.")] = False,  # noqa: FBT002
+    ) -> Response:
         """Place pods one after another by the service's own ranking. Each pod is a line, sent as soon as it is placed.
 
         The body is a question, or a bare manifest. As many pods of a manifest are placed as it has replicas.
         """
-        asked = await read_asked(service, request, QuestionKind.PLAN, node, lines=True)
+        asked = await read_asked(service, request, QuestionKind.PLAN, node, lines=True, all_or_nothing=all_or_nothing)
         return await answered(request, questions, asked)
 
     return router

@@ -1,80 +1,161 @@
-"""GET /v1/groups: the groups of pods that are placed together, and the places that are held for them."""
+"""Routes for groups of pods that are placed together, and the places that are held for them."""
 
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from heapq import merge
+from http import HTTPStatus
 from itertools import islice
 from typing import Annotated, Final
 
-from fastapi import APIRouter
-from pydantic import BaseModel, Field
+import orjson
+from fastapi import APIRouter, Depends, HTTPException, Query, Response
+from pydantic import TypeAdapter, ValidationError
 
+from extender.api.http.parameters import known_parameters
+from extender.api.http.problems import documented
+from extender.api.records.group_models import GroupsView, GroupView
+from extender.api.records.group_views import add_details, group_json
 from extender.api.service import Service
-from extender.scheduling.gangs.record import GroupRecord, GroupState
+from extender.scheduling.gangs.groups import Groups
+from extender.scheduling.gangs.record import GroupRecord, GroupState, Key
+from extender.wire.errors import WireError
+from extender.wire.groups import APIS, apis_of
 
-MAX_SHOWN: Final = 500
-
-
-class PlaceView(BaseModel):
-    """Room on a node for one pod of a group."""
-
-    uid: Annotated[str, Field(description="The pod's UID. Empty: the place is for a pod that has not come yet.")]
-    node_name: Annotated[str, Field(description="Empty: the pod may run on any node.")]
-    bound: bool
-
-
-class GroupView(BaseModel):
-    """A group of pods."""
-
-    namespace: str
-    name: str
-    source: Annotated[str, Field(description="What names the group, such as `coscheduling` or `leader_worker_set`.")]
-    state: GroupState
-    size: Annotated[int, Field(description="Pods that must run together; 0: not known, so each pod is judged alone.")]
-    places: list[PlaceView]
-    seconds_left: Annotated[
-        float | None, Field(description="Time until its places are given back; null: none are held.")
-    ]
-    rests_seconds: Annotated[float, Field(description="Time until it may hold places again.")]
-    fit: Annotated[int | None, Field(description="How many pods the last plan could place, if not all.")]
-    why: Annotated[dict[str, int], Field(description="How many nodes refused one more pod at that plan, by reason.")]
-
-
-class GroupsView(BaseModel):
-    """The groups, the one that changed last first."""
-
-    enabled: bool
-    total: int
-    groups: Annotated[list[GroupView], Field(max_length=MAX_SHOWN)]
+PAGE: Final = 100
+MAX_PAGE: Final = 500
+_CHUNK: Final = 500
+"""Groups that are sorted in one step."""
+_ORDER: Final = {
+    state: place
+    for place, state in enumerate(
+        (GroupState.OPEN, GroupState.HOLDING, GroupState.WAITING, GroupState.SINGLE, GroupState.PLACED)
+    )
+}
+_MAX_TEXT: Final = 2048
+Place = tuple[int, str, str, str]
+"""Where a group is in the order of the pages: state, namespace, name and source."""
+_PLACE: Final = TypeAdapter(Place)
 
 
 def groups_router(service: Service) -> APIRouter:
-    """GET /v1/groups."""
-    router = APIRouter(prefix="/v1", tags=["scheduler"])
+    """GET /v1/groups, GET /v1/group."""
+    router = APIRouter(prefix="/v1", tags=["groups"], dependencies=[Depends(known_parameters)])
+    watched = frozenset(APIS[api][0] for api in apis_of(service.settings.gang_apis))
 
-    @router.get("/groups", summary="Groups of pods that are placed together or not at all")
-    async def get_groups() -> GroupsView:
+    @router.get(
+        "/groups",
+        response_class=Response,
+        summary="Groups of pods that are placed together or not at all",
+        responses={200: {"model": GroupsView}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
+    )
+    async def list_groups(
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Groups a page.")] = PAGE,
+        after: Annotated[str, Query(max_length=_MAX_TEXT, description="`next` of the page before.")] = "",
+        state: Annotated[GroupState | None, Query(description="Only groups in this state.")] = None,
+        name: Annotated[
+            str, Query(max_length=_MAX_TEXT, description="Only groups with this text in NAMESPACE/NAME.")
+        ] = "",
+        node: Annotated[str, Query(max_length=253, description="Only groups that hold places on this node.")] = "",
+    ) -> Response:
         """The groups whose pods have come to filter or are bound, with the places that are held for them."""
         gangs, now = service.scheduling.gangs, service.clock()
         if gangs is None:
-            return GroupsView(enabled=False, total=0, groups=[])
+            return _json({"enabled": False, "total": 0, "states": {}, "groups": [], "next": None})
         gangs.groups.expire(now)
-        newest = islice(reversed(list(gangs.groups)), MAX_SHOWN)
-        return GroupsView(enabled=True, total=len(gangs.groups), groups=[_view(each, now) for each in newest])
+        first, on_node = _parsed(after), {hold.key for hold in gangs.holds_on(node)}
+        states: Counter[str] = Counter()
+
+        def is_wanted(record: GroupRecord) -> bool:
+            states[record.state.value] += 1
+            is_there = not node or record.key in on_node
+            return is_there and state in (None, record.state) and name in "/".join(record.key[1:])
+
+        async with service.slices.turn() as breathe:
+            total, places = await _page(gangs.groups, is_wanted, first, limit + 1, breathe)
+            shown = []
+            for place in places[:limit]:
+                await breathe()
+                if (record := gangs.groups.get(_key(place))) is not None:
+                    shown.append(group_json(record, gangs.groups, watched, now))
+        following = _text(places[limit - 1]) if len(places) > limit else None
+        return _json({"enabled": True, "total": total, "states": states, "groups": shown, "next": following})
+
+    @router.get(
+        "/group",
+        response_class=Response,
+        summary="One group of pods",
+        responses={
+            200: {"model": GroupView},
+            **documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
+        },
+    )
+    async def get_group(
+        source: Annotated[str, Query(max_length=_MAX_TEXT, description="As in the list.")],
+        namespace: Annotated[str, Query(max_length=_MAX_TEXT, description="As in the list.")],
+        name: Annotated[str, Query(max_length=_MAX_TEXT, description="As in the list; the whole name.")],
+    ) -> Response:
+        """The group, with the NUMA nodes of its bound pods and of the places that are held for it."""
+        gangs, now = service.scheduling.gangs, service.clock()
+        if gangs is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, "no group is known: NUMA_EXTENDER_GANGS is off")
+        gangs.groups.expire(now)
+        record = gangs.groups.get((source, namespace, name))
+        if record is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"no group {namespace[:253]}/{name[:253]} is known")
+        shown = group_json(record, gangs.groups, watched, now)
+        add_details(shown, service.known, await gangs.room.numa_nodes(record))
+        return _json(shown)
 
     return router
 
 
-def _view(record: GroupRecord, now: float) -> GroupView:
-    source, namespace, name = record.key
-    bound = [PlaceView(uid=uid, node_name=node, bound=True) for uid, node in record.bound.items()]
-    held = [PlaceView(uid=uid, node_name=place.node_name, bound=False) for uid, place in record.places]
-    return GroupView(
-        namespace=namespace,
-        name=name,
-        source=source,
-        state=record.state,
-        size=record.size,
-        places=[*bound, *held],
-        seconds_left=round(record.hold_until - now, 3) if record.has_places else None,
-        rests_seconds=round(max(0.0, record.rests_until - now), 3),
-        fit=None if record.unfit is None else record.unfit.fit,
-        why={} if record.unfit is None else dict(record.unfit.why),
-    )
+async def _page(
+    groups: Groups,
+    is_wanted: Callable[[GroupRecord], bool],
+    after: Place | None,
+    count: int,
+    breathe: Callable[[], Awaitable[None]],
+) -> tuple[int, Sequence[Place]]:
+    """How many groups are wanted, and the first *count* of them that come after *after*."""
+    total, chunks = 0, list[list[Place]]([[]])
+    for record in list(groups):
+        await breathe()
+        if not is_wanted(record):
+            continue
+        total += 1
+        source, namespace, name = record.key
+        place = _ORDER[record.state], namespace, name, source
+        if after is None or place > after:
+            chunks[-1].append(place)
+        if len(chunks[-1]) >= _CHUNK:
+            chunks[-1].sort()
+            chunks.append([])
+    chunks[-1].sort()
+    return total, list(islice(merge(*chunks), count))
+
+
+def _key(place: Place) -> Key:
+    _, namespace, name, source = place
+    return source, namespace, name
+
+
+def _text(place: Place) -> str:
+    return orjson.dumps(place).decode()
+
+
+def _parsed(after: str) -> Place | None:
+    """The place of the last group of the page before. None: there is none.
+
+    Raises:
+        WireError: the text is not one of `_text`.
+    """
+    if not after:
+        return None
+    try:
+        return _PLACE.validate_json(after, strict=True)
+    except ValidationError:
+        raise WireError("query.after", "is not `next` of another page") from None
+
+
+def _json(document: object) -> Response:
+    return Response(orjson.dumps(document), media_type="application/json")

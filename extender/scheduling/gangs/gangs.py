@@ -79,8 +79,8 @@ class Gangs:
     ) -> None:
         self.groups: Final = Groups(settings)
         self._settings, self._cluster, self._clock = settings, cluster, clock
-        self._room: Final = HeldRoom(self.groups, cluster, judge, totals, clock=clock, offload=offload)
-        self._search: Final = PlaceSearch(self.groups, self._room, judge, seconds=settings.plan_seconds, clock=clock)
+        self.room: Final = HeldRoom(self.groups, cluster, judge, totals, clock=clock, offload=offload)
+        self._search: Final = PlaceSearch(self.groups, self.room, judge, seconds=settings.plan_seconds, clock=clock)
         self._planning = asyncio.Lock()
 
     async def filter(self, args: SchedulerArgs, filtered: Filtered, answers: NodeAnswers | None) -> Filtered:
@@ -88,12 +88,12 @@ class Gangs:
 
         *answers*: those of the nodes; None if no kubelet aligns the pod.
         """
-        filtered = await self._room.left_free(args, filtered)
+        filtered = await self.room.left_free(args, filtered)
         return filtered if args.group is None else await self._steer(args, args.group, filtered, answers)
 
     async def takes_held_room(self, pod: Pod, priority: int, group: Key | None, node_name: str) -> bool:
         """Whether the pod, of this group, would take held room on the node."""
-        return await self._room.is_taken_by(pod, priority, group, node_name)
+        return await self.room.is_taken_by(pod, priority, group, node_name)
 
     def holds_on(self, node_name: str) -> Sequence[Hold]:
         """The places on the node. Another object after each change."""
@@ -225,7 +225,7 @@ class Gangs:
         starting = self._cluster.starting(now)
         if any(each.node_name in starting for each in record.claims.values()):
             return NOT_READY
-        fits, lasts = await self._room.still_fits(record)
+        fits, lasts = await self.room.still_fits(record)
         if groups.get(record.key) is not record:  # forgotten meanwhile: the places are those of another record
             return INCOMPLETE
         if record.is_open:  # another bind call was faster

@@ -13,6 +13,7 @@ Rules of this file
   are held for `hold_seconds` after the last binding.
 - If the first binding of a group fails, and no other one is under way, the group is not open any longer.
 - A group counts as its least important pod, and is as large as its pods say at most, until nothing is known of it.
+- A group without places and bound pods is forgotten `FORGET_SECONDS` after its last pod came to filter.
 - Bounded: `MAX_GROUPS` groups, `MAX_HOLDING` of them with places and not open, half of them of one namespace;
   `max_pods` pods of one group, and `MAX_SIZES` sizes that objects state.
 """
@@ -78,8 +79,11 @@ class Groups:
 
     def size_of(self, group: Group) -> int:
         """How many of the group's pods must fit together; 0 if that is not known, or more than `max_pods`."""
-        size = group.size or (self._sizes.get(group.object_key, 0) if group.object_key is not None else 0)
+        size = self._stated_size(group)
         return size if size <= self.settings.max_pods else 0
+
+    def _stated_size(self, group: Group) -> int:
+        return group.size or (self._sizes.get(group.object_key, 0) if group.object_key is not None else 0)
 
     def set_size(self, key: ObjectKey, size: int) -> None:
         """Keep the size that an object of the API states. 0: the object is gone."""
@@ -92,8 +96,8 @@ class Groups:
         """The group's record, when one of its pods comes to filter. A new one if there is none."""
         if self._key_of.get(uid, group.key) != group.key:  # labels of a pod can change
             self.see_gone(uid, now)
-        record = self._record(group.key)
-        size = self.size_of(group)
+        record = self._record(group.key, now)
+        size, record.stated_size = self.size_of(group), self._stated_size(group)
         if record.is_idle:
             record.size, record.priority = size, priority
             return record
@@ -185,8 +189,9 @@ class Groups:
 
     def see_bound(self, group: Group, uid: str, node_name: str, now: float) -> None:
         """Record that the API server shows the pod on the node."""
-        record = self._record(group.key)
+        record = self._record(group.key, now)
         record.size = record.size or self.size_of(group)
+        record.stated_size = record.stated_size or self._stated_size(group)
         self.bind(record, uid, node_name, now)
 
     def see_gone(self, uid: str, now: float) -> None:
@@ -233,9 +238,19 @@ class Groups:
                 seen_at = min(each.seen_at for each in record.claims.values())
                 record.hold_until = min(record.open_until, max(now + 1.0, seen_at + self.settings.hold_seconds))
             self._update(record, now)
+        self._forget_idle(now)
         self._due = min((each.hold_until for each in self._holders.values()), default=inf)
+        if self._idle:
+            self._due = min(self._due, self._records[next(iter(self._idle))].idle_until)
 
-    def _record(self, key: Key) -> GroupRecord:
+    def _forget_idle(self, now: float) -> None:
+        """Drop groups of which nothing is known and no pod comes any longer, at most `_LOOKED_AT` of them."""
+        for key in list(islice(self._idle, _LOOKED_AT)):
+            if now < self._records[key].idle_until:
+                return
+            self._drop(self._records[key])
+
+    def _record(self, key: Key, now: float) -> GroupRecord:
         record = self._records.get(key)
         if record is None:
             if len(self._records) >= MAX_GROUPS:
@@ -245,6 +260,8 @@ class Groups:
         elif key in self._idle:
             self._idle.move_to_end(key)
         self._records.move_to_end(key)
+        record.seen_at = now
+        self._due = min(self._due, record.idle_until)
         return record
 
     def _drop_one(self) -> None:
@@ -292,6 +309,7 @@ class Groups:
             self._holders.pop(record.key, None)
         if record.is_idle:
             self._idle[record.key] = None
+            self._due = min(self._due, record.idle_until)
         else:
             self._idle.pop(record.key, None)
         self._hold_nodes(record, now, used)

@@ -17,7 +17,7 @@ from extender.scheduling.cached_judge import MAX_AT_ONCE, CachedJudge, Offload
 from extender.scheduling.feasibility import Filtered, without
 from extender.scheduling.gangs.groups import Groups
 from extender.scheduling.gangs.offers import is_feasible
-from extender.scheduling.gangs.planner import Candidate, outlast_exits, takes_room
+from extender.scheduling.gangs.planner import Candidate, numa_nodes_of_places, outlast_exits, takes_room
 from extender.scheduling.gangs.record import GroupRecord, Hold, Key
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.pod_shape import PodShape
@@ -30,6 +30,9 @@ MAX_KNOWN: Final = 4_096
 """How many answers to "does this pod take held room on such a node" are kept."""
 MAX_CHECKED: Final = 256
 """How many nodes with held places one filter call checks at most. Bind checks the chosen node in any case."""
+
+MAX_LANDED: Final = 64
+"""How many places of a group are replayed to show their NUMA nodes."""
 
 
 class HeldRoom:
@@ -91,6 +94,23 @@ class HeldRoom:
             return fits, fits and outlast_exits(judge, checks, budget)
 
         return await self.work(check, record.size)
+
+    async def numa_nodes(self, record: GroupRecord) -> dict[str, list[int]]:
+        """The NUMA nodes, as raw bits, of the places on each node, in the order of `GroupRecord.places`.
+
+        0: none, or not known. At most `MAX_LANDED` places are replayed; the others are left out.
+        """
+        by_node: dict[str, list[PodShape]] = {}
+        for _, place in islice(record.places, MAX_LANDED):
+            if place.node_name:
+                by_node.setdefault(place.node_name, []).append(place.shape)
+        checks = [(self.candidate(name), shapes) for name, shapes in by_node.items()]
+        judge = self._judge.judge
+
+        def find(budget: Budget | None) -> list[list[int]]:
+            return [numa_nodes_of_places(judge, shapes, each, budget) for each, shapes in checks]
+
+        return dict(zip(by_node, await self.work(find, len(checks)), strict=True))
 
     def candidate(self, name: str) -> Candidate:
         """The node as it is now."""

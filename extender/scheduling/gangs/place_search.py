@@ -19,8 +19,11 @@ from extender.scheduling.gangs.groups import Groups
 from extender.scheduling.gangs.held_room import HeldRoom
 from extender.scheduling.gangs.planner import GangPlan, merit_of
 from extender.scheduling.gangs.record import GroupRecord, Hold
+from extender.scheduling.reasons import RefusalReason
 from extender.wire.groups import Group
 
+RESTS: Final = "places on the node were held and not used, so it rests"
+ONE_A_NODE: Final = "another pod of the group has its place on the node"
 MAX_CHUNK: Final = 512
 """Nodes that a plan looks at in one step. The first step has one for each pod: the best ones mostly suffice."""
 
@@ -45,7 +48,8 @@ class PlaceSearch:
             one_a_node=group.one_a_node,
             out_of_time=lambda: self._clock() > until,
         )
-        nodes, size = self._ranked(group, record, filtered, answers), wanted
+        skipped: Counter[str] = Counter()
+        nodes, size = self._ranked(group, record, filtered, answers, skipped), wanted
         while not plan.is_found and not plan.out_of_time():
             chunk = []
             for name, merit in islice(nodes, size):
@@ -59,7 +63,7 @@ class PlaceSearch:
             plan = await self._room.work(partial(plan.run, chunk), wanted)
             size = min(2 * size, MAX_CHUNK)
         if not plan.is_found:
-            plan.why.update(_refusals(answers))
+            plan.why.update(_refusals(answers) + skipped)
         return plan
 
     def _beside(self, pod: Pod, record: GroupRecord, name: str) -> list[Hold]:
@@ -67,16 +71,25 @@ class PlaceSearch:
         against = self._room.against(pod, record.priority or 0, record.key, name)
         return [each for each in against if each.uid or each.key != record.key]
 
-    def _ranked(
-        self, group: Group, record: GroupRecord, filtered: Filtered, answers: NodeAnswers
-    ) -> Iterator[tuple[str, int]]:
-        """The feasible nodes that may hold a place, with their merits, the best first."""
-        left_out = set() if record.is_open else set(self._groups.resting(self._clock()))
+    def _left_out(self, group: Group, record: GroupRecord) -> dict[str, str]:
+        """The nodes that may hold no place for the group now, and why."""
+        left_out = {} if record.is_open else dict.fromkeys(self._groups.resting(self._clock()), RESTS)
         for name, holds in self._groups.held.items():
             if any(each.key != record.key and each.precedes(record.priority or 0) for each in holds):
-                left_out.add(name)
+                left_out[name] = RefusalReason.HELD.text
         if group.one_a_node:
-            left_out |= {*record.bound.values(), *(place.node_name for place in record.claims.values())}
+            used = (*record.bound.values(), *(place.node_name for place in record.claims.values()))
+            left_out |= dict.fromkeys(used, ONE_A_NODE)
+        return left_out
+
+    def _ranked(
+        self, group: Group, record: GroupRecord, filtered: Filtered, answers: NodeAnswers, skipped: Counter[str]
+    ) -> Iterator[tuple[str, int]]:
+        """The feasible nodes that may hold a place, with their merits, the best first.
+
+        *skipped*: counts the other nodes that admit the pod, by the reason why they are left out.
+        """
+        left_out = self._left_out(group, record)
         judgements = answers.kinds.judgements
         counts = np.bincount(answers.codes, minlength=len(judgements)).tolist()
         passing = [code for code, count in enumerate(counts) if count and judgements[code].refusal is None]
@@ -84,8 +97,11 @@ class PlaceSearch:
         feasible = frozenset() if is_whole else frozenset(filtered.feasible)
         for merit, code in sorted([(merit_of(judgements[code]), code) for code in passing], reverse=True):
             for name in answers.names_at(np.flatnonzero(answers.codes == code)):
-                if name not in left_out and (is_whole or name in feasible):
+                why = left_out.get(name)
+                if why is None and (is_whole or name in feasible):
                     yield name, merit
+                else:
+                    skipped[why or filtered.refused.get(name) or filtered.resolvable.get(name, "")] += 1
 
 
 def _refusals(answers: NodeAnswers) -> Counter[str]:

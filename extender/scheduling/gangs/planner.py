@@ -26,6 +26,7 @@ from extender.replay.verdict import Admitted, Certainty
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import PodShape
+from extender.scheduling.preemption.plan import numa_nodes_of
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.totals import exceeds, pod_requests
 
@@ -166,6 +167,19 @@ def outlast_exits(
             if any(take(judge, each, f"{_UID}{i}", node, budget) for i, each in enumerate(pods)):
                 return False
     return True
+
+
+def numa_nodes_of_places(
+    judge: BoundedJudge, pods: Sequence[PodShape], candidate: Candidate, budget: Budget | None = None
+) -> list[int]:
+    """The NUMA nodes of each pod, as raw bits, if the node admits the pods in this order. 0: none, or not known."""
+    node, kubelet, found = PlannedNode.of(candidate), candidate.node_class.kubelet, []
+    for i, shape in enumerate(pods):
+        uid = f"{_UID}{i}"
+        refusal = take(judge, shape, uid, node, budget)
+        masks = set() if refusal or kubelet is None else {numa_nodes_of(kubelet, state, uid) for state in node.states}
+        found.append(masks.pop() if len(masks) == 1 else 0)
+    return found
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,6 +13,8 @@ from extender.scheduling.pod_shape import PodShape
 
 OPEN_HOLDS: Final = 10
 """The rest of an open group holds places for at most this many times `hold_seconds` after its last binding."""
+FORGET_SECONDS: Final = 600.0
+"""kube-scheduler tries every pending pod again after 5 minutes at most, so the pods of an older group are gone."""
 Key = tuple[str, str, str]
 
 
@@ -20,7 +22,7 @@ class GroupState(StrEnum):
     """What a group is doing. The values are labels of `numa_extender_groups`."""
 
     SINGLE = "single"
-    """Its size is not known, or above the limit: its pods are judged one by one."""
+    """Its size is not known, 1, or above the limit: its pods are judged one by one."""
     WAITING = "waiting"
     """It has no places: it does not fit, or it rests."""
     HOLDING = "holding"
@@ -101,13 +103,16 @@ class Unfit:
 class GroupRecord:
     """One group. `size`: how many pods must fit together, 0 if unknown. `bound`: node by UID. `claims`: by UID.
 
-    `bound` has the pods that run or will run: neither finished nor being deleted. `priority`: of the least important
-    of its pods that came; None before one came. `sending`: pods that bind works on at present. `hold_until`: when
-    places are given back next; `open_until`: when all of an open group are.
+    `stated_size`: as `size`, also if it is above the limit. `seen_at`: when one of its pods last came to filter, or was
+    seen bound. `bound` has the pods that run or will run: neither finished nor being deleted. `priority`: of the least
+    important of its pods that came; None before one came. `sending`: pods that bind works on at present. `hold_until`:
+    when places are given back next; `open_until`: when all of an open group are.
     """
 
     key: Key
     size: int = 0
+    stated_size: int = 0
+    seen_at: float = -inf
     priority: int | None = None
     bound: dict[str, str] = field(default_factory=dict)
     claims: dict[str, HeldPlace] = field(default_factory=dict)
@@ -147,9 +152,14 @@ class GroupRecord:
         return not self.bound and not self.has_places
 
     @property
+    def idle_until(self) -> float:
+        """When the record can be dropped if it is idle until then."""
+        return max(self.seen_at + FORGET_SECONDS, self.rests_until)
+
+    @property
     def state(self) -> GroupState:
         """What the group is doing."""
-        if not self.size:
+        if self.size < 2:
             return GroupState.SINGLE
         if self.is_full:
             return GroupState.PLACED

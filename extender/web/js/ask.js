@@ -58,7 +58,7 @@ async function ask() {
   try {
     const isPlan = isBundle(text);
     const reply = isPlan ? null : await askService("/v1/what-if", "pod", text, {}, control.signal);
-    const plan = isPlan ? await askPlan(text, control.signal) : null;
+    const plan = isPlan ? await askPlan(text, allOrNothing.checked, control.signal) : null;
     sessionStorage.setItem(KEPT, text);
     fault.textContent = "";
     manifest.removeAttribute("aria-invalid");
@@ -158,13 +158,18 @@ function showHeadline(kind, text) {
   headline.className = `headline ${kind}`;
 }
 
+/** Asks again about the plan. */
+const allOrNothing = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox", onchange: ask }));
+
 /** @param {import("./plan.js").Plan} plan */
 function showPlan(plan) {
   if (shown === plan) return;
   shown = plan;
   const { kind, text } = planHeadline(plan);
   showHeadline(kind, text);
-  fill(output, ...planParts(plan));
+  const hadFocus = document.activeElement === allOrNothing;
+  fill(output, h("label", { class: "all-or-nothing" }, allOrNothing, "All or nothing: if one pod fits nowhere, place none"), ...planParts(plan));
+  if (hadFocus) allOrNothing.focus();
 }
 
 /** @param {number} aligned @param {number} admitted aligned ones included @param {number} nodes */

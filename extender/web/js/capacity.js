@@ -1,4 +1,4 @@
-// How many copies of the pod each node admits. The service counts them on demand.
+// How many copies of the pod each node admits, and how many whole groups that makes. The service counts them on demand.
 import { ApiError, askLines } from "./api.js";
 import { fill, h } from "./dom.js";
 import { nodeAddress } from "./state.js";
@@ -10,6 +10,7 @@ const SHOWN = 8;
 export function capacityCard(manifest) {
   const result = h("div", { role: "status" });
   const button = /** @type {HTMLButtonElement} */ (h("button", { type: "button", onclick: count }, "How many copies?"));
+  const group = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: "1", max: "10000", placeholder: "1", autocomplete: "off" }));
   async function count() {
     button.disabled = true;
     const progress = h("p", { class: "hint" }, "Counting…");
@@ -17,11 +18,10 @@ export function capacityCard(manifest) {
     /** @type {any[]} */
     const nodes = [];
     try {
-      const { summary } = await askLines("/v1/capacity", "pods", manifest, {}, (line) => {
+      const { summary } = await askLines("/v1/capacity", "pods", manifest, { group: group.value ? Number(group.value) : 1 }, (line) => {
         if (line.node) progress.textContent = `Counting… ${plural(nodes.push(line), "node")} so far`;
       });
       fill(result, ...counted({ summary, nodes }));
-      button.hidden = true;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       fill(result, h("p", { class: "error" }, error.message));
@@ -29,7 +29,7 @@ export function capacityCard(manifest) {
       button.disabled = false;
     }
   }
-  return h("div", { class: "capacity" }, button, result);
+  return h("div", { class: "capacity" }, h("div", { class: "row" }, button, h("label", {}, "Pods that must run together ", group)), result);
 }
 
 /** Copies by alignment. @param {any} counts a CapacitySummary or a NodeCapacity */
@@ -47,6 +47,7 @@ function counted({ summary, nodes }) {
   return [
     h("p", {}, h("big", {}, number(summary.copies)), ` ${summary.copies === 1 ? "copy is" : "copies are"} admitted now, on ${plural(best.length, "node")}`,
       summary.bounded ? " (or more: the count was stopped)" : ""),
+    summary.group > 1 ? h("p", {}, h("big", {}, number(summary.groups)), ` whole ${summary.groups === 1 ? "group" : "groups"} of ${plural(summary.group, "pod")}`) : null,
     h("p", {}, kinds(summary)),
     first ? h("p", { class: "hint" }, `Then, on most nodes: ${first.why}.`) : null,
     h("div", { class: "bars" }, best.slice(0, SHOWN).flatMap((/** @type {any} */ node) => [

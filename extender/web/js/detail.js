@@ -5,6 +5,7 @@ import { byId, fill, h, icon, ranges, table, tag } from "./dom.js";
 import { nearestRequests, story, tryChanges } from "./explain.js";
 import { landingOf, nodeMap, podName } from "./map.js";
 import { look, slotsOf } from "./palette.js";
+import { heldPlaces, redraw } from "./podgroups.js";
 import { grantRows, poolMap } from "./pools.js";
 import { addressOf, state } from "./state.js";
 import { ago, amount, bytes, parseList, plural, shortResource } from "./units.js";
@@ -27,6 +28,7 @@ export class Detail {
     this.verdict = h("div");
     this.said = h("p", { class: "sr", role: "status" });
     this.mapPlace = h("div");
+    this.heldPlace = h("div");
     fill(pane, head(name, []), h("p", { class: "hint", role: "status" }, "Loading…"));
     this.refresh();
     this.timer = setInterval(() => this.refresh(), EVERY_MS);
@@ -44,6 +46,7 @@ export class Detail {
       const isSame = this.node?.boot_id === node.boot_id && this.node?.sequence === node.sequence && this.node?.certainty === node.certainty;
       this.node = node;
       fill(this.heard, icon(node.certainty === "stale" ? "stale" : "now"), `heard ${ago(node.heard_seconds_ago)}`);
+      this.showHeld();
       if (isSame) return;
       this.show();
       await this.ask();
@@ -56,6 +59,15 @@ export class Detail {
       }
       fill(this.pane, head(this.name, []), h("p", { class: "error", role: "alert" }, error.message));
       this.node = null;
+    }
+  }
+
+  /** Places change more often than reports. What was shown stays if they cannot be loaded. */
+  async showHeld() {
+    try {
+      redraw(this.heldPlace, await heldPlaces(this.name, this.control.signal));
+    } catch (error) {
+      if (!this.control.signal.aborted && !(error instanceof ApiError)) throw error;
     }
   }
 
@@ -95,6 +107,7 @@ export class Detail {
       problems(node),
       this.said,
       this.verdict,
+      this.heldPlace,
       drawn ? this.mapPlace : h("p", { class: "hint" }, "Without a usable report there is no map."),
       known || node.pools.length ? null : zoneTable(node),
       known ? roomTable(node) : null,

@@ -10,6 +10,7 @@ import { setUpFilters } from "./filters.js";
 import { Grid } from "./grid.js";
 import { groupOf, groupingOf, groupings } from "./groups.js";
 import { showOverview } from "./overview.js";
+import { GroupDetail, showGroups } from "./podgroups.js";
 import { addressOf, emit, nodeAddress, on, readAddress, setFilters, state } from "./state.js";
 import { TILE, tile } from "./tile.js";
 import { number, plural } from "./units.js";
@@ -30,7 +31,7 @@ const clusterMap = new ClusterMap(byId("cluster-map"), byId("keys"), {
   filter: (filter) => setFilters(Object.entries(filter).every(([key, value]) => state.filters[/** @type {"free"} */ (key)] === value)
     ? Object.fromEntries(Object.keys(filter).map((key) => [key, ""])) : filter),
 });
-/** @type {Detail | null} */
+/** @type {Detail | GroupDetail | null} What the right pane keeps up to date: a node or a group of pods. */
 let detail = null;
 
 async function refresh() {
@@ -105,6 +106,9 @@ function setUpModes() {
   });
 }
 
+/** The right pane of views without a name. @type {Record<string, [string, (side: HTMLElement) => void]>} */
+const PANES = { nodes: ["Overview", showOverview], advice: ["Advice", showAdvice], groups: ["Groups of pods", showGroups] };
+
 function showRoute() {
   const { view, name } = state.route;
   document.documentElement.dataset.view = view;
@@ -112,29 +116,37 @@ function showRoute() {
   for (const link of document.querySelectorAll("nav [data-for]")) {
     const own = link.getAttribute("data-for") ?? "";
     link.setAttribute("href", addressOf(own === "nodes" ? "" : own));
-    if (own === view) link.setAttribute("aria-current", "page");
+    if (own === view || (own === "groups" && view === "group")) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (detail?.name !== name || view !== "node") {
-    detail?.stop();
-    detail = null;
-    if (view === "node") {
-      side.setAttribute("aria-label", `Node ${name}`);
-      detail = new Detail(name, side);
-      side.scrollTop = 0;
-    } else {
-      side.setAttribute("aria-label", view === "advice" ? "Advice" : "Overview");
-      (view === "advice" ? showAdvice : showOverview)(side);
-    }
-  }
+  showSide();
   showList();
   if (view === "node") grid.reveal(name);
 }
 
-/** Escape leaves a node for the tile that it was opened from. @param {KeyboardEvent} event */
+/** The address whose details the right pane shows. */
+let shownSide = "";
+
+function showSide() {
+  const { view, name, group } = state.route;
+  const wanted = JSON.stringify([view, name, group]);
+  if (detail && shownSide === wanted) return;
+  shownSide = wanted;
+  detail?.stop();
+  detail = view === "node" ? new Detail(name, side) : group ? new GroupDetail(group, side) : null;
+  const [label, show] = PANES[view] ?? PANES.nodes;
+  side.setAttribute("aria-label", detail ? `${group ? "Group" : "Node"} ${name}` : label);
+  if (detail) side.scrollTop = 0;
+  else show(side);
+}
+
+/** Escape leaves a node for the tile that it was opened from, and a group for the list. @param {KeyboardEvent} event */
 function onKey(event) {
-  if (event.key !== "Escape" || state.route.view !== "node" || event.defaultPrevented) return;
-  returnTo = state.route.name;
+  const { view, name } = state.route;
+  if (event.key !== "Escape" || event.defaultPrevented) return;
+  if (view === "group") location.hash = addressOf("groups");
+  if (view !== "node") return;
+  returnTo = name;
   location.hash = addressOf("");
 }
 
@@ -142,11 +154,11 @@ function onKey(event) {
 let returnTo = "";
 
 addEventListener("hashchange", () => {
-  const before = state.route.name;
+  const before = shownSide;
   readAddress();
   emit("filters");
   emit("route");
-  if (state.route.view === "node" && state.route.name !== before) side.focus({ preventScroll: true });
+  if (detail && shownSide !== before) side.focus({ preventScroll: true });
   if (returnTo) (isMap() ? clusterMap : grid).focus(returnTo);
   returnTo = "";
 });
@@ -161,7 +173,7 @@ on("answers", () => {
   showList();
   byId("list").scrollTop = 0; // the best nodes are at the top
   if (state.route.view === "node") grid.reveal(state.route.name);
-  detail?.ask();
+  if (detail instanceof Detail) detail.ask();
 });
 document.addEventListener("themechange", showList);
 document.querySelector(".skip")?.addEventListener("click", (event) => {

@@ -25,10 +25,10 @@ export function isBundle(text) {
  * @property {any} summary a PlanSummary
  */
 
-/** @param {string} text @param {AbortSignal} signal @returns {Promise<Plan>} */
-export async function askPlan(text, signal) {
+/** @param {string} text @param {boolean} allOrNothing @param {AbortSignal} signal @returns {Promise<Plan>} */
+export async function askPlan(text, allOrNothing, signal) {
   const isJson = /^\s*[[{]/.test(text);
-  const lines = await callLines("/v1/plan", { method: "POST", body: text, type: `application/${isJson ? "json" : "yaml"}`, signal });
+  const lines = await callLines(`/v1/plan${allOrNothing ? "?all_or_nothing=true" : ""}`, { method: "POST", body: text, type: `application/${isJson ? "json" : "yaml"}`, signal });
   const { summary } = lines.pop();
   return { pods: lines, summary };
 }
@@ -63,7 +63,8 @@ function kindOf(pod) {
 
 /** @param {Plan} plan */
 export function planHeadline({ summary }) {
-  const { pods, placed, aligned } = summary;
+  const { pods, placed, aligned, held_back: heldBack } = summary;
+  if (heldBack) return { kind: /** @type {const} */ ("never"), text: `No pod is placed: only ${number(heldBack)} of ${plural(pods, "pod")} fit` };
   const kind = placed < pods ? "never" : aligned < pods ? "split" : "yes";
   const text = placed === pods ? `All ${plural(pods, "pod")} have a node` : `${number(placed)} of ${plural(pods, "pod")} have a node`;
   return { kind: /** @type {"yes" | "split" | "never"} */ (kind), text: aligned === placed ? `${text}, aligned` : `${text}, ${number(aligned)} aligned` };
@@ -84,7 +85,7 @@ export function planParts({ pods, summary }) {
 function row(pod) {
   if (pod.node === null) {
     const reasons = Object.entries(pod.reasons).map(([reason, nodes]) => `${plural(/** @type {number} */ (nodes), "node")}: ${reason}`);
-    return [pod.name, h("span", { class: "never nowrap" }, icon("never"), " no node"), reasons.join("; ")];
+    return [pod.name, h("span", { class: "never nowrap" }, icon("never"), " no node"), reasons.join("; ") || "It fits, but another pod does not."];
   }
   const kind = kindOf(pod);
   return [pod.name, h("a", { href: nodeAddress(pod.node) }, pod.node),

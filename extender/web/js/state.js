@@ -1,6 +1,12 @@
 // The state of the page. Parts listen for changes: "nodes", "answers", "filters", "route".
 import { NO_CHOICES } from "./cluster.js";
 
+/** @typedef {{source: string, namespace: string, name: string}} GroupKey of a group of pods */
+/**
+ * What is shown. `name`: of the node or the group.
+ * @typedef {{view: "nodes" | "node" | "pod" | "decisions" | "advice" | "groups" | "group", name: string, group: GroupKey | null}} Route
+ */
+
 export const state = {
   /** @type {import("./cluster.js").NodeSummary[]} */
   nodes: [],
@@ -16,8 +22,8 @@ export const state = {
   answers: new Map(),
   /** @type {import("./cluster.js").Filters} */
   filters: { ...NO_CHOICES },
-  /** @type {{view: "nodes" | "node" | "pod" | "decisions" | "advice", name: string}} */
-  route: { view: "nodes", name: "" },
+  /** @type {Route} */
+  route: { view: "nodes", name: "", group: null },
 };
 
 const changes = new EventTarget();
@@ -40,10 +46,19 @@ export function readAddress() {
   for (const key of /** @type {(keyof typeof NO_CHOICES)[]} */ (Object.keys(NO_CHOICES))) {
     state.filters[key] = asked.get(key) ?? "";
   }
-  const name = rest.map(decoded).join("/");
-  if (head === "nodes" && name) state.route = { view: "node", name };
-  else if (head === "pod" || head === "decisions" || head === "advice") state.route = { view: head, name: "" };
-  else state.route = { view: "nodes", name: "" };
+  state.route = routeOf(head, rest.map(decoded));
+}
+
+/** @param {string} head @param {string[]} rest @returns {Route} */
+function routeOf(head, rest) {
+  const name = rest.join("/");
+  if (head === "nodes" && name) return { view: "node", name, group: null };
+  if (head === "groups" && rest.length === 3) {
+    const group = { source: rest[0], namespace: rest[1], name: rest[2] };
+    return { view: "group", name: `${group.namespace}/${group.name}`, group };
+  }
+  const known = /** @type {const} */ (["pod", "decisions", "advice", "groups"]).find((view) => view === head);
+  return { view: known ?? "nodes", name: "", group: null };
 }
 
 /** @param {string} text */
@@ -67,11 +82,21 @@ export function nodeAddress(name) {
   return addressOf(`nodes/${encodeURIComponent(name)}`);
 }
 
+/** @param {GroupKey} group */
+export function groupAddress(group) {
+  return addressOf(groupPath(group));
+}
+
+/** @param {GroupKey} group */
+function groupPath({ source, namespace, name }) {
+  return ["groups", ...[source, namespace, name].map(encodeURIComponent)].join("/");
+}
+
 /** Put changed filters into the address without a step in the history. @param {Partial<import("./cluster.js").Filters>} changed */
 export function setFilters(changed) {
   Object.assign(state.filters, changed);
-  const { view, name } = state.route;
-  const path = view === "node" ? `nodes/${encodeURIComponent(name)}` : view === "nodes" ? "" : view;
+  const { view, name, group } = state.route;
+  const path = group ? groupPath(group) : view === "node" ? `nodes/${encodeURIComponent(name)}` : view === "nodes" ? "" : view;
   history.replaceState(null, "", addressOf(path));
   emit("filters");
 }
