@@ -153,7 +153,7 @@ class Metrics:
         self.groups = self._gauge(
             "groups",
             "Groups of pods: `single`: size unknown, judged pod by pod; `waiting`: does not fit, or rests; `holding`: "
-            "places are held, and no pod is bound; `open`: some pods are bound; `placed`: all that must run together.",
+            "places are held, and no pod is bound; `open`: some pods are bound; `placed`: all of them are, or were.",
             ("state",),
         )
         self.held_places = self._gauge("held_places", "Places that are held for pods of groups.")

@@ -194,3 +194,24 @@ def test_a_group_whose_pods_are_gone_is_forgotten() -> None:
     assert _groups(world) == []
     gone = _client(world).get("/v1/group", params={"source": "annotation", "namespace": "default", "name": "g"})
     assert (gone.status_code, gone.json()["detail"]) == (404, "no group default/g is known")
+
+
+def test_a_group_whose_pods_end_one_after_another_is_not_half_placed() -> None:
+    """It was counted as open, as if pods of it were still to be placed."""
+    world = GangWorld("a", "b")
+    pods = [member(f"g{i}", "g", 3) for i in range(3)]
+
+    def shown() -> list[tuple[str, str]]:
+        return [(group["state"], group["note"]) for group in _groups(world)]
+
+    async def place() -> None:
+        offered = [(await world.filter(pod)).feasible[0] for pod in pods]
+        for pod, node in zip(pods, offered, strict=True):
+            await world.bind(pod, node)
+
+    _play(place)
+    assert shown() == [("placed", "")]
+    world.groups.see_gone(pods[0]["metadata"]["uid"], world.clock())
+    assert shown() == [("placed", "1 pod of it ended, and no other pod has come")]
+    _play(lambda: world.filter(member("g3", "g", 3)))
+    assert shown() == [("open", "1 pod still to be bound")]

@@ -36,7 +36,8 @@ class GroupView(Answer):
         GroupState,
         Field(
             description="`single`: its pods are judged one by one. `waiting`: it has no places. `holding`: it has "
-            "places, and no pod of it is bound. `open`: some of its pods are bound. `placed`: all are."
+            "places, and no pod of it is bound. `open`: some of its pods are bound. `placed`: all are, or were until "
+            "some ended."
         ),
     ]
     note: Annotated[str, Field(description="What it waits for, or why its pods are judged one by one; may be empty.")]

@@ -93,7 +93,8 @@ def note_of(record: GroupRecord, groups: Groups, watched: Collection[str], now: 
         if record.has_places:
             return _to_come(record) or f"{_pods(len(record.claims))} still to be bound"
         return f"{_pods(record.missing(''))} without a place: no node has room, or the pods have not come again"
-    return ""
+    gone = record.missing("")
+    return f"{_pods(gone)} of it ended, and no other pod has come" if gone > 0 else ""
 
 
 def _why_single(record: GroupRecord, max_pods: int, watched: Collection[str]) -> str:

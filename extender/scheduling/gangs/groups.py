@@ -99,9 +99,11 @@ class Groups:
         record = self._record(group.key, now)
         size, record.stated_size = self.size_of(group), self._stated_size(group)
         if record.is_idle:
-            record.size, record.priority = size, priority
+            record.size, record.priority, record.was_placed = size, priority, False
             return record
         record.size = max(record.size, size) if group.size else size
+        if uid not in record.bound and not record.is_full:
+            record.was_placed = False
         record.priority = priority if record.priority is None else min(record.priority, priority)
         return record
 
@@ -294,6 +296,7 @@ class Groups:
     def _update(self, record: GroupRecord, now: float, used: str | None = None) -> None:
         """Bring everything that follows up to date after a change. *used*: the node of a place that a binding used."""
         if record.bound and record.is_full:
+            record.was_placed = True
             for uid in record.claims:
                 del self._key_of[uid]
             record.claims, record.spare = {}, []

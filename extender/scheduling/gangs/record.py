@@ -30,7 +30,7 @@ class GroupState(StrEnum):
     OPEN = "open"
     """Some of its pods are bound."""
     PLACED = "placed"
-    """As many of its pods are bound as must run together."""
+    """As many of its pods are bound as must run together, or were, and no pod has come in place of one that is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,8 @@ class GroupRecord:
     `stated_size`: as `size`, also if it is above the limit. `seen_at`: when one of its pods last came to filter, or was
     seen bound. `bound` has the pods that run or will run: neither finished nor being deleted. `priority`: of the least
     important of its pods that came; None before one came. `sending`: pods that bind works on at present. `hold_until`:
-    when places are given back next; `open_until`: when all of an open group are.
+    when places are given back next; `open_until`: when all of an open group are. `was_placed`: all of its pods were
+    bound, and none has come since then.
     """
 
     key: Key
@@ -119,6 +120,7 @@ class GroupRecord:
     spare: list[HeldPlace] = field(default_factory=list)
     sending: set[str] = field(default_factory=set)
     is_opened: bool = False
+    was_placed: bool = False
     hold_until: float = inf
     open_until: float = inf
     held_since: float = -inf
@@ -161,7 +163,7 @@ class GroupRecord:
         """What the group is doing."""
         if self.size < 2:
             return GroupState.SINGLE
-        if self.is_full:
+        if self.is_full or (self.was_placed and self.bound):
             return GroupState.PLACED
         if self.is_open:
             return GroupState.OPEN

@@ -16,7 +16,7 @@ const STATES = {
   holding: ["split", "now", "Places are held for all of its pods. None is bound before all have come."],
   waiting: ["never", "never", "No places are held for it, and none of its pods is bound."],
   single: ["unmanaged", "unmanaged", "Its pods are judged one by one, as pods without a group."],
-  placed: ["yes", "yes", "As many of its pods are bound as must run together."],
+  placed: ["yes", "yes", "All pods that must run together are bound, or were until some of them ended."],
 };
 
 /** What names a group. @type {Record<string, string>} */
