@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from extender.app import make_app
 from extender.scheduling.gangs.record import FORGET_SECONDS
-from extender.wire.groups import GROUP, SIZE, Group
+from extender.wire.groups import GROUP, SIZE, Group, ObjectKey
 from tests.reports import pod_of
 from tests.scheduling.gang_world import GangWorld, member
 
@@ -215,3 +215,20 @@ def test_a_group_whose_pods_end_one_after_another_is_not_half_placed() -> None:
     assert shown() == [("placed", "1 pod of it ended, and no other pod has come")]
     _play(lambda: world.filter(member("g3", "g", 3)))
     assert shown() == [("open", "1 pod still to be bound")]
+
+
+def test_a_size_that_is_known_only_after_the_pods_counts() -> None:
+    """After a restart the pods can be seen before their PodGroup. The group was shown as single pods."""
+    world, key = GangWorld("a"), ObjectKey("coscheduling", "default", "g")
+    group = Group(("coscheduling", "default", "g"), object_key=key)
+    for uid in ("1", "2"):
+        world.groups.see_bound(group, uid, "a", world.clock())
+    assert [each["state"] for each in _groups(world)] == ["single"]
+
+    world.groups.set_size(key, 2)
+
+    assert [(each["state"], each["size"], each["note"]) for each in _groups(world)] == [("placed", 2, "")]
+    for uid in ("1", "2"):
+        world.groups.see_gone(uid, world.clock())
+    assert _groups(world) == []
+    world.groups.set_size(key, 3)

@@ -56,6 +56,8 @@ class Groups:
         self._nodes: dict[Key, Collection[str]] = {}
         self._key_of: dict[str, Key] = {}
         self._sizes: BoundedMap[ObjectKey, int] = BoundedMap(MAX_SIZES)
+        self._unsized: dict[ObjectKey, set[Key]] = {}
+        """Groups without a size, by the object that would state it: a watch can show their pods before the object."""
         self._resting: dict[str, float] = {}
         self._held_since: dict[str, float] = {}
         self._released: set[str] = set()
@@ -79,25 +81,45 @@ class Groups:
 
     def size_of(self, group: Group) -> int:
         """How many of the group's pods must fit together; 0 if that is not known, or more than `max_pods`."""
-        size = self._stated_size(group)
+        return self._within_limit(self._stated_size(group))
+
+    def _within_limit(self, size: int) -> int:
         return size if size <= self.settings.max_pods else 0
 
     def _stated_size(self, group: Group) -> int:
         return group.size or (self._sizes.get(group.object_key, 0) if group.object_key is not None else 0)
 
+    def _note_size(self, record: GroupRecord, group: Group) -> int:
+        """Record the size that the pod or its object states; returns `size_of`."""
+        record.stated_size = self._stated_size(group)
+        self._forget_unsized(record)
+        record.object_key = group.object_key
+        if not record.stated_size and record.object_key is not None:
+            self._unsized.setdefault(record.object_key, set()).add(record.key)
+        return self._within_limit(record.stated_size)
+
+    def _forget_unsized(self, record: GroupRecord) -> None:
+        if record.object_key is not None and (keys := self._unsized.get(record.object_key)) is not None:
+            keys.discard(record.key)
+            if not keys:
+                del self._unsized[record.object_key]
+
     def set_size(self, key: ObjectKey, size: int) -> None:
         """Keep the size that an object of the API states. 0: the object is gone."""
-        if size:
-            self._sizes[key] = size
-        else:
+        if not size:
             self._sizes.pop(key, None)
+            return
+        self._sizes[key] = size
+        for group in self._unsized.pop(key, ()):
+            record = self._records[group]
+            record.stated_size, record.size = size, self._within_limit(size)
 
     def join(self, group: Group, uid: str, priority: int, now: float) -> GroupRecord:
         """The group's record, when one of its pods comes to filter. A new one if there is none."""
         if self._key_of.get(uid, group.key) != group.key:  # labels of a pod can change
             self.see_gone(uid, now)
         record = self._record(group.key, now)
-        size, record.stated_size = self.size_of(group), self._stated_size(group)
+        size = self._note_size(record, group)
         if record.is_idle:
             record.size, record.priority, record.was_placed = size, priority, False
             return record
@@ -192,8 +214,8 @@ class Groups:
     def see_bound(self, group: Group, uid: str, node_name: str, now: float) -> None:
         """Record that the API server shows the pod on the node."""
         record = self._record(group.key, now)
-        record.size = record.size or self.size_of(group)
-        record.stated_size = record.stated_size or self._stated_size(group)
+        if not record.stated_size:
+            record.size = self._note_size(record, group)
         self.bind(record, uid, node_name, now)
 
     def see_gone(self, uid: str, now: float) -> None:
@@ -277,6 +299,7 @@ class Groups:
     def _drop(self, record: GroupRecord) -> None:
         for uid in record.bound:
             del self._key_of[uid]
+        self._forget_unsized(record)
         del self._records[record.key]
         self._idle.pop(record.key, None)
 

@@ -10,6 +10,7 @@ from math import inf
 from typing import Final
 
 from extender.scheduling.pod_shape import PodShape
+from extender.wire.groups import ObjectKey
 
 OPEN_HOLDS: Final = 10
 """The rest of an open group holds places for at most this many times `hold_seconds` after its last binding."""
@@ -103,16 +104,17 @@ class Unfit:
 class GroupRecord:
     """One group. `size`: how many pods must fit together, 0 if unknown. `bound`: node by UID. `claims`: by UID.
 
-    `stated_size`: as `size`, also if it is above the limit. `seen_at`: when one of its pods last came to filter, or was
-    seen bound. `bound` has the pods that run or will run: neither finished nor being deleted. `priority`: of the least
-    important of its pods that came; None before one came. `sending`: pods that bind works on at present. `hold_until`:
-    when places are given back next; `open_until`: when all of an open group are. `was_placed`: all of its pods were
-    bound, and none has come since then.
+    `stated_size`: as `size`, also if it is above the limit. `object_key`: the object that may state it. `seen_at`: when
+    one of its pods last came to filter, or was seen bound. `bound` has the pods that run or will run: neither finished
+    nor being deleted. `priority`: of the least important of its pods that came; None before one came. `sending`: pods
+    that bind works on at present. `hold_until`: when places are given back next; `open_until`: when all of an open
+    group are. `was_placed`: all of its pods were bound, and none has come since then.
     """
 
     key: Key
     size: int = 0
     stated_size: int = 0
+    object_key: ObjectKey | None = None
     seen_at: float = -inf
     priority: int | None = None
     bound: dict[str, str] = field(default_factory=dict)
