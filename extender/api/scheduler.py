@@ -7,7 +7,6 @@ Prioritize, ProcessPreemption).
 """
 
 import re
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -19,6 +18,7 @@ from extender.api.access.fast_path import FrequentRoute
 from extender.api.http.bodies import json_body
 from extender.api.http.problems import documented, problem
 from extender.api.scheduler_call import CallFailure, Lap, VerbCall
+from extender.bounded import BoundedMap
 from extender.observability.metrics import Metrics
 from extender.scheduling.binder import PodBound
 from extender.scheduling.scheduling import Scheduling
@@ -31,14 +31,13 @@ from extender.wire.scheduler import (
     error_reply,
     filter_reply,
     parse_args,
-    prioritize_reply,
 )
 
 FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
 BIND: Final = "/scheduler/bind"
 PREEMPT: Final = "/scheduler/preempt"
-_MAX_REPLIED: Final = 4
+_MAX_REPLIED: Final = 8
 """Replies of filter whose names prioritize recognises: kube-scheduler sends it the names that filter let pass."""
 
 
@@ -55,7 +54,7 @@ class SchedulerEndpoints:
         clock: Callable[[], float],
     ) -> None:
         self._scheduling, self._binds = scheduling, metrics.binds
-        self._replied: deque[NodeNames] = deque(maxlen=_MAX_REPLIED)
+        self._replied: BoundedMap[NodeNames, None] = BoundedMap(_MAX_REPLIED)
         call = partial(VerbCall, metrics=metrics, clock=clock, max_bytes=max_bytes)
         self.filter_: Final = call(verb="filter", answer=self._filter, failed=_not_filtered, phases=True).run
         self.prioritize: Final = call(
@@ -76,7 +75,7 @@ class SchedulerEndpoints:
         result = await self._scheduling.filter.filter(self._scheduling.completed(args))
         lap("judge")
         if isinstance(result.feasible, NodeNames):
-            self._replied.append(result.feasible)
+            self._replied[result.feasible] = None
         return filter_reply(args, result.feasible, result.resolvable, result.refused)
 
     async def _prioritize(self, body: bytes, lap: Lap) -> bytes:
@@ -84,7 +83,7 @@ class SchedulerEndpoints:
         lap("parse")
         scores = await self._scheduling.prioritize.prioritize(self._scheduling.completed(args))
         lap("judge")
-        return prioritize_reply(args, scores)
+        return scores.packed
 
     async def _bind(self, body: bytes, _lap: Lap) -> bytes:
         outcome = await self._scheduling.bind.bind(parse_binding(body))

@@ -29,6 +29,8 @@ _MAX_LOAD: Final = 4
 
 Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
+_INSIDE: Final[UInt64s] = (np.tri(WORD + 1, WORD, -1, dtype=np.uint8) * np.uint8(255)).view(np.uint64).reshape(-1)
+"""For each number of bytes up to a word: as many bytes of 0xff, then zeros."""
 
 
 class NameTable:
@@ -102,12 +104,29 @@ class NameTable:
         """The slot of each name, in order."""
         return np.fromiter((self._slot_of.get(name, NO_SLOT) for name in names), np.int64)
 
-    def find(self, packed: bytes, starts: Int64s, sizes: Int64s) -> Int64s:
-        """The slot of each name, in order. The names are ASCII, and at *starts* in *packed*, with *sizes* bytes."""
+    def hashes(self, packed: bytes, starts: Int64s, sizes: Int64s) -> UInt64s | None:
+        """A hash of each name, in order; None if one of them is longer than all known names, or there are none.
+
+        The names are ASCII, and at *starts* in *packed*, with *sizes* bytes. Valid for this `version`.
+        """
         self._hash_new_names()
-        if not len(starts) or not self._slot_of:
-            return np.full(len(starts), NO_SLOT, np.int64)
-        hashes = _hashes(packed, starts, np.minimum(sizes, self._width), self._width)
+        if not len(starts) or not self._slot_of or sizes.max() > self._width:
+            return None
+        return _hashes(packed, starts, sizes, self._width)
+
+    def find(self, packed: bytes, starts: Int64s, sizes: Int64s) -> Int64s:
+        """The slot of each name, in order. The names are given as for `hashes`."""
+        hashes = self.hashes(packed, starts, sizes)
+        if hashes is not None:
+            return self.at(hashes)
+        slots, short = np.full(len(starts), NO_SLOT, np.int64), np.flatnonzero(sizes <= self._width)
+        hashes = self.hashes(packed, starts[short], sizes[short])
+        if hashes is not None:
+            slots[short] = self.at(hashes)
+        return slots
+
+    def at(self, hashes: UInt64s) -> Int64s:
+        """The slot of the name with each of these `hashes`."""
         place = (hashes >> self._shift).astype(np.int64)
         found = self._hashes[place]
         slots = self._slots[place]
@@ -119,7 +138,6 @@ class NameTable:
             is_match = found == hashes[open_]
             slots[open_[is_match]] = self._slots[place[open_[is_match]]]
             open_ = open_[~is_match & (found != _EMPTY)]
-        slots[sizes > self._width] = NO_SLOT
         return slots
 
     def _hash_new_names(self) -> None:
@@ -161,26 +179,17 @@ def _hashes(packed: bytes, starts: Int64s, sizes: Int64s, width: int) -> UInt64s
     rows, columns = len(starts), width // WORD
     windows = np.ndarray((len(packed),), f"V{width}", packed + bytes(width), strides=(1,))
     words = windows[starts].view(np.uint64).reshape(rows, columns)
-    words &= _masks(width)[sizes].view(np.uint64).reshape(rows, columns)
+    shortest = int(sizes.min())
     hashes = sizes.astype(np.uint64) * _SECOND
     shifted = np.empty_like(hashes)
     for column in range(columns):
-        hashes ^= words[:, column]
+        word = words[:, column]
+        if shortest < (column + 1) * WORD:  # it can have bytes of what follows a name
+            word &= _INSIDE[np.minimum(np.maximum(sizes - column * WORD, 0), WORD)]
+        hashes ^= word
         hashes *= _FIRST
         hashes ^= np.right_shift(hashes, _SHIFT, out=shifted)
     hashes *= _SECOND
     hashes ^= np.right_shift(hashes, _HALF, out=shifted)
     hashes[hashes <= _REMOVED] = _REMOVED + 1
     return hashes
-
-
-_MASKS: Final[dict[int, NDArray[np.void]]] = {}
-
-
-def _masks(width: int) -> NDArray[np.void]:
-    """For each size up to *width*: as many bytes of 0xff, then zeros."""
-    found = _MASKS.get(width)
-    if found is None:
-        rows = np.tri(width + 1, width, -1, dtype=np.uint8) * np.uint8(255)
-        found = _MASKS[width] = rows.reshape(-1).view(f"V{width}")
-    return found

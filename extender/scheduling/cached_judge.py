@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
+from extender.bounded import BoundedMap
 from extender.cluster.name_table import NO_SLOT
 from extender.cluster.node_class import NodeClass
 from extender.cluster.snapshot import ClusterSnapshot
@@ -26,9 +27,10 @@ from extender.replay.verdict import Certainty
 from extender.scheduling.alike import alike
 from extender.scheduling.background import BackgroundJudging, BackgroundMetrics
 from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
-from extender.scheduling.columns import UNJUDGED, Column, Int64s, Kinds
+from extender.scheduling.columns import UNJUDGED, Column, Int64s, KeptCodes, Kinds
 from extender.scheduling.judge import BoundedJudge, follows_from_key
 from extender.scheduling.judgement import INDIFFERENT, Judgement, Trouble
+from extender.scheduling.known_names import KnownNames
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses
@@ -39,6 +41,8 @@ LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 """The rules assumed for kubelets that have not reported."""
+MAX_KEPT_CODES: Final = 16
+"""For how many pairs of a pod shape and the names of a request the judgements are kept in the order of the names."""
 MAX_AT_ONCE: Final = 16
 """How many classes are judged on the event loop: those of the few nodes that changed since the last call of a shape."""
 NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
@@ -92,16 +96,20 @@ class JudgeMetrics(BackgroundMetrics, Protocol):
 class NodeAnswers:
     """The judgements of the nodes of one request.
 
-    `snapshot`: the classes that were judged; the nodes are at `slots` in it. `codes`: of each node's judgement, in
-    `kinds`. `judgements`: by class id, those of all nodes among them. `names_at`: the names of nodes by position.
+    `names`: those of the request, perhaps in another order; all else is in their order. `snapshot`: the classes that
+    were judged; the nodes are at `slots` in it. `codes`: of each node's judgement, in `kinds`. `judgements`: by class
+    id, those of all nodes among them. `names_at`: the names of nodes by position. `kept`: has these codes; None: some
+    nodes were not judged in time.
     """
 
+    names: NodeNames
     snapshot: ClusterSnapshot
     slots: Int64s
     codes: Int64s
     kinds: Kinds
     judgements: Judgements
     names_at: Callable[[Int64s], list[str]]
+    kept: KeptCodes | None
 
 
 class CachedJudge:
@@ -127,6 +135,8 @@ class CachedJudge:
         self.unjudged: Final = unjudged
         self._cluster = cluster
         self._metrics, self._clock, self._offload, self._late_nodes = metrics, clock, offload, late_nodes
+        self._names = KnownNames(cluster.index.names)
+        self._kept: BoundedMap[tuple[Column, NodeNames], KeptCodes] = BoundedMap(MAX_KEPT_CODES)
         self.background: Final = BackgroundJudging(
             self._judge_until, cache.has, cluster.classes.has, metrics=metrics, clock=clock
         )
@@ -224,25 +234,16 @@ class CachedJudge:
         """
         self._cluster.expire(now)
         snapshot, index = self._cluster.snapshot(), self._cluster.index
-        slots, column, version = self._slots_of(names), self.cache.column(entry), index.names.version
+        names, column, version = self._names.of(names), self.cache.column(entry), index.names.version
+        slots = self._slots_of(names)
         judgements: Judgements = entry.judgements
         ids = index.ids[slots]
-        codes = column.codes(slots, ids, len(index.ids), entry.judgements)
-        missing = np.flatnonzero(codes == UNJUDGED)
-        if len(missing) > MAX_AT_ONCE:
-            await self._judge_alike(entry, column, snapshot, names, missing, deadline)
-            codes = column.codes(slots, ids, len(index.ids), entry.judgements)
-            missing = np.flatnonzero(codes == UNJUDGED)
-        if len(missing):
-            classes = dict.fromkeys(snapshot.at(slots[missing])).keys()
-            are_few = len(classes) <= MAX_AT_ONCE and len(missing) < len(slots)
-            if not (are_few and self.answer_at_once(entry, classes)):
-                known = map(column.kinds.judgements.__getitem__, np.unique(codes[codes != UNJUDGED]).tolist())
-                is_any_feasible = any(each.refusal is None for each in known)
-                judgements = await self.answer_all(entry, classes, deadline, is_any_feasible=is_any_feasible)
-            codes = column.codes(slots, ids, len(index.ids), entry.judgements)
-            late = np.flatnonzero(codes == UNJUDGED)
-            codes[late] = [column.kinds.code(judgements[each]) for each in ids[late].tolist()]
+        kept = self._kept_codes(column, names, ids)
+        if kept is None:
+            codes, judgements = await self._judged(entry, column, snapshot, names, ids, deadline)
+            kept = self._keep(column, names, ids, codes) if judgements is entry.judgements else None
+        else:
+            codes = kept.codes
 
         def names_at(positions: Int64s) -> list[str]:
             is_current = index.names.version == version  # if not, slots can be other nodes'
@@ -251,13 +252,66 @@ class CachedJudge:
             return list(map(names.parsed.__getitem__, positions.tolist()))
 
         return NodeAnswers(
+            names=names,
             snapshot=snapshot,
             slots=slots,
             codes=codes,
             kinds=column.kinds,
             judgements=judgements,
             names_at=names_at,
+            kept=kept,
         )
+
+    async def _judged(
+        self,
+        entry: ShapeJudgements,
+        column: Column,
+        snapshot: ClusterSnapshot,
+        names: NodeNames,
+        ids: Int64s,
+        deadline: float | None,
+    ) -> tuple[Int64s, Judgements]:
+        """The code of the judgement of each of the nodes *names*, of the classes *ids*, and the judgements by class id.
+
+        The latter are those of *entry*, unless some nodes were not judged in time.
+        """
+        size, slots = len(self._cluster.index.ids), self._slots_of(names)
+        judgements: Judgements = entry.judgements
+        codes = column.codes(slots, ids, size, entry.judgements)
+        missing = np.flatnonzero(codes == UNJUDGED)
+        if len(missing) > MAX_AT_ONCE:
+            await self._judge_alike(entry, column, snapshot, names, missing, deadline)
+            codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
+            missing = np.flatnonzero(codes == UNJUDGED)
+        if len(missing):
+            classes = dict.fromkeys(snapshot.at(slots[missing])).keys()
+            are_few = len(classes) <= MAX_AT_ONCE and len(missing) < len(slots)
+            if not (are_few and self.answer_at_once(entry, classes)):
+                known = map(column.kinds.judgements.__getitem__, np.unique(codes[codes != UNJUDGED]).tolist())
+                is_any_feasible = any(each.refusal is None for each in known)
+                judgements = await self.answer_all(entry, classes, deadline, is_any_feasible=is_any_feasible)
+            codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
+            late = np.flatnonzero(codes == UNJUDGED)
+            codes[late] = [column.kinds.code(judgements[each]) for each in ids[late].tolist()]
+        return codes, judgements
+
+    def _kept_codes(self, column: Column, names: NodeNames, ids: Int64s) -> KeptCodes | None:
+        """The codes of the last such request, if no node has another class since then."""
+        kept = self._kept.get((column, names))
+        if kept is None or kept.kinds is not column.kinds or not np.array_equal(kept.ids, ids):
+            return None
+        self._kept.move_to_end((column, names))
+        return kept
+
+    def _keep(self, column: Column, names: NodeNames, ids: Int64s, codes: Int64s) -> KeptCodes:
+        """The codes of this request: the object of the last one if they are the same."""
+        kept = self._kept.get((column, names))
+        if kept is not None and kept.kinds is column.kinds and np.array_equal(kept.codes, codes):
+            kept.ids = ids
+        else:
+            kept = KeptCodes(ids, codes, column.kinds)
+        self._kept[column, names] = kept
+        return kept
 
     async def _judge_alike(
         self,
@@ -290,11 +344,10 @@ class CachedJudge:
 
     def _slots_of(self, names: NodeNames) -> Int64s:
         table = self._cluster.index.names
-        if names.slots is not None and names.slots[0] == table.version:
-            return names.slots[1]
-        slots = table.find_each(names) if names.spans is None else table.find(names.packed, *names.spans)
-        names.slots = (table.version, slots)
-        return slots
+        if names.slots is None or names.slots[0] != table.version:
+            slots = table.find_each(names) if names.spans is None else table.find(names.packed, *names.spans)
+            names.slots = (table.version, slots)
+        return names.slots[1]
 
     async def answer_node(self, pod: Pod, node_name: str, seconds: float) -> Judgement:
         """The judgement of one node in the state that it has when this returns. *seconds*: for each attempt."""

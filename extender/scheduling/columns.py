@@ -7,6 +7,7 @@ Rules of this file
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
@@ -82,6 +83,19 @@ class Kinds:
                 del self._scores[next(iter(self._scores))]
             self._scores[scale] = known
         return known[codes]
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class KeptCodes:
+    """The judgements that requests about one pod shape and the same names got, as long as none of them changes.
+
+    `ids`: class id of each node at the last request. `codes`: of its judgement, in `kinds`. What follows from the codes
+    is the same for as long as this object is.
+    """
+
+    ids: Int64s
+    codes: Int64s
+    kinds: Kinds
 
 
 class Column:

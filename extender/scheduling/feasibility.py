@@ -40,7 +40,7 @@ NOT_TOGETHER: Final = Judgement(RefusalReason.GROUP_UNFIT, Certainty.EXACT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtered:
-    """`feasible` in the order of the request; the text of the reason by name of each other node.
+    """`feasible` in the order of the names that were asked for; the text of the reason by name of each other node.
 
     `resolvable` has the refusals that preemption may resolve, if they are told apart; the others are in `refused`.
     """
@@ -107,9 +107,13 @@ def with_resolvable(filtered: Filtered) -> Filtered:
     return replace(filtered, resolvable=parts[False], refused=parts[True])
 
 
+Separated = tuple[Filtered, Mapping[tuple[str, Certainty], int]]
+"""See `filtered_by_answers`."""
+
+
 def filtered_by_answers(
     names: NodeNames, numbers: Int64s, answers: Sequence[Answer], names_at: Callable[[Int64s], list[str]]
-) -> tuple[Filtered, Mapping[tuple[str, Certainty], int]]:
+) -> Separated:
     """Separate the candidates, and count them by (PASSED or the text of the reason, certainty).
 
     *numbers*: for each candidate, which of *answers* it got. *names_at*: the names of candidates by their positions.

@@ -9,6 +9,7 @@ Rules of this file
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
 from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
@@ -19,6 +20,7 @@ from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, NotReadyError
 from extender.scheduling.claims import ClaimCheck
+from extender.scheduling.columns import KeptCodes
 from extender.scheduling.feasibility import (
     AVOIDED,
     LEFT_OUT,
@@ -26,6 +28,7 @@ from extender.scheduling.feasibility import (
     PROMISED,
     TRIED,
     Filtered,
+    Separated,
     avoid,
     filtered_by_answers,
     leave_out,
@@ -37,7 +40,7 @@ from extender.scheduling.gangs.gangs import Gangs
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.nominator import Nominator
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.records.decisions import Call, DecisionLog
+from extender.scheduling.records.decisions import DecisionLog, call_about
 from extender.scheduling.records.refusals import RecentRefusals
 from extender.wire.scheduler import SchedulerArgs
 
@@ -89,6 +92,7 @@ class Filter:
         self._judge, self._nominator, self._barrier = judge, nominator, barrier
         self._decisions, self._refusals, self._gangs = decisions, refusals, gangs
         self._claims, self._metrics, self._clock = claims, metrics, clock
+        self._separated: WeakKeyDictionary[KeptCodes, Separated] = WeakKeyDictionary()
 
     async def filter(self, args: SchedulerArgs) -> Filtered:
         """Separate the candidates into feasible and refused ones.
@@ -119,10 +123,7 @@ class Filter:
             before, filtered = filtered, await self._gangs.filter(args, filtered, answers)
             instead |= refused_for_groups(before, filtered)
         is_refused = bool(args.names) and not filtered.feasible
-        call = Call("filter", args.pod, args.packed_names, len(args.names), now, instead=instead, is_refused=is_refused)
-        if answers is not None:
-            call = call.about(answers.snapshot, answers.slots, answers.judgements)
-        self._decisions.note(call)
+        self._decisions.note(call_about("filter", args, answers, now, instead, is_refused=is_refused))
         self._pods.answer(
             args.pod,
             self._clock(),
@@ -147,8 +148,7 @@ class Filter:
             self._metrics.filtered({EXACTLY_PASSED: len(args.names)})
             return Filtered(feasible=args.names), None
         answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._settings.seconds)
-        numbers = answers.kinds.answers_of(answers.codes)
-        filtered, counts = filtered_by_answers(args.names, numbers, answers.kinds.answers, answers.names_at)
+        filtered, counts = self._separated_of(answers)
         self._metrics.filtered(counts)
         return filtered, answers
 
@@ -164,6 +164,16 @@ class Filter:
             judgements |= dict.fromkeys(others.refused.keys() - after.refused.keys(), TRIED)
             after = others
         return after, judgements
+
+    def _separated_of(self, answers: NodeAnswers) -> Separated:
+        """`filtered_by_answers`, once for all calls with the same codes."""
+        found = None if answers.kept is None else self._separated.get(answers.kept)
+        if found is None:
+            numbers = answers.kinds.answers_of(answers.codes)
+            found = filtered_by_answers(answers.names, numbers, answers.kinds.answers, answers.names_at)
+            if answers.kept is not None:
+                self._separated[answers.kept] = found
+        return found
 
     def _avoided(self, known: KnownPod, *, is_aligned: bool) -> Collection[str]:
         """Nodes that bind would refuse now: it deferred the pod there a moment ago, or their kubelets are starting.

@@ -73,9 +73,12 @@ class Nominator:
         return bool(await self._held_by_others(pod, priority, {node_name}))
 
     async def _held_by_others(self, pod: Pod, priority: int, names: Iterable[str]) -> frozenset[str]:
+        nominated = self.before(pod.uid, priority, names)
+        if not nominated:
+            return frozenset()
         now, shape = self._clock(), PodShape(pod)
         checks: dict[str, tuple[list[PodShape], NominatedNode]] = {}
-        for name, before in islice(self.before(pod.uid, priority, names).items(), MAX_NODES):
+        for name, before in islice(nominated.items(), MAX_NODES):
             node = self._node(name, before, now)
             if node is not None:
                 checks[name] = [PodShape(each.pod) for each in before], node

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +10,10 @@ from numpy.typing import NDArray
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers
 from extender.scheduling.claims import ClaimRanking
-from extender.scheduling.records.decisions import Call, DecisionLog
+from extender.scheduling.columns import KeptCodes
+from extender.scheduling.records.decisions import DecisionLog, call_about
 from extender.scheduling.scoring import MAX_SCORE, ranked_by_meeting, scale_of, score_of_one
-from extender.wire.scheduler import SchedulerArgs
+from extender.wire.scheduler import HostScores, SchedulerArgs
 
 
 class Prioritize:
@@ -21,22 +23,30 @@ class Prioritize:
         self, judge: CachedJudge, decisions: DecisionLog, claims: ClaimRanking | None, *, clock: Callable[[], float]
     ) -> None:
         self._judge, self._decisions, self._claims, self._clock = judge, decisions, claims, clock
+        self._scores: WeakKeyDictionary[KeptCodes, HostScores] = WeakKeyDictionary()
 
-    async def prioritize(self, args: SchedulerArgs) -> NDArray[np.uint8]:
-        """The score of each candidate, 0 to 10, in the order of the request."""
+    async def prioritize(self, args: SchedulerArgs) -> HostScores:
+        """The score of each candidate, 0 to 10."""
         entry, now = self._judge.entry(args.pod), self._clock()
-        call = Call("prioritize", args.pod, args.packed_names, len(args.names), now)
         if not self._judge.is_aligned(entry.shape):
-            self._decisions.note(call)
-            return np.full(len(args.names), MAX_SCORE, np.uint8)
+            self._decisions.note(call_about("prioritize", args, None, now))
+            return HostScores(args.names, np.full(len(args.names), MAX_SCORE, np.uint8))
         answers = await self._judge.answer_nodes(entry, args.names, now)
-        call = call.about(answers.snapshot, answers.slots, answers.judgements)
-        scores = answers.kinds.scores_of(answers.codes, scale_of, score_of_one)
+        call, scores = call_about("prioritize", args, answers, now), self._scores_of(answers)
         if self._claims is not None and args.pod.has_claims:
-            scores = await self._by_claims(self._claims, args, entry, answers, scores)
-            call = replace(call, given=scores.tobytes())
+            given = await self._by_claims(self._claims, args, entry, answers, scores)
+            call, scores = replace(call, given=given.tobytes()), HostScores(answers.names, given)
         self._decisions.note(call)
         return scores
+
+    def _scores_of(self, answers: NodeAnswers) -> HostScores:
+        """The scores by the judgements, computed once for all calls with the same codes."""
+        found = None if answers.kept is None else self._scores.get(answers.kept)
+        if found is None:
+            found = HostScores(answers.names, answers.kinds.scores_of(answers.codes, scale_of, score_of_one))
+            if answers.kept is not None:
+                self._scores[answers.kept] = found
+        return found
 
     @staticmethod
     async def _by_claims(
@@ -44,9 +54,9 @@ class Prioritize:
         args: SchedulerArgs,
         entry: ShapeJudgements,
         answers: NodeAnswers,
-        scores: NDArray[np.uint8],
+        scores: HostScores,
     ) -> NDArray[np.uint8]:
         classes = answers.snapshot.at(answers.slots)
-        meetings = await claims.meetings(args.pod, entry, args.names.parsed, classes)
+        meetings = await claims.meetings(args.pod, entry, answers.names.parsed, classes)
         judgements = [answers.kinds.judgements[code] for code in answers.codes.tolist()]
-        return np.array(ranked_by_meeting(scores.tolist(), meetings, judgements), np.uint8)
+        return np.array(ranked_by_meeting(list(map(int, scores.scores)), meetings, judgements), np.uint8)

@@ -7,7 +7,7 @@ Rules of this file
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple, overload
 
 import numpy as np
@@ -63,14 +63,16 @@ class NodeNames(Sequence[str]):
     @classmethod
     def proven(cls, packed: bytes) -> "NodeNames | None":
         """The names in a JSON array of at least one name; None if *packed* is not in the form of the rules."""
-        if not packed.startswith(b'["') or not packed.endswith(b'"]') or b"\\" in packed or not packed.isascii():
+        if not packed.startswith(b'["') or not packed.endswith(b'"]') or b"\\" in packed:
             return None
         characters = np.frombuffer(packed, np.uint8)
+        if characters.view(np.int8).min() < _FIRST_PRINTABLE:  # what is not ASCII is negative
+            return None
         quotes = np.flatnonzero(characters == _QUOTE)
-        if len(quotes) % 2 or characters.min() < _FIRST_PRINTABLE:
+        if len(quotes) % 2:
             return None
         ends, next_starts = quotes[1:-1:2], quotes[2::2]
-        if quotes[-1] != len(packed) - 2 or np.any(next_starts - ends != 2) or np.any(characters[ends + 1] != _COMMA):
+        if quotes[-1] != len(packed) - 2 or (next_starts - ends != 2).any() or (characters[ends + 1] != _COMMA).any():
             return None
         starts = quotes[::2] + 1
         return cls(packed, Spans(starts, quotes[1::2] - starts))
@@ -165,7 +167,7 @@ class GroupedReasons(Mapping[str, str]):
         """The different reasons."""
         return frozenset(self._positions)
 
-    @property
+    @cached_property
     def packed(self) -> bytes:
         """The mapping as a JSON object, with blanks after names."""
         members = b"".join(self._members())

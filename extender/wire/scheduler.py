@@ -8,8 +8,8 @@ Rules of this file
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Any, Final
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Final, TypedDict
 
 import numpy as np
 import orjson
@@ -50,16 +50,6 @@ class SchedulerArgs:
     nominated_node: str = ""
     group: Group | None = None
 
-    @cached_property
-    def all_pass(self) -> bytes:
-        """The reply to a filter request by names if all of them pass."""
-        return b"".join((_BEFORE_NAMES, self.names.packed, _AFTER_NAMES))
-
-    @property
-    def packed_names(self) -> memoryview:
-        """The names as JSON, for storing."""
-        return memoryview(self.names.packed)
-
 
 def parse_args(body: bytes, replied: Iterable[NodeNames] = ()) -> SchedulerArgs:
     """Read the body of a filter or prioritize request. *replied*: names that the request may repeat.
@@ -68,18 +58,37 @@ def parse_args(body: bytes, replied: Iterable[NodeNames] = ()) -> SchedulerArgs:
         WireError: not JSON, no pod, neither names nor nodes, or a part of the wrong type.
     """
     split = _split(body, replied)
-    document = object_at(load_json(body if split is None else split[0]), "")
-    pod = pod_from_json(document.get("Pod"), "Pod")
-    names, items = _candidates(document) if split is None else (split[1], None)
-    manifest = object_at(document.get("Pod"), "Pod")
-    return SchedulerArgs(
-        pod=pod,
-        names=names,
-        nodes=items,
-        priority=priority_of(manifest, "Pod"),
-        nominated_node=nominated_node_of(manifest, "Pod"),
-        group=group_of(manifest),
-    )
+    if split is not None:
+        return SchedulerArgs(**_without_names(split[0]), names=split[1], nodes=None)
+    document = object_at(load_json(body), "")
+    described = _described(document)
+    names, items = _candidates(document)
+    return SchedulerArgs(**described, names=names, nodes=items)
+
+
+class _Described(TypedDict):
+    """What `SchedulerArgs` has of the pod."""
+
+    pod: Pod
+    priority: int
+    nominated_node: str
+    group: Group | None
+
+
+@lru_cache(maxsize=8)
+def _without_names(body: bytes) -> _Described:
+    """The pod of a request without names. Prioritize sends the same pod as filter did."""
+    return _described(object_at(load_json(body), ""))
+
+
+def _described(document: Json) -> _Described:
+    pod, manifest = pod_from_json(document.get("Pod"), "Pod"), object_at(document.get("Pod"), "Pod")
+    return {
+        "pod": pod,
+        "priority": priority_of(manifest, "Pod"),
+        "nominated_node": nominated_node_of(manifest, "Pod"),
+        "group": group_of(manifest),
+    }
 
 
 def _split(body: bytes, replied: Iterable[NodeNames]) -> tuple[bytes, NodeNames] | None:
@@ -167,10 +176,11 @@ def filter_reply(
         keep = set(passed)
         items = [item for name, item in zip(args.names, args.nodes, strict=True) if name in keep]
         return _filter_result({"metadata": {}, "items": items}, None, dict(failed), dict(unresolvable))
-    if passed is args.names and not failed and not unresolvable:
-        return args.all_pass
-    if isinstance(passed, NodeNames) and isinstance(unresolvable, GroupedReasons) and not failed:
-        return b"".join((_BEFORE_NAMES, passed.packed, _BEFORE_REASONS, unresolvable.packed, _AFTER_REASONS))
+    if isinstance(passed, NodeNames) and not failed:
+        if not unresolvable:
+            return b"".join((_BEFORE_NAMES, passed.packed, _AFTER_NAMES))
+        if isinstance(unresolvable, GroupedReasons):
+            return b"".join((_BEFORE_NAMES, passed.packed, _BEFORE_REASONS, unresolvable.packed, _AFTER_REASONS))
     return _filter_result(None, list(passed), dict(failed), dict(unresolvable))
 
 
@@ -194,19 +204,28 @@ def unpack_names(packed: memoryview) -> list[str]:
     return names
 
 
-def prioritize_reply(args: SchedulerArgs, scores: Sequence[int] | NDArray[np.integer[Any]]) -> bytes:
-    """The reply to a prioritize request: a bare array with integer scores (one float would invalidate the whole reply).
+@dataclass(frozen=True)
+class HostScores:
+    """The score of each of the nodes *names*, 0 to 99."""
 
-    The rows of an array where the names are known by their places: a mapping for each of thousands of nodes costs ten
-    times as much. *scores*: 0 to 99.
-    """
-    padded = args.names.padded() if args.names.spans is not None else None
-    if padded is None:
-        pairs = zip(args.names, map(int, scores), strict=True)
-        return orjson.dumps([{"Host": name, "Score": score} for name, score in pairs])
-    rows = np.empty(len(padded), [("before", "V9"), ("name", padded.dtype), ("after", "V13")])
-    rows["before"], rows["name"], rows["after"] = np.void(b'{"Host":"'), padded, _AFTER_HOST[np.asarray(scores)]
-    return b"[%b]" % rows.tobytes()[:-1]
+    names: NodeNames
+    scores: Sequence[int] | NDArray[np.integer[Any]]
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The reply to a prioritize request: a bare array with integer scores (a float would invalidate all of it).
+
+        The rows of an array where the names are known by their places: a mapping for each of thousands of nodes costs
+        ten times as much.
+        """
+        padded = self.names.padded() if self.names.spans is not None else None
+        if padded is None:
+            pairs = zip(self.names, map(int, self.scores), strict=True)
+            return orjson.dumps([{"Host": name, "Score": score} for name, score in pairs])
+        rows = np.empty(len(padded), [("before", "V9"), ("name", padded.dtype), ("after", "V13")])
+        rows["before"], rows["name"] = np.void(b'{"Host":"'), padded
+        rows["after"] = _AFTER_HOST[np.asarray(self.scores)]
+        return b"[%b]" % rows.tobytes()[:-1]
 
 
 def error_reply(message: str) -> bytes:
@@ -244,7 +263,7 @@ class ExtenderArgs(GoModel):
 
 
 class ExtenderFilterResult(GoModel):
-    """The reply of filter. Nodes keep their order. A refused node is in one of the two maps, with a reason."""
+    """The reply of filter. Names are in any order. A refused node is in one of the two maps, with a reason."""
 
     Nodes: Annotated[NodeList | None, Field(description="Nodes that pass, if `Nodes` were sent.")]
     NodeNames: Annotated[list[str] | None, Field(description="Names of nodes that pass, if `NodeNames` were sent.")]

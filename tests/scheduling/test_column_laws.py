@@ -260,6 +260,8 @@ class Reader:
         now = self.world.now
         with patch.object(cached_judge, "MAX_AT_ONCE", self.at_once):
             answers = asyncio.run(self.cached.answer_nodes(self.cached.entry(pod), names, now))
+        assert sorted(answers.names) == sorted(names)
+        names = answers.names
         found = [answers.kinds.judgements[code] for code in answers.codes.tolist()]
         assert dict(zip(names, found, strict=True)) == expected
         self.check_verbs(names, answers, expected)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extender.wire.errors import WireError
 from extender.wire.node_names import GroupedReasons, NodeNames
 from extender.wire.pods import pod_from_json
-from extender.wire.scheduler import SchedulerArgs, filter_reply, parse_args, prioritize_reply, unpack_names
+from extender.wire.scheduler import HostScores, SchedulerArgs, filter_reply, parse_args, unpack_names
 from tests.reports import args_of, pod_of
 
 POD = pod_from_json(pod_of())
@@ -25,7 +25,7 @@ def test_every_name_gets_its_score_and_nothing_else(scored: list[tuple[str, int]
     names = [name for name, _ in scored]
 
     for read in (NodeNames.of(names), NodeNames.proven(orjson.dumps(names)) or NodeNames.of(names)):
-        reply = prioritize_reply(SchedulerArgs(pod=POD, names=read, nodes=None), [score for _, score in scored])
+        reply = HostScores(read, [score for _, score in scored]).packed
 
         assert orjson.loads(reply) == [{"Host": name, "Score": score} for name, score in scored]
 
@@ -36,7 +36,7 @@ def test_a_long_name_gets_its_score(long: int) -> None:
     read = NodeNames.proven(orjson.dumps(names))
 
     assert read is not None
-    reply = prioritize_reply(SchedulerArgs(pod=POD, names=read, nodes=None), [1, 10, 0])
+    reply = HostScores(read, [1, 10, 0]).packed
 
     assert [(each["Host"], each["Score"]) for each in orjson.loads(reply)] == list(zip(names, (1, 10, 0), strict=True))
     assert len(reply) < 3 * long + 1000
@@ -69,7 +69,7 @@ def test_names_that_all_pass_come_back_as_they_were_asked(names: list[str]) -> N
     all_of_them, as_many = (orjson.loads(filter_reply(args, passed, {}, {})) for passed in (args.names, list(names)))
 
     assert all_of_them == as_many
-    assert as_many["NodeNames"] == names == unpack_names(args.packed_names)
+    assert as_many["NodeNames"] == names == unpack_names(memoryview(args.names.packed))
 
 
 _printable = st.text(st.characters(codec="ascii"), max_size=8)

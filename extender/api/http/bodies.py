@@ -51,18 +51,25 @@ async def read_body(request: Request, limit: int) -> bytes:
     if declared.isdecimal() and int(declared) > limit:
         raise BodyTooLargeError(limit)
     unpacker = _unpacker(request.headers.get("content-encoding", ""))
-    chunks = []
+    chunks: list[bytes] = []
     size = packed_size = 0
+    if unpacker is None:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise BodyTooLargeError(limit)
+            if chunk:  # a body of one piece is not copied
+                chunks.append(chunk)
+        return b"".join(chunks)
     async for packed in request.stream():
         packed_size += len(packed)
-        most = limit if unpacker is None else min(limit, max(FREE_BYTES, packed_size * MAX_RATIO))
+        most = min(limit, max(FREE_BYTES, packed_size * MAX_RATIO))
         async for chunk in _pieces(unpacker, packed):
             size += len(chunk)
             if size > most:
                 raise BodyTooLargeError(limit)
-            if chunk:  # a body of one piece is not copied
-                chunks.append(chunk)
-    if unpacker is not None and (not unpacker.eof or unpacker.unused_data):
+            chunks.append(chunk)
+    if not unpacker.eof or unpacker.unused_data:
         raise WireError("", "the gzip stream is incomplete, or data follows it")
     return b"".join(chunks)
 
@@ -76,11 +83,8 @@ def _unpacker(encoding: str) -> "zlib._Decompress | None":
     raise EncodingError(encoding)
 
 
-async def _pieces(unpacker: "zlib._Decompress | None", packed: bytes) -> AsyncIterator[bytes]:
-    """*packed* decompressed, in pieces of at most `STEP_BYTES`. Unchanged if *unpacker* is None."""
-    if unpacker is None:
-        yield packed
-        return
+async def _pieces(unpacker: "zlib._Decompress", packed: bytes) -> AsyncIterator[bytes]:
+    """*packed* decompressed, in pieces of at most `STEP_BYTES`."""
     while True:
         try:
             chunk = unpacker.decompress(packed, STEP_BYTES)

@@ -10,8 +10,9 @@ Rules of this file
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -23,7 +24,8 @@ from extender.scheduling.candidates import Candidates
 from extender.scheduling.columns import Int64s
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
-from extender.wire.scheduler import unpack_names
+from extender.wire.node_names import NodeNames
+from extender.wire.scheduler import SchedulerArgs, unpack_names
 
 MAX_CALLS: Final = 5000
 MAX_NAMES: Final = 400_000
@@ -34,10 +36,11 @@ MAX_NAMES: Final = 400_000
 class Call:
     """One call about `count` nodes.
 
-    `seen`: the snapshot of that moment, in which the candidates are at `slots`, or the classes of the candidates in the
-    order of the request; None: the pod requests nothing that any node aligns, and all of them passed. `instead`:
-    judgements by name of candidates that did not get that of their class. `is_refused`: filter refused every candidate.
-    `given`: the scores, one byte each, where they do not follow from the judgements; empty if they do.
+    `packed_names`: the candidates, in the order of the request or of another one with the same names. `seen`: the
+    snapshot of that moment, in which the candidates are at `slots`, or their classes in the same order; None: the pod
+    requests nothing that any node aligns, and all of them passed. `instead`: judgements by name of candidates that did
+    not get that of their class. `is_refused`: filter refused every candidate. `given`: the scores, one byte each, where
+    they do not follow from the judgements; empty if they do.
     """
 
     verb: str
@@ -52,18 +55,14 @@ class Call:
     is_refused: bool = False
     given: bytes = b""
 
-    def about(self, snapshot: ClusterSnapshot, slots: Int64s, judgements: Judgements) -> "Call":
-        """The call, about the nodes that are at *slots* in *snapshot*."""
-        return replace(self, seen=kept_of(snapshot, slots), slots=slots, judgements=judgements)
-
     @property
     def names(self) -> list[str]:
-        """The candidates, in the order of the request."""
+        """The candidates."""
         return unpack_names(self.packed_names)
 
     @property
     def classes(self) -> Sequence[NodeClass] | None:
-        """The classes of the candidates, in the order of the request; None if `seen` is None."""
+        """The classes of the candidates, in the order of `names`; None if `seen` is None."""
         return self.seen.at(self.slots) if isinstance(self.seen, ClusterSnapshot) else self.seen
 
     def by_judgement(self) -> Iterator[tuple[Judgement, list[str]]]:
@@ -88,7 +87,7 @@ class Call:
         return self.instead.get(name) or self.judgements[node_class.id]
 
     def scores(self) -> list[tuple[str, int]]:
-        """Name and score of each candidate, in the order of the request, as prioritize returned them."""
+        """Name and score of each candidate, in the order of `names`, as prioritize returned them."""
         names, classes = self.names, self.classes
         if classes is None:
             return [(name, MAX_SCORE) for name in names]
@@ -101,6 +100,44 @@ class Call:
         """The class of a candidate; None if *name* was no candidate, or nothing was judged."""
         classes = self.classes
         return None if classes is None else dict(zip(self.names, classes, strict=True)).get(name)
+
+
+class Answered(Protocol):
+    """The judgements of the candidates of one call; see `NodeAnswers`."""
+
+    @property
+    def names(self) -> NodeNames:
+        """The candidates."""
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        """The classes that were judged."""
+
+    @property
+    def slots(self) -> Int64s:
+        """The slot of each candidate."""
+
+    @property
+    def judgements(self) -> Judgements:
+        """By class id."""
+
+
+def call_about(
+    verb: str,
+    args: SchedulerArgs,
+    answers: Answered | None,
+    at: float,
+    instead: Mapping[str, Judgement] = MappingProxyType({}),
+    *,
+    is_refused: bool = False,
+) -> Call:
+    """The record of a call; see `Call`. *answers*: None if no kubelet aligns the pod."""
+    if answers is None:
+        names = args.names
+        return Call(verb, args.pod, memoryview(names.packed), len(names), at, instead=instead, is_refused=is_refused)
+    names, slots = answers.names, answers.slots
+    seen, packed = kept_of(answers.snapshot, slots), memoryview(names.packed)
+    return Call(verb, args.pod, packed, len(names), at, seen, answers.judgements, slots, instead, is_refused)
 
 
 def kept_of(snapshot: ClusterSnapshot, slots: Int64s) -> ClusterSnapshot | Sequence[NodeClass]:
