@@ -3,18 +3,18 @@
 import zlib
 from collections.abc import Iterator, Mapping
 from sys import intern
-from typing import Final, TypeVar
+from typing import Final
 
+import msgspec
 import orjson
 from pydantic import TypeAdapter
 
 from extender.wire.reports import ReadReport
-from node_exporter.report import Problem, ReportedPod, Zone
+from node_exporter.report import Problem
 
-T = TypeVar("T")
-_PODS: Final = TypeAdapter(tuple[ReportedPod, ...])
-_ZONES: Final = TypeAdapter(tuple[Zone, ...])
 _PROBLEMS: Final = TypeAdapter(tuple[Problem, ...])
+_ENCODER: Final = msgspec.json.Encoder()
+"""Takes a third of the time of orjson, and a tenth of that of pydantic."""
 _LEVEL: Final = 1
 """The fastest level of zlib: the result has a fifth of the size."""
 
@@ -55,14 +55,6 @@ def report_facts(report: ReadReport) -> Mapping[str, object]:
             "pod_count": None if report.pods is None else len(report.pods),
             "problems": _PROBLEMS.dump_python(report.problems, mode="json"),
         },
-        b"null" if report.pods is None else _packed(_PODS, report.pods),
-        _packed(_ZONES, report.zones),
+        _ENCODER.encode(report.pods),
+        _ENCODER.encode(report.zones),
     )
-
-
-def _packed(adapter: TypeAdapter[T], value: T) -> bytes:
-    """The JSON of *value*. orjson takes a third of the time of pydantic, and writes no integers beyond 64 bits."""
-    try:
-        return orjson.dumps(value)
-    except orjson.JSONEncodeError:
-        return adapter.dump_json(value)

@@ -17,10 +17,11 @@ from extender.wire.checkpoints import (
     DEVICE_FIELD,
     MEMORY_FIELD,
     JsonObject,
-    cpu_state_from_json,
+    cpu_state,
     device_entries_from_json,
-    memory_state_from_json,
+    memory_state,
     policy_name,
+    restored,
 )
 from extender.wire.errors import WireError, shown
 from extender.wire.problems import problem
@@ -66,33 +67,34 @@ def observed_state(
 
 def _cpu_state(document: JsonObject | None, kubelet: Kubelet, empty: CPUState, gaps: _Gaps) -> CPUState:
     policy = kubelet.config.cpu_manager_policy
-    if _is_readable(document, policy, Provider.CPU, CPU_FIELD, gaps, needed=kubelet.cpu_static) and document:
-        return cpu_state_from_json(document, max(MAX_CPUS - 1, kubelet.machine.cpus[-1].cpu)) or empty
-    return empty
+    content = _readable(document, policy, Provider.CPU, CPU_FIELD, gaps, needed=kubelet.cpu_static)
+    if content is None:
+        return empty
+    return cpu_state(content, max(MAX_CPUS - 1, kubelet.machine.cpus[-1].cpu)) or empty
 
 
 def _memory_state(document: JsonObject | None, kubelet: Kubelet, empty: MemoryState, gaps: _Gaps) -> MemoryState:
     policy = kubelet.config.memory_manager_policy
-    if _is_readable(document, policy, Provider.MEMORY, MEMORY_FIELD, gaps, needed=kubelet.memory_static) and document:
-        return memory_state_from_json(document) or empty
-    return empty
+    content = _readable(document, policy, Provider.MEMORY, MEMORY_FIELD, gaps, needed=kubelet.memory_static)
+    return empty if content is None else memory_state(content) or empty
 
 
-def _is_readable(
+def _readable(
     document: JsonObject | None, policy: str, manager: Provider, field: str, gaps: _Gaps, *, needed: bool
-) -> bool:
-    """Whether the document has the state. If it should and does not, the manager is hidden."""
+) -> JsonObject | None:
+    """The content of the document. None if it has no state; if it should have one, the manager is hidden."""
     if document is None:
         if needed:
             gaps.hide(manager, field, "missing")
-        return False
-    written_by = policy_name(document, field)
+        return None
+    content = restored(document, field)
+    written_by = policy_name(content)
     if written_by != policy:
         gaps.hide(
             manager, field, f"written under policy {shown(written_by)}, but the configuration has {shown(policy)}"
         )
-        return False
-    return needed
+        return None
+    return content if needed else None
 
 
 def _device_state(facts: NodeReport, devices: Devices, gaps: _Gaps) -> DeviceState:

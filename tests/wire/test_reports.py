@@ -15,9 +15,10 @@ from extender.cluster.store import NodeStore
 from extender.intake.report import observation_of
 from extender.replay.verdict import Provider
 from extender.samples.nodes import SampleNode, Workload
+from extender.wire.checkpoints import memory_state
 from extender.wire.errors import WireError
 from extender.wire.reports import REPORT, ReadReport, facts_of, read_heartbeat, read_report
-from extender.wire.validation import parsed
+from extender.wire.validation import load_json, parsed
 from tests.nri_samples import nri_report, placed_pod
 from tests.reports import report_of, sample
 
@@ -397,9 +398,8 @@ _FULL = {
 _EVERYWHERE = _places(_FULL)[1:]
 
 
-@given(changes=st.lists(st.tuples(st.sampled_from(_EVERYWHERE), st.sampled_from(("remove", *_JUNK))), max_size=2))
-def test_the_quick_reader_takes_no_report_that_the_contract_refuses(changes: list[tuple[Any, Any]]) -> None:
-    document = orjson.loads(orjson.dumps(_FULL))
+def _damaged(whole: object, changes: list[tuple[Any, Any]]) -> Any:  # noqa: ANN401
+    document = orjson.loads(orjson.dumps(whole))
     for (*path, last), junk in changes:
         with suppress(KeyError, IndexError, TypeError):
             parent = document
@@ -409,7 +409,12 @@ def test_the_quick_reader_takes_no_report_that_the_contract_refuses(changes: lis
                 del parent[last]
             else:
                 parent[last] = junk
-    body = json.dumps(document).encode()
+    return document
+
+
+@given(changes=st.lists(st.tuples(st.sampled_from(_EVERYWHERE), st.sampled_from(("remove", *_JUNK))), max_size=2))
+def test_the_quick_reader_takes_no_report_that_the_contract_refuses(changes: list[tuple[Any, Any]]) -> None:
+    body = json.dumps(_damaged(_FULL, changes)).encode()
 
     def read(reader: Callable[[bytes], object]) -> str:
         try:
@@ -417,4 +422,38 @@ def test_the_quick_reader_takes_no_report_that_the_contract_refuses(changes: lis
         except WireError as error:
             return str(error)
 
-    assert read(facts_of) == read(partial(parsed, REPORT))
+    assert read(lambda text: facts_of(load_json(text), text)) == read(partial(parsed, REPORT))
+
+
+_MEMORY_FILE = {
+    "policyName": "Static",
+    "machineState": {"0": {"numberOfAssignments": 1, "memoryMap": {"memory": {
+        "total": 9, "systemReserved": 1, "allocatable": 8, "reserved": 5, "free": 3}}, "cells": [0]}},
+    "entries": {"u": {"c": [{"numaAffinity": [0], "type": "memory", "size": 5}], "d": []}},
+    "podEntries": {},
+    "checksum": 1,
+}  # fmt: skip
+_MEMORY_JUNK = (*_JUNK, 1.0, True, 64, 2**63, 2**64, {"memoryBlocks": [{"numaAffinity": [1], "type": "m", "size": 2}]})
+
+
+@pytest.mark.parametrize("place", _places(_MEMORY_FILE), ids=str)
+def test_the_quick_reader_of_memory_states_agrees_with_the_slow_one(place: tuple[str | int, ...]) -> None:
+    def read(document: dict[str, object]) -> object:
+        try:
+            return memory_state(document)
+        except WireError as error:
+            return str(error)
+
+    for junk in ("remove", *_MEMORY_JUNK):
+        document = _damaged(_MEMORY_FILE, [(place, junk)] if place else [])
+        # a name that only the slow reader knows, and that the file's own overrides
+        assert read(document) == read({**document, "pod_entries": None}), junk
+
+
+def test_pods_of_a_memory_state_are_read_by_both_names() -> None:
+    pods = {"u": {"memoryBlocks": _MEMORY_FILE["entries"]["u"]["c"]}}  # type: ignore[index]
+    document = {key: value for key, value in _MEMORY_FILE.items() if key != "podEntries"}
+    by_name, by_alias = memory_state({**document, "pod_entries": pods}), memory_state({**document, "podEntries": pods})
+    assert by_name == by_alias
+    assert by_name is not None
+    assert by_name.pod_entries
