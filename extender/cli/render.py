@@ -239,8 +239,9 @@ def decision_text(decision: Json) -> RenderableType:
     pod = decision["pod"]
     text = Text(f"{pod['namespace']}/{pod['name']} ({pod['uid']})\n", style="bold")
     for call in decision["calls"]:
-        head = f"{call['verb']}, {call['seconds_ago']:.0f} s ago: {call['passed']} of {call['candidates']} nodes pass\n"
-        text.append(head, style="")
+        head = f"{call['verb']}, {call['seconds_ago']:.0f} s ago: {call['passed']} of {call['candidates']} nodes pass"
+        offered = f"; only {call['place']} is offered, the place in its group" if call.get("place") else ""
+        text.append(f"{head}{offered}\n", style="")
         if not call["aligned"]:
             text.append("  no node aligns anything that the pod requests\n", style="")
         for reason in call["reasons"]:

@@ -83,6 +83,12 @@ def refused_for_groups(before: Filtered, after: Filtered) -> Mapping[str, Judgem
     return {name: HELD if after.refused[name] == RefusalReason.HELD.text else NOT_TOGETHER for name in new}
 
 
+def only_place(before: Filtered, after: Filtered) -> str:
+    """The node to which *after* limits the pod without refusing the others; "" if there is none."""
+    left_out = len(before.feasible) + len(before.refused) - len(after.feasible) - len(after.refused)
+    return after.feasible[0] if left_out > 0 else ""
+
+
 def with_feasible(filtered: Filtered, name: str) -> Filtered:
     """*filtered* with one refused node made feasible."""
     return Filtered(

@@ -32,6 +32,7 @@ from extender.scheduling.feasibility import (
     avoid,
     filtered_by_answers,
     leave_out,
+    only_place,
     refused_for_groups,
     with_resolvable,
     without,
@@ -106,7 +107,7 @@ class Filter:
         await self._barrier.wait(args.pod.uid)
         now = self._clock()
         filtered, answers = await self._judged(args, now)
-        is_aligned, instead = answers is not None, dict[str, Judgement]()
+        is_aligned, instead, place = answers is not None, dict[str, Judgement](), ""
         before, filtered = filtered, await self._nominator.adjust(known, args.pod, args.priority, filtered)
         if filtered is not before:
             instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), PROMISED)
@@ -122,8 +123,9 @@ class Filter:
         if self._gangs is not None and (args.group is not None or self._gangs.groups.held):
             before, filtered = filtered, await self._gangs.filter(args, filtered, answers)
             instead |= refused_for_groups(before, filtered)
+            place = only_place(before, filtered)
         is_refused = bool(args.names) and not filtered.feasible
-        self._decisions.note(call_about("filter", args, answers, now, instead, is_refused=is_refused))
+        self._decisions.note(call_about("filter", args, answers, now, instead, is_refused=is_refused, place=place))
         self._pods.answer(
             args.pod,
             self._clock(),

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from extender.app import make_app
+from extender.cli.render import decision_text
 from extender.scheduling.gangs.record import FORGET_SECONDS
 from extender.wire.groups import GROUP, SIZE, Group, ObjectKey
 from tests.reports import pod_of
@@ -232,3 +233,18 @@ def test_a_size_that_is_known_only_after_the_pods_counts() -> None:
         world.groups.see_gone(uid, world.clock())
     assert _groups(world) == []
     world.groups.set_size(key, 3)
+
+
+def test_a_decision_names_the_only_node_that_was_offered() -> None:
+    """It said that all nodes that admit the pod were offered."""
+    world = GangWorld("a", "b")
+    _play(lambda: world.filter(member("g0", "g", 2, cpus=14)))
+    client = _client(world)
+
+    (decision,) = client.get("/v1/decisions").json()["decisions"]
+    (call,) = decision["calls"]
+    assert (call["place"], call["passed"], call["refused"]) == ("a", 2, 0)
+    for node, reason in (("a", ""), ("b", "the place of the pod in its group is on node a")):
+        told = client.get(f"/v1/pods/{decision['pod']['uid']}/decision", params={"node": node}).json()["node"]
+        assert (told["passed"], told["reason"]) == (not reason, reason)
+    assert "; only a is offered, the place in its group" in str(decision_text(decision))

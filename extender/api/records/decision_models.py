@@ -38,8 +38,11 @@ class DecisionCall(Answer):
     verb: Annotated[Literal["filter", "prioritize"], Field(description="What was asked.")]
     seconds_ago: Annotated[float, Field(description="Seconds since the reply.")]
     candidates: Annotated[int, Field(description="Number of nodes that the scheduler sent.")]
-    passed: Annotated[int, Field(description="Nodes offered to it.")]
-    refused: Annotated[int, Field(description="Nodes not offered.")]
+    passed: Annotated[int, Field(description="Nodes that admit the pod. All are offered, unless `place` names one.")]
+    refused: Annotated[int, Field(description="Nodes not offered, by `reasons`.")]
+    place: Annotated[
+        str, Field(description="The only node that was offered: the pod has its place in a group there. May be empty.")
+    ]
     aligned: Annotated[
         bool, Field(description="False if no node aligns anything that the pod requests; nothing was replayed.")
     ]

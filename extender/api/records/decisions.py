@@ -107,6 +107,7 @@ def _call(call: Call, now: float) -> Json:
         "candidates": call.count,
         "passed": call.count - count,
         "refused": count,
+        "place": call.place,
         "aligned": call.classes is not None,
         "certainty": certainties(call) if call.classes is not None else {"exact": call.count},
         "reasons": [
@@ -135,6 +136,8 @@ def _node(calls: Sequence[Call], name: str) -> Json | None:
     if node_class is None or judgement is None:
         return told
     told["certainty"] = judgement.certainty.value
+    if call.place not in ("", name):
+        told |= {"passed": False, "reason": f"the place of the pod in its group is on node {call.place}"}
     if judgement.refusal is not None:
         told |= {"passed": False, "reason": judgement.refusal.text}
     return told

@@ -10,7 +10,7 @@ Rules of this file
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -40,7 +40,8 @@ class Call:
     snapshot of that moment, in which the candidates are at `slots`, or their classes in the same order; None: the pod
     requests nothing that any node aligns, and all of them passed. `instead`: judgements by name of candidates that did
     not get that of their class. `is_refused`: filter refused every candidate. `given`: the scores, one byte each, where
-    they do not follow from the judgements; empty if they do.
+    they do not follow from the judgements; empty if they do. `place`: the only node that was offered of those that
+    passed, because the pod has its place in a group there; "": all were.
     """
 
     verb: str
@@ -54,6 +55,7 @@ class Call:
     instead: Mapping[str, Judgement] = field(default_factory=dict)
     is_refused: bool = False
     given: bytes = b""
+    place: str = ""
 
     @property
     def names(self) -> list[str]:
@@ -130,14 +132,17 @@ def call_about(
     instead: Mapping[str, Judgement] = MappingProxyType({}),
     *,
     is_refused: bool = False,
+    place: str = "",
 ) -> Call:
     """The record of a call; see `Call`. *answers*: None if no kubelet aligns the pod."""
+    names = args.names if answers is None else answers.names
+    call = Call(
+        verb, args.pod, memoryview(names.packed), len(names), at, instead=instead, is_refused=is_refused, place=place
+    )
     if answers is None:
-        names = args.names
-        return Call(verb, args.pod, memoryview(names.packed), len(names), at, instead=instead, is_refused=is_refused)
-    names, slots = answers.names, answers.slots
-    seen, packed = kept_of(answers.snapshot, slots), memoryview(names.packed)
-    return Call(verb, args.pod, packed, len(names), at, seen, answers.judgements, slots, instead, is_refused)
+        return call
+    seen = kept_of(answers.snapshot, answers.slots)
+    return replace(call, seen=seen, judgements=answers.judgements, slots=answers.slots)
 
 
 def kept_of(snapshot: ClusterSnapshot, slots: Int64s) -> ClusterSnapshot | Sequence[NodeClass]:

@@ -46,7 +46,8 @@ function decision({ pod, calls }, opened) {
     h("strong", {}, `${pod.namespace}/${pod.name}`),
     h("time", {}, ago(latest.seconds_ago)),
     h("p", { class: "why" },
-      `${plural(filtered.passed, "node")} of ${filtered.candidates} offered`,
+      filtered.place ? ["Only ", h("strong", {}, filtered.place), " offered, the place in its group; ", `${plural(filtered.passed, "node")} of ${filtered.candidates} fit`]
+        : `${plural(filtered.passed, "node")} of ${filtered.candidates} offered`,
       best.length ? [", best ", h("strong", {}, best.join(", "))] : null),
     filtered.reasons.length ? h("details", { class: "why", data: { pod: pod.uid }, open: opened.has(pod.uid) },
       h("summary", {}, `${plural(filtered.refused, "node")} refused`),

@@ -106,7 +106,7 @@ function setUpModes() {
   });
 }
 
-/** The right pane of views without a name. @type {Record<string, [string, (side: HTMLElement) => void]>} */
+/** The right pane of views without a name. @type {Record<string, [string, (side: HTMLElement, left: import("./state.js").GroupKey | null) => void]>} */
 const PANES = { nodes: ["Overview", showOverview], advice: ["Advice", showAdvice], groups: ["Groups of pods", showGroups] };
 
 function showRoute() {
@@ -132,12 +132,13 @@ function showSide() {
   const wanted = JSON.stringify([view, name, group]);
   if (detail && shownSide === wanted) return;
   shownSide = wanted;
+  const left = detail instanceof GroupDetail ? detail.key : null;
   detail?.stop();
   detail = view === "node" ? new Detail(name, side) : group ? new GroupDetail(group, side) : null;
   const [label, show] = PANES[view] ?? PANES.nodes;
   side.setAttribute("aria-label", detail ? `${group ? "Group" : "Node"} ${name}` : label);
   if (detail) side.scrollTop = 0;
-  else show(side);
+  else show(side, left);
 }
 
 /** Escape leaves a node for the tile that it was opened from, and a group for the list. @param {KeyboardEvent} event */

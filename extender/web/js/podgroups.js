@@ -39,15 +39,18 @@ fill(choice, h("option", { value: "" }, "all"));
 
 /** Where the page that is shown starts: `next` of the page before it. */
 let after = "";
+/** The group whose link gets the focus when the list is loaded. */
+let returnTo = "";
 /** @type {AbortController | null} */
 let loading = null;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
 
-/** @param {HTMLElement} side */
-export function showGroups(side) {
+/** @param {HTMLElement} side @param {import("./state.js").GroupKey | null} left the group from which the user comes back */
+export function showGroups(side, left) {
   fill(side, pane);
-  load("");
+  returnTo = left ? keyOf(left) : "";
+  load(left ? after : "");
 }
 
 /** Load the page of the list that starts there, and again from time to time. @param {string} start */
@@ -68,6 +71,7 @@ async function refresh(signal) {
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ApiError)) throw error;
+    count.hidden = false;
     say(error.message);
   }
 }
@@ -76,10 +80,7 @@ async function refresh(signal) {
 function show({ enabled, total, states, groups, next }) {
   const all = Object.values(states).reduce((sum, each) => sum + each, 0);
   filters.hidden = count.hidden = !all;
-  const chosen = choice.value;
-  fill(choice, h("option", { value: "" }, `all (${number(all)})`),
-    Object.keys(STATES).filter((state) => states[state] || state === chosen).map((state) => h("option", { value: state }, `${state} (${number(states[state] ?? 0)})`)));
-  choice.value = chosen;
+  offerStates(states, all);
   say(!all ? "" : total === all ? plural(all, "group") : `${number(total)} of ${plural(all, "group")}`);
   redraw(list, !all ? enabled ? noGroups() : turnedOff()
     : groups.length ? h("ol", { class: "group-list", "aria-label": "Groups of pods" }, groups.map(item))
@@ -87,6 +88,17 @@ function show({ enabled, total, states, groups, next }) {
   redraw(further,
     after ? h("button", { type: "button", data: { key: "first" }, onclick: () => load("") }, "First page") : null,
     next ? h("button", { type: "button", data: { key: "next" }, onclick: () => load(next) }, "Next page") : null);
+  if (returnTo) withKey(list, returnTo)?.focus();
+  returnTo = "";
+}
+
+/** The choice of states with their numbers; untouched if these are the same, because it may be open. @param {Record<string, number>} states @param {number} all */
+function offerStates(states, all) {
+  const chosen = choice.value;
+  const offers = [["", `all (${number(all)})`], ...Object.keys(STATES).filter((state) => states[state] || state === chosen).map((state) => [state, `${state} (${number(states[state] ?? 0)})`])];
+  if ([...choice.options].map(({ text }) => text).join() === offers.map(([, text]) => text).join()) return;
+  fill(choice, offers.map(([value, text]) => h("option", { value }, text)));
+  choice.value = chosen;
 }
 
 /** @param {string} text */
@@ -99,8 +111,17 @@ export function redraw(root, ...children) {
   const { activeElement } = document;
   const key = activeElement instanceof HTMLElement && root.contains(activeElement) ? activeElement.dataset.key : undefined;
   fill(root, ...children);
-  const again = key === undefined ? null : [...root.querySelectorAll("[data-key]")].find((each) => each instanceof HTMLElement && each.dataset.key === key);
-  if (again instanceof HTMLElement) again.focus({ preventScroll: true });
+  if (key !== undefined) withKey(root, key)?.focus({ preventScroll: true });
+}
+
+/** @param {HTMLElement} root @param {string} key @returns {HTMLElement | undefined} */
+function withKey(root, key) {
+  return [.../** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-key]"))].find((each) => each.dataset.key === key);
+}
+
+/** @param {import("./state.js").GroupKey} group */
+function keyOf({ source, namespace, name }) {
+  return JSON.stringify([source, namespace, name]);
 }
 
 function turnedOff() {
@@ -122,7 +143,7 @@ function item(group) {
   const { namespace, name, source } = group;
   return h("li", {},
     h("div", { class: "row" },
-      h("a", { class: "name", href: groupAddress(group), data: { key: JSON.stringify([source, namespace, name]) } }, `${namespace}/${name}`),
+      h("a", { class: "name", href: groupAddress(group), data: { key: keyOf(group) } }, `${namespace}/${name}`),
       stateTag(group), h("span", { class: "hint" }, SOURCES[source] ?? source)),
     h("div", { class: "pods" }, pods(group), share(group)),
     h("p", {}, now(group)), nodeLinks(group));
@@ -176,7 +197,7 @@ function seconds(amount) {
 
 /** One group in full, kept up to date until stopped. */
 export class GroupDetail {
-  /** @param {{source: string, namespace: string, name: string}} key @param {HTMLElement} side */
+  /** @param {import("./state.js").GroupKey} key @param {HTMLElement} side */
   constructor(key, side) {
     this.key = key;
     this.name = `${key.namespace}/${key.name}`;
@@ -203,6 +224,10 @@ export class GroupDetail {
     } catch (error) {
       if (this.control.signal.aborted) return;
       if (!(error instanceof ApiError)) throw error;
+      if (error.status !== 404 && this.facts.hasChildNodes()) { // keep what was known on the page
+        this.said.textContent = error.message;
+        return;
+      }
       fill(this.facts);
       fill(this.said);
       fill(this.body, h("p", { class: "error", role: "alert" }, error.message),
@@ -254,7 +279,7 @@ export async function heldPlaces(node, signal) {
     h("p", { class: "hint" }, "Other pods are offered this node only if they fit beside these places."),
     h("ul", { class: "problems" }, groups.map((/** @type {any} */ group) => {
       const here = group.places.filter((/** @type {any} */ place) => !place.bound && place.node_name === node).length;
-      return h("li", {}, stateTag(group), h("a", { href: groupAddress(group), data: { key: JSON.stringify([group.source, group.namespace, group.name]) } }, `${group.namespace}/${group.name}`), `: ${plural(here, "place")} here. `, now(group));
+      return h("li", {}, stateTag(group), h("a", { href: groupAddress(group), data: { key: keyOf(group) } }, `${group.namespace}/${group.name}`), `: ${plural(here, "place")} here. `, now(group));
     })),
     total > groups.length ? h("p", { class: "hint" }, `and ${plural(total - groups.length, "more group")}`) : null);
 }
