@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from extender.api.service import Service
 from extender.app import make_service
 from extender.config.settings import Settings
@@ -68,9 +70,11 @@ class GangWorld:
         return self.gangs.groups
 
     async def filter(self, pod: Json, *names: str, priority: int = 0) -> Filtered:
+        read = NodeNames.proven(orjson.dumps(names or self.names))
+        assert read is not None
         args = SchedulerArgs(
             pod=pod_from_json(pod),
-            names=NodeNames.of(names or self.names),
+            names=read,
             nodes=None,
             priority=priority,
             group=group_of(pod),

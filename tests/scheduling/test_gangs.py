@@ -2,8 +2,13 @@
 
 import asyncio
 from collections import Counter
+from typing import Any
+
+import pytest
 
 from extender.scheduling.binder import BindFailure, NotBound, PodBound
+from extender.scheduling.gangs.place_search import PlaceSearch
+from extender.scheduling.gangs.planner import GangPlan
 from extender.scheduling.gangs.record import GroupState
 from tests.reports import pod_of
 from tests.scheduling.gang_world import GangWorld, member
@@ -218,3 +223,23 @@ def test_off_nothing_is_held() -> None:
 
     asyncio.run(story())
     assert world.service.scheduling.gangs is None
+
+
+def test_a_group_that_does_not_fit_is_not_planned_again_for_the_same_nodes_in_another_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """kube-scheduler begins each call with another node."""
+    world, plans, plan = GangWorld("a", "b", "c"), [0], PlaceSearch.plan
+
+    async def counted(self: PlaceSearch, *args: Any) -> GangPlan:
+        plans[0] += 1
+        return await plan(self, *args)
+
+    monkeypatch.setattr(PlaceSearch, "plan", counted)
+
+    async def story() -> None:
+        for i, names in enumerate(("abc", "bca", "cab")):
+            assert not (await world.filter(member(f"g{i}", "g", 20), *names)).feasible
+
+    asyncio.run(story())
+    assert plans == [1]
