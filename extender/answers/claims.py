@@ -12,7 +12,7 @@ from extender.replay.sets import format_list
 from extender.scheduling.meeting import Meeting
 
 MEETINGS: Final[Mapping[Meeting, str]] = {
-    Meeting.CERTAIN: "the devices of the pod's claims will be on the NUMA node of the rest",
+    Meeting.LIKELY: "the devices of the pod's claims are likely to be on the NUMA node of the rest",
     Meeting.POSSIBLE: "the devices of the pod's claims can be on the NUMA node of the rest",
     Meeting.APART: "the devices of the pod's claims cannot all be on the NUMA node of the rest",
     Meeting.UNKNOWN: "whether the devices of the pod's claims can be on the NUMA node of the rest is not known",

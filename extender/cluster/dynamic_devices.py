@@ -89,17 +89,20 @@ class DynamicDevices:
             self._changed(key)
 
     def of_node(self, name: str) -> tuple[DynamicDevice, ...]:
-        """The devices of a node. The same object as long as none of them changes. "": those local to no node."""
+        """The devices of a node, in the order in which each slice lists them. "": those local to no node.
+
+        The same object as long as none of them changes.
+        """
         if name not in self._slices:  # nothing is kept of a name that no slice has
             return NO_DEVICES
         found = self._known.get(name)
         if found is None:
-            slices = self._slices[name].values()
+            slices = [published for _, published in sorted(self._slices[name].items())]
             newest: dict[str, int] = {}
             for each in slices:
                 newest[each.pool] = max(newest.get(each.pool, 0), each.generation)
             devices = [d for each in slices if each.generation == newest[each.pool] for d in each.devices]
-            found = tuple(sorted(device._replace(claim=self._holders.get(device.key, "")) for device in devices))
+            found = tuple(device._replace(claim=self._holders.get(device.key, "")) for device in devices)
             self._known[name] = found
         return found
 
@@ -112,6 +115,17 @@ class DynamicDevices:
         return tuple(
             here.get(key) or DynamicDevice(*key, claim=claim) for key in keys if key in here or not self._is_listed(key)
         )
+
+    def is_allocated_for(self, claim: str, node_name: str) -> bool:
+        """Whether the claim NAMESPACE/NAME is known to have devices that a pod on the node can use.
+
+        False as well for devices that are local to another node: a newer allocation has not been seen yet.
+        """
+        keys = self._claims.get(claim)
+        if keys is None or not self.complete:
+            return False
+        homes = ({self._node_of[name] for name in self._listed_by.get(key, ())} for key in keys)
+        return all(not nodes or nodes & {node_name, ""} for nodes in homes)
 
     def _is_listed(self, key: tuple[str, str, str]) -> bool:
         """Whether a current slice lists the device."""

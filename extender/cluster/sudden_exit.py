@@ -109,7 +109,9 @@ def have_room_together(given: ProjectionInput, projection: Projection, steps: St
     for admit in given.ledger.admits:
         request = steps.request(admit.pod, kubelet.rules)
         is_aligned = kubelet.policy is not TopologyPolicy.NONE and len(request.containers) == 1
-        if request.pod_level is not None or request.total_devices or (admit.pod.demand.is_required and not is_aligned):
+        if request.pod_level is not None or request.total_devices or request.claimed:
+            return False
+        if admit.pod.demand.is_required and not is_aligned:
             return False
         for container in request.containers:
             wanted.update({"cpu": container.cpus} if kubelet.cpu_static else {})
@@ -176,7 +178,7 @@ def can_only_gain(
     """
     if kubelet.nri is not None:
         return request.nri is not None and request.nri.takes_no_whole_cpus and all(map(_is_certain, verdicts))
-    if len(request.containers) != 1 or request.pod_level is not None or request.total_devices:
+    if len(request.containers) != 1 or request.pod_level is not None or request.total_devices or request.claimed:
         return False
     if not _takes_by_count(kubelet):
         return False

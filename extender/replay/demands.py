@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import reduce
 from operator import and_
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from extender.replay.admission import Outcome
 from extender.replay.demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
@@ -72,7 +72,6 @@ class Held(NamedTuple):
 
 
 NOTHING_HELD = Held(0, 0)
-NOTHING_CLAIMED: Final[Mapping[str, tuple[int, ...]]] = {}
 
 
 def broken_by_outcome(demand: Demand, kubelet: Kubelet, request: PodRequest, outcome: Outcome) -> BrokenDemand | None:
@@ -88,12 +87,8 @@ def broken_in_state(
     machine: Machine,
     request: PodRequest,
     state: ManagerState,
-    claimed: Mapping[str, tuple[int, ...]] = NOTHING_CLAIMED,
 ) -> BrokenDemand | None:
-    """How the resources of the pod in *state* break its demand; None: they meet it. The pod is on the node.
-
-    *claimed*: the NUMA nodes of each device that DRA drivers have allocated, by container.
-    """
+    """How the resources of the pod in *state* break its demand; None: they meet it. The pod is on the node."""
     uid = request.uid
     cpus, memory = state.cpu.entries.get(uid, {}), state.memory.entries.get(uid, {})
     devices = state.devices.entries.get(uid, {})
@@ -106,7 +101,7 @@ def broken_in_state(
         held[name] = Held(
             *_of_cpus(machine, cpus.get(name, 0) | exclusive),
             tuple([*blocks, nodes] if nodes else blocks),
-            (*_local_nodes(devices.get(name, {}), state), *claimed.get(name, ())),
+            (*_local_nodes(devices.get(name, {}), state), *request.claimed.get(name, ())),
         )
     of_pod = tuple([block.mask for block in state.memory.pod_entries.get(uid, ())])
     shared = Held(*_of_cpus(machine, state.cpu.pod_entries.get(uid, 0)), of_pod)

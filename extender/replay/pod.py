@@ -34,6 +34,10 @@ class ContainerKind(StrEnum):
     APP = "app"
 
 
+Claimed = Mapping[str, tuple[int, ...]]
+"""See `PodRequest.claimed`."""
+
+
 class QOSClass(StrEnum):
     """`status.qosClass`."""
 
@@ -67,7 +71,8 @@ class Pod:
     `pod_requests_milli` / `pod_limits_milli` are `spec.resources`: None if the spec has none, empty if
     `spec.resources` has no amounts. `created_at`: Unix seconds, None if unknown: a kubelet that starts admits older
     pods first. `demand`: the alignment that the pod demands, which no kubelet reads. `metadata`: the parts that the NRI
-    topology-aware policy reads. `is_node_critical`: its priority class is `system-node-critical`.
+    topology-aware policy reads. `is_node_critical`: its priority class is `system-node-critical`. `claimed`: the
+    devices that DRA drivers have allocated to it on the node in question, as `PodRequest`.
     """
 
     uid: str
@@ -81,6 +86,7 @@ class Pod:
     demand: Demand = NO_DEMAND
     metadata: Metadata = NO_METADATA
     is_node_critical: bool = False
+    claimed: Claimed = field(default_factory=dict)
 
     @property
     def has_claims(self) -> bool:
@@ -114,6 +120,7 @@ class Pod:
             None if self.pod_limits_milli is None else _items(self.pod_limits_milli),
             self.status_qos,
             self.demand,
+            tuple(sorted(self.claimed.items())),
         )
 
 
@@ -157,7 +164,8 @@ class PodRequest:
 
     `total_cpus`, `total_memory_bytes`, `total_devices` are the request in pod scope. `pod_level` is set only if the
     managers allocate pod-level resources. `aligned` is False if no manager allocates anything for it. `nri`: the pod as
-    the NRI topology-aware policy sees it.
+    the NRI topology-aware policy sees it. `claimed`: the NUMA node of each device that DRA drivers have allocated to
+    it, as raw bits by container, 0 for an unknown one; no manager reads it, only the pod's own demand covers it.
     """
 
     uid: str
@@ -169,6 +177,7 @@ class PodRequest:
     total_devices: Mapping[str, int]
     pod_level: PodLevelRequest | None = None
     nri: NriPod | None = None
+    claimed: Claimed = field(default_factory=dict)
 
     @property
     def guaranteed(self) -> bool:
@@ -257,6 +266,7 @@ def resolve(pod: Pod, rules: Rules) -> PodRequest:
         total_devices=_total_devices(pod, containers, rules),
         pod_level=_pod_level(pod, pinned=pinned) if managed else None,
         nri=_policy_pod(pod, qos, rules),
+        claimed=pod.claimed,
     )
 
 

@@ -175,6 +175,8 @@ class Bind:
         return outcome
 
     async def _bind_pod(self, pod: Pod, args: ExtenderBindingArgs, binder: GatedBinder) -> BindOutcome:
+        if self._claims is not None:
+            pod = self._claims.with_devices(pod, args.Node)
         with Reservation(self._cluster, self._pods, pod, args.Node, self._clock) as reservation:
             if reservation.is_repeat:
                 reservation.reserve()
@@ -229,16 +231,16 @@ class Bind:
             return PROMISED
         if self._settings.certain_only and self._defers_for_totals(pod, node_name):
             return TOTALS
+        if self._claims is not None and self._claims.concerns(pod):
+            obstacle = await self._claims.obstacle(pod, node_name)
+            if obstacle is not None:
+                return obstacle
         judgement = await self._judge.answer_node(pod, node_name, self._settings.judge_seconds)
         is_replayed = judgement.merit is not None
         if is_replayed and node_name in self._cluster.starting(self._clock()):
             return STARTING
         if judgement.refusal is not None:
             return NotBound(f"{judgement.refusal.text}; {RETRY}", BindFailure.REFUSED)
-        if self._claims is not None and self._claims.concerns(pod):
-            obstacle = await self._claims.obstacle(pod, node_name)
-            if obstacle is not None:
-                return obstacle
         if self._gangs is not None and self._gangs.holds_on(node_name) != held:
             return RACED
         reservation.reserve()

@@ -6,6 +6,8 @@ for them. So they matter to a pod's own demand only.
 Rules of this file
 - A device counts as soon as its claim is allocated. In filter an unallocated claim is passed over: kube-scheduler
   chooses the devices after it, and writes them before it calls bind. Bind needs all of them.
+- From bind on the pod has its devices with it (`Pod.claimed`). So every later check of its demand covers them: whatever
+  the order in which the kubelet admits pods, if another pod ends, and in the audit.
 - A device whose driver does not say its NUMA node, or that no driver lists any more, cannot be shown to meet a demand.
   So the node is refused.
 - Filter checks at most `MAX_NODES` nodes for a pod. An allocated device of a node leaves kube-scheduler that node only.
@@ -16,6 +18,7 @@ Rules of this file
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -26,10 +29,9 @@ from extender.cluster.store import NodeStore
 from extender.replay.admission import MAX_OUTCOMES, Outcome
 from extender.replay.budget import Budget
 from extender.replay.demand import Demand
-from extender.replay.demands import broken_in_state, is_always_met
+from extender.replay.demands import broken_by_outcome, is_always_met
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, PodRequest, resolve
-from extender.replay.verdict import Admitted
+from extender.replay.pod import Claimed, Pod, PodRequest, resolve
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.cached_judge import Offload
@@ -50,8 +52,6 @@ MAX_PLACES: Final = 10_000
 NOT_ALLOCATED: Final = NotBound(
     f"the pod demands alignment and it is not known yet which devices its claims have; {RETRY}", BindFailure.CLAIMS
 )
-Claimed = Mapping[str, tuple[int, ...]]
-"""The NUMA node of each claimed device as raw bits, by container."""
 
 
 class ClaimCheck:
@@ -75,7 +75,7 @@ class ClaimCheck:
 
     async def obstacle(self, pod: Pod, node_name: str) -> NotBound | None:
         """Why the pod must not be bound to the node; None if it may be."""
-        if any(self._devices.of_claim(claim, node_name) is None for c in pod.containers for claim in c.claims):
+        if any(not self._devices.is_allocated_for(claim, node_name) for c in pod.containers for claim in c.claims):
             return NOT_ALLOCATED
         refusal = await self._refusal(pod, node_name)
         if refusal is None:
@@ -86,17 +86,21 @@ class ClaimCheck:
         tried[node_name] = self._clock()
         return NotBound(f"{refusal.text}; {RETRY}", BindFailure.REFUSED)
 
+    def with_devices(self, pod: Pod, node_name: str) -> Pod:
+        """The pod with the devices that its claims have on the node now; of a pod that the check concerns."""
+        return replace(pod, claimed=claimed_by(pod, self._devices, node_name)) if self.concerns(pod) else pod
+
     def tried(self, pod: Pod) -> set[str]:
         """The nodes where bind has just refused the devices of the pod's claims."""
         now, tried = self._clock(), self._tried.get(pod.uid)
         return set() if tried is None else {name for name, at in tried.items() if now - at < AVOID_SECONDS}
 
     async def _refusal(self, pod: Pod, node_name: str) -> RefusalReason | None:
-        claimed = claimed_by(pod, self._devices, node_name)
-        if not claimed:
+        pod = self.with_devices(pod, node_name)
+        if not pod.claimed:
             return None
         (node_class,) = self._cluster.classes_of((node_name,))
-        return await self._offload(refusal_by_claims, pod, node_class, claimed)
+        return await self._offload(refusal_by_claims, pod, node_class)
 
 
 def claimed_by(pod: Pod, devices: DynamicDevices, node_name: str) -> Claimed:
@@ -112,24 +116,20 @@ def claimed_by(pod: Pod, devices: DynamicDevices, node_name: str) -> Claimed:
     return {name: numa for name, numa in found.items() if numa}
 
 
-def refusal_by_claims(pod: Pod, node_class: NodeClass, claimed: Claimed) -> RefusalReason | None:
+def refusal_by_claims(pod: Pod, node_class: NodeClass) -> RefusalReason | None:
     """Why claimed devices break the pod's demand on a node of this class in a possible outcome; None: they do not."""
     kubelet = node_class.kubelet
     if kubelet is not None and is_always_met(pod.demand, kubelet.machine):
         return None
-    if kubelet is None or any(0 in numa for numa in claimed.values()):
+    if kubelet is None or any(0 in numa for numa in pod.claimed.values()):
         return RefusalReason.DEMAND_CLAIM_NOT_KNOWN
     request = resolve(pod, kubelet.rules)
     outcomes = node_class.possible.admit(kubelet, request)
-    return next(filter(None, (_broken(pod.demand, kubelet, request, each, claimed) for each in outcomes)), None)
+    return next(filter(None, (_broken(pod.demand, kubelet, request, each) for each in outcomes)), None)
 
 
-def _broken(
-    demand: Demand, kubelet: Kubelet, request: PodRequest, outcome: Outcome, claimed: Claimed
-) -> RefusalReason | None:
-    if not isinstance(outcome.verdict, Admitted):
-        return None
-    broken = broken_in_state(demand, kubelet.machine, request, outcome.state, claimed)
+def _broken(demand: Demand, kubelet: Kubelet, request: PodRequest, outcome: Outcome) -> RefusalReason | None:
+    broken = broken_by_outcome(demand, kubelet, request, outcome)
     return None if broken is None else RefusalReason.DEMAND_CLAIM
 
 

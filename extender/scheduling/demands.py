@@ -88,20 +88,20 @@ class CoarseDemand:
         if request.pod_level is not None or any(on & (on - 1) for on in machine.numa_sockets.values()):
             raise IdsDecideError
         assert self._wanted is not None  # `check` has looked
-        broken = broken_by(self._wanted, machine, request, _coarse_held(machine, admitted))
+        broken = broken_by(self._wanted, machine, request, _coarse_held(machine, request, admitted))
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
         self._known[key] = admitted, kubelet, broken
         return broken
 
 
-def _coarse_held(machine: Machine, admitted: CoarseAdmitted) -> dict[str, Held]:
+def _coarse_held(machine: Machine, request: PodRequest, admitted: CoarseAdmitted) -> dict[str, Held]:
     return {
         name: Held(
             placed.cpus,
             machine.socket_bits_in_numa(placed.cpus),
             (placed.memory,) if placed.memory else (),
-            tuple([kind for _, kinds in placed.devices for kind, _ in kinds if kind > 0]),
+            (*[kind for _, kinds in placed.devices for kind, _ in kinds if kind > 0], *request.claimed.get(name, ())),
         )
         for name, placed in admitted.placements.items()
     }

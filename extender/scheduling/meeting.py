@@ -4,8 +4,10 @@ The kubelet places the pod without regard to claims, so the replayed placement s
 
 Rules of this file
 - Which free devices a claim may have is known to kube-scheduler alone, which evaluates the selectors. Here the drivers
-  decide: the answer is `POSSIBLE` only if each driver that has free devices on the node has enough of them there,
-  `CERTAIN` only if there are no others, and `APART` only if all drivers together have too few.
+  decide: the answer is `POSSIBLE` only if each driver that has free devices on the node has enough of them there, and
+  `APART` only if all drivers together have too few.
+- kube-scheduler takes the first free devices that match, in the order in which they are listed. The answer is `LIKELY`
+  if these are on the right NUMA node, whichever driver serves the claims.
 - A claim without devices of the node is taken to need one device, and to get it from those that are listed as free.
 - Devices of the DRA driver for CPUs are not free devices: other claims than those for CPUs cannot have them.
 """
@@ -35,8 +37,8 @@ class Meeting(IntEnum):
     """Reports, drivers or selectors that are not read decide. Also if the kubelet places nothing on NUMA nodes."""
     POSSIBLE = 2
     """Each container can have everything on one NUMA node: it depends on which free devices kube-scheduler takes."""
-    CERTAIN = 3
-    """Each container has everything on one NUMA node, whichever of the free devices kube-scheduler takes."""
+    LIKELY = 3
+    """Each container has everything on one NUMA node, if kube-scheduler takes the first free devices of a driver."""
 
 
 def places_of(kubelet: Kubelet, outcomes: Sequence[Outcome]) -> Places:
@@ -56,7 +58,7 @@ def is_certain(node_class: NodeClass) -> bool:
 def meeting_of(pod: Pod, kubelet: Kubelet | None, devices: Sequence[DynamicDevice], places: Places) -> Meeting:
     """The answer for one node. *kubelet* None: not known. *devices*: all that drivers publish for the node."""
     if kubelet is not None and len(kubelet.machine.numa_ids) == 1:
-        return Meeting.CERTAIN
+        return Meeting.LIKELY
     found = {_in_outcome(pod, devices, each) for each in places}
     return found.pop() if len(found) == 1 else Meeting.UNKNOWN
 
@@ -84,7 +86,7 @@ def _in_outcome(pod: Pod, devices: Sequence[DynamicDevice], places: Mapping[str,
         return Meeting.APART
     to_come = [mask for claim, mask in masks.items() if claim not in held]
     answers = {_of_free(held.get("", ()), mask, to_come) for mask in to_come}
-    return min(answers | {Meeting.UNKNOWN if is_unknown else Meeting.CERTAIN})
+    return min(answers | {Meeting.UNKNOWN if is_unknown else Meeting.LIKELY})
 
 
 def _mask_of(spread: Spread) -> int:
@@ -111,5 +113,6 @@ def _of_free(free: Iterable[DynamicDevice], mask: int, to_come: Sequence[int]) -
         return Meeting.APART
     if mask.bit_count() > 1 or min(there.values()) < sum(bool(each & mask) for each in to_come):
         return Meeting.UNKNOWN
-    is_only = all(there[driver] == len(listed) for driver, listed in by_driver.items())
-    return Meeting.CERTAIN if is_only else Meeting.POSSIBLE
+    firsts = [device for listed in by_driver.values() for device in listed[: len(to_come)]]
+    is_first = all(device.numa is not None and mask >> device.numa & 1 for device in firsts)
+    return Meeting.LIKELY if is_first else Meeting.POSSIBLE

@@ -25,7 +25,7 @@ BANDS: Final[Mapping[Meeting, tuple[int, int]]] = {
     Meeting.APART: (0, 2),
     Meeting.UNKNOWN: (3, 4),
     Meeting.POSSIBLE: (5, 7),
-    Meeting.CERTAIN: (8, MAX_SCORE),
+    Meeting.LIKELY: (8, MAX_SCORE),
 }
 """What scores of 0 to 10 become, lowest and highest."""
 

@@ -145,6 +145,54 @@ def test_filter_avoids_a_node_where_bind_has_just_refused_the_devices(tmp_path: 
         assert client.filter(other, "node-a", "node-b")["NodeNames"] == ["node-a", "node-b"]
 
 
+@pytest.mark.parametrize(("seconds", "bound"), [(60.0, False), (0.0, True)])
+def test_bind_defers_a_pod_that_the_end_of_another_would_move_away_from_its_device(
+    tmp_path: Path,
+    seconds: float,
+    bound: bool,  # noqa: FBT001
+) -> None:
+    """Its CPUs are on NUMA node 1 because NUMA node 0 is taken."""
+    with cluster(tmp_path, "node-a", **ON, hold_back_seconds=seconds) as (server, service, client):
+        node = sample("node-a", workloads=ONE_TAKEN)
+        for pod in node.pods:
+            server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "node-a"}, "status": {"phase": "Running"}})
+        until(lambda: len(service.surroundings("node-a").pods or ()) == len(node.pods))
+        client.report(report_of(node))
+        publish(server, gpu_0=0, gpu_1=1)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        allocate(server, "gpu-1")
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+        pod = server.pods.create(claiming())
+        assert why(client, pod) == ""
+
+        error = client.bind(pod, "node-a")
+        assert (error == "") is bound
+        assert bound or "pods coming to or leaving the node decide" in error
+        plain = pod_of(4, name="without-claims")
+        plain["metadata"]["annotations"] = {"numa-extender.io/alignment": "single-numa-node"}
+        plain = server.pods.create(plain)
+        client.filter(plain, "node-a")
+        assert client.bind(plain, "node-a") == "", "it is on one NUMA node in both cases"
+
+
+def test_an_allocation_for_another_node_is_an_old_one(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", "node-b", dra="on", bind_wait_seconds=0.2) as (server, service, client):
+        for name in ("node-a", "node-b"):
+            client.report(report_of(sample(name)))
+        publish(server, gpu_0=0)
+        publish(server, node="node-b", gpu_0=0)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: bool(devices_of(service).of_node("node-a")) and bool(devices_of(service).of_node("node-b")))
+        pod = server.pods.create(claiming())
+        client.filter(pod, "node-a", "node-b")
+        allocate(server, "gpu-0")
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+
+        assert "it is not known yet which devices its claims have" in client.bind(pod, "node-b")
+        assert client.bind(pod, "node-a") == ""
+
+
 def test_bind_gives_up_where_no_allocation_comes(tmp_path: Path) -> None:
     with cluster(tmp_path, "node-a", dra="on", bind_wait_seconds=0.2) as (server, service, client):
         client.report(report_of(sample("node-a")))
@@ -176,7 +224,7 @@ def test_what_if_says_where_devices_are(tmp_path: Path) -> None:
         )
         assert notes(client, claiming()) == [
             f"container app has a claim without devices of this node, and the rest is on NUMA node 0; {free}",
-            "the devices of the pod's claims can be on the NUMA node of the rest",
+            "the devices of the pod's claims are likely to be on the NUMA node of the rest",
         ]
 
         allocate(server, "gpu-1")
@@ -207,7 +255,7 @@ def test_prioritize_ranks_nodes_by_where_free_devices_are(tmp_path: Path, dra: s
             client.report(report_of(sample(name)))
         publish(server, node="node-b", gpu_0=0)
         publish(server, node="node-c", gpu_0=1)
-        publish(server, node="node-d", gpu_0=0, gpu_1=1)
+        publish(server, node="node-d", gpu_1=1, gpu_0=0)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
         if dra == "on":
             until(lambda: all(devices_of(service).of_node(name) for name in NODES[1:]))

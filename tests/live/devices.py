@@ -16,6 +16,7 @@ DRIVER = DEVICE_CLASS = "gpu.live.example"
 NUMA = "resource.kubernetes.io/numaNode"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 FINISHED = ("Succeeded", "Failed")
+DEMAND = {"numa-extender.io/alignment": "single-numa-node"}
 A_NUMA_NODE = 2
 """Devices of each NUMA node."""
 
@@ -75,11 +76,12 @@ class Claims:
                 raise
 
 
-def claiming_pod(pod: Json, cpus: int) -> None:
-    """Make it a pod of one container with exclusive CPUs and a device, which demands to have both on one NUMA node."""
+def claiming_pod(pod: Json, cpus: int, *, demands: bool) -> None:
+    """Make it a pod of one container with exclusive CPUs and a device. *demands*: both on one NUMA node."""
     amounts = {"cpu": str(cpus), "memory": "1Gi"}
     name = pod["metadata"]["name"]
-    pod["metadata"]["annotations"] = {"numa-extender.io/alignment": "single-numa-node"}
+    if demands:
+        pod["metadata"]["annotations"] = dict(DEMAND)
     pod["spec"].pop("initContainers", None)
     pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": name}]
     resources = {"requests": amounts, "limits": amounts, "claims": [{"name": "gpu"}]}

@@ -13,7 +13,7 @@ from tests.live.api import Json
 from tests.live.binaries import Binaries
 from tests.live.book import Entry
 from tests.live.cluster import Cluster, Plan, Say, cluster
-from tests.live.devices import Claims, claiming_pod, numa_of_cpus
+from tests.live.devices import DEMAND, Claims, claiming_pod, numa_of_cpus
 from tests.live.load import Disturb, Round, audit_of, counted, feed, show_audit
 from tests.live.processes import until
 from tests.live.report import Findings
@@ -22,7 +22,7 @@ from tests.live.workload import create, delete, simple_pod
 NODES, PODS, LIFE_SECONDS = 10, 120, 10.0
 RECIPE, COMPONENTS = "overlays/standalone", ("dra", "pod-events")
 EVERY = 2
-"""Which share of the pods has a claim."""
+"""Every second pod has a claim, and of these every second one a demand."""
 TIDY_SECONDS = 0.5
 TOO_WIDE_CPUS, EVENT_SECONDS = 22, 60.0
 """More CPUs than one NUMA node of any node has, and fewer than the largest node has."""
@@ -53,16 +53,19 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         running.scheduler.configure(None)
         with running.scheduler:
             plain = _feed(running, claims, "without", plan)
-        where = [_where(running, claims, each) for each in (ours, plain)]
+        where = [_where(running, claims, each, findings) for each in (ours, plain)]
         events = sum(_is_ours(event) for event in running.plane.api.items(EVENTS))
         findings.show("kube-apiserver", running.plane.version)
         findings.show("nodes, pods", f"{len(running.nodes.all)}, {plan.pods or PODS}")
     placed = [entry for entry in ours.entries if entry.node and _is_placed_by_kubelet(entry)]
     annotated = sum(PLACEMENT in entry.pod["metadata"].get("annotations", {}) for entry in placed)
-    findings.must("pods whose CPUs and device are together, with us", where[0]["together"], "at least 1",
-                  ok=where[0]["together"] > 0)  # fmt: skip
-    findings.must("pods whose CPUs and device are apart, with us", where[0]["apart"], "0", ok=not where[0]["apart"])
+    together, apart = where[0]["together"], where[0]["apart"]
+    findings.must("demanding pods with CPUs and device together, with us", together, "at least 1", ok=together > 0)
+    findings.must("demanding pods with CPUs and device apart, with us", apart, "0", ok=not apart)
     findings.show("together, apart: without us", f"{where[1]['together']}, {where[1]['apart']}")
+    for counts, whose in zip(where, ("with us", "without us"), strict=True):
+        shown = f"{counts['undemanded together']}, {counts['undemanded apart']}"
+        findings.show(f"together, apart, of pods that demand nothing: {whose}", shown)
     findings.must("refused after binding, with us", ours.refused, "0", ok=not ours.tally.refused)
     findings.show("refused after binding, without us", plain.refused)
     findings.show("admitted: with us, without", f"{ours.tally.admitted}, {plain.tally.admitted}")
@@ -95,8 +98,8 @@ def _feed(running: Cluster, claims: Claims, name: str, plan: Plan) -> Round:
 
 def _claim(claims: Claims, random: Random) -> Callable[[list[Json]], None]:
     def prepare(pods: list[Json]) -> None:
-        for pod in pods[::EVERY]:
-            claiming_pod(pod, random.choice((2, 2, 3, 4)))
+        for number, pod in enumerate(pods[::EVERY]):
+            claiming_pod(pod, random.choice((2, 2, 3, 4)), demands=number % EVERY == 0)
             claims.create(pod["metadata"]["name"])
 
     return prepare
@@ -110,7 +113,8 @@ def _tidy(claims: Claims) -> Disturb:
     return disturb
 
 
-def _where(running: Cluster, claims: Claims, found: Round) -> Counter[str]:
+def _where(running: Cluster, claims: Claims, found: Round, findings: Findings) -> Counter[str]:
+    """How many pods have CPUs and device together, and apart. Those that break their demand are details."""
     nodes = {node.name: node for node in running.nodes.all}
     counts: Counter[str] = Counter()
     for entry in found.entries:
@@ -118,7 +122,13 @@ def _where(running: Cluster, claims: Claims, found: Round) -> Counter[str]:
             cpus = numa_of_cpus(nodes[entry.node], entry.pod["metadata"]["uid"])
             node, numa = claims.allocated[entry.name]
             if cpus is not None:
-                counts["together" if (node, cpus) == (entry.node, {numa}) else "apart"] += 1
+                is_demand = DEMAND.items() <= entry.pod["metadata"].get("annotations", {}).items()
+                where = "together" if (node, cpus) == (entry.node, {numa}) else "apart"
+                counts[where if is_demand else f"undemanded {where}"] += 1
+                if is_demand and where == "apart" and PLACEMENT in entry.pod["metadata"]["annotations"]:
+                    predicted = entry.pod["metadata"]["annotations"][PLACEMENT]
+                    has = f"CPUs on NUMA {sorted(cpus)} of {entry.node}, device on NUMA {numa} of {node}"
+                    findings.details.append(f"{entry.name}: {has}; predicted {predicted}")
     return counts
 
 
@@ -126,7 +136,7 @@ def _wait_for_event(running: Cluster) -> None:
     """A pod that kube-scheduler would place and no node can align."""
     api, name = running.plane.api, "too-wide"
     pod = simple_pod(name, TOO_WIDE_CPUS)
-    pod["metadata"]["annotations"] = {"numa-extender.io/alignment": "single-numa-node"}
+    pod["metadata"]["annotations"] = dict(DEMAND)
     create(api, pod)
     until(lambda: any(_is_ours(event, name) for event in api.items(EVENTS)), EVENT_SECONDS, "an event on the pod")
     delete(api, name)
