@@ -123,6 +123,11 @@ class Pod:
             tuple(sorted(self.claimed.items())),
         )
 
+    @property
+    def whole_shape(self) -> tuple[object, ...]:
+        """Equal for pods that differ only in names, on nodes of every kind."""
+        return self.shape, self.nri_shape
+
 
 def _items(mapping: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(mapping.items()))

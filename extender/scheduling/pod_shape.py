@@ -40,7 +40,7 @@ class _Resolved:
 class PodShape:
     """A pod, with its request resolved once for each rule set of kubelets. Any thread may call it."""
 
-    __slots__ = ("_has_faults", "_resolved", "coarse_demand", "has_demand", "is_ordinary", "pod")
+    __slots__ = ("_has_faults", "_key", "_resolved", "coarse_demand", "has_demand", "is_ordinary", "pod")
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
@@ -50,6 +50,14 @@ class PodShape:
         """Whether it stands for any pod of the shape."""
         self._resolved: dict[Rules, _Resolved] = {}
         self._has_faults: bool | None = None
+        self._key: tuple[object, ...] | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """`Pod.whole_shape`, computed once."""
+        if self._key is None:
+            self._key = self.pod.whole_shape
+        return self._key
 
     @property
     def has_annotation_faults(self) -> bool:

@@ -15,6 +15,7 @@ from extender.scheduling.binder import BindFailure, BindOutcome, NotBound, PodBo
 from extender.scheduling.gangs import held_room as held_room_module
 from extender.scheduling.gangs.groups import MAX_GROUPS, MAX_HOLDING
 from extender.scheduling.gangs.held_room import HeldRoom
+from extender.scheduling.gangs.planner import takes_room
 from extender.scheduling.gangs.record import OPEN_HOLDS, GroupState
 from extender.scheduling.judgement import Judgement
 from extender.wire.groups import Group, group_of
@@ -484,5 +485,30 @@ def test_places_of_a_new_group_of_the_same_name_are_not_given_back(monkeypatch: 
         meanwhile(monkeypatch, come_anew)
         assert failure(await world.bind(old[0], offered[0])) is BindFailure.GROUP
         assert sum(map(len, world.groups.held.values())) == 4
+
+    play(story)
+
+
+def test_pods_that_a_runtime_policy_tells_apart_are_not_taken_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer for one pod counted for pods with other annotations of the NRI policy, and so did a spare place."""
+    world, calls = GangWorld("a", "b"), [0]
+    isolated = {"prefer-isolated-cpus.resource-policy.nri.io/pod": "true"}
+
+    def counted(*args: Any) -> bool:
+        calls[0] += 1
+        return takes_room(*args)
+
+    async def story() -> None:
+        await world.filter(member("g0", "g", 2, cpus=14), "a")
+        monkeypatch.setattr(held_room_module, "takes_room", counted)
+        for i, annotations in enumerate(({}, isolated, {}, isolated)):
+            pod = pod_of(14, name=f"single-{i}")
+            pod["metadata"]["annotations"] = annotations
+            assert not (await world.filter(pod, "a")).feasible
+        assert calls == [2]
+        (record,) = world.groups
+        for annotations, is_taken in ((isolated, False), ({}, True)):
+            other = pod_from_json(member("g1", "g", 2, cpus=14, **annotations))
+            assert (world.groups.take_spare(record, other, lambda _: True) is not None) == is_taken
 
     play(story)

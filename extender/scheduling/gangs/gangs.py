@@ -148,7 +148,7 @@ class Gangs:
             return refuse_all(filtered, RefusalReason.GROUP_WAITS.text)
         if not record.is_open and not groups.may_hold(record):
             return refuse_all(filtered, RefusalReason.GROUP_TURN.text)
-        what = args.pod.shape, answers.snapshot, hash(answers.names.packed)
+        what = args.pod.whole_shape, answers.snapshot, hash(answers.names.packed)
         if record.is_open or record.unfit is None or not record.unfit.holds(what, now):
             nodes = await self._planned(args.pod, group, record, wanted, what, filtered, answers)
             if nodes or record.is_open:

@@ -140,12 +140,9 @@ class Groups:
 
     def take_spare(self, record: GroupRecord, pod: Pod, is_feasible: Callable[[str], bool]) -> HeldPlace | None:
         """Remove and return a spare place for a pod of this shape on a feasible node. None: there is none."""
-        shape, known = pod.shape, dict[int, bool]()
+        key = pod.whole_shape
         for place in record.spare:
-            is_same = known.get(id(place.shape))
-            if is_same is None:  # mostly all places have one shape
-                is_same = known[id(place.shape)] = place.shape.pod.shape == shape
-            if is_same and is_feasible(place.node_name):
+            if place.shape.key == key and is_feasible(place.node_name):
                 record.spare.remove(place)
                 return place
         return None

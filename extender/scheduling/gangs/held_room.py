@@ -134,7 +134,7 @@ class HeldRoom:
             candidate = self.candidate(name)
             held = [each.shape for each in holds]
             left = None if candidate.left_milli is None else tuple(sorted(candidate.left_milli.items()))
-            key: Hashable = (shape.pod.shape, candidate.node_class.id, left, tuple(each.pod.shape for each in held))
+            key: Hashable = (shape.key, candidate.node_class.id, left, tuple(each.key for each in held))
             wanted.setdefault(key, ([], candidate, held))[0].append(name)
         takes = {key: self._known[key] for key in wanted if key in self._known}
         missing = {key: each for key, each in wanted.items() if key not in takes}
