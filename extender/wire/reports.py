@@ -67,6 +67,8 @@ class _Header(Document):
 _HEADER: Final = TypeAdapter(_Header)
 REPORT: Final = TypeAdapter(NodeReport)
 """Validates the published contract, starting with the types."""
+_QUICK: Final = msgspec.json.Decoder(NodeReport)
+"""Reads reports as `REPORT` does, in a fifth of the time. It may refuse some that `REPORT` takes."""
 HEARTBEAT: Final = TypeAdapter(Heartbeat)
 
 
@@ -134,7 +136,7 @@ def read_report(
     if version != SCHEMA_VERSION:
         raise WireError("schema_version", f"{version} is unknown; this extender reads version {SCHEMA_VERSION}")
     body, unknown_nri = without_unknown_version(document, body)
-    facts = facts_of(document, body)
+    facts = facts_of(body)
     assert isinstance(document, dict)
     _check_envelope(facts)
     version_from_node = None if facts.kubelet_version else version_of(facts.node_name)
@@ -171,14 +173,14 @@ def read_report(
     )
 
 
-def facts_of(document: object, body: bytes) -> NodeReport:
-    """The values of a report: *document* is what `load_json` has read of *body*. Raises WireError, naming the field.
+def facts_of(body: bytes) -> NodeReport:
+    """The values of a report, where `load_json` has accepted the text. Raises WireError, which names the field.
 
-    msgspec takes a fifth of the time of pydantic. It may refuse some reports that pydantic takes.
+    They are not made from what `load_json` returns: it has integers beyond 64 bits as floats.
     """
     try:
-        return msgspec.convert(document, NodeReport)
-    except (msgspec.ValidationError, RecursionError):
+        return _QUICK.decode(body)
+    except (msgspec.DecodeError, RecursionError):
         return parsed(REPORT, body)
 
 
