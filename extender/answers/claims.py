@@ -9,13 +9,13 @@ from extender.replay.alignment import PodAlignment
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod
 from extender.replay.sets import format_list
-from extender.scheduling.meeting import Meeting
+from extender.scheduling.claim_alignment import ClaimAlignment
 
-MEETINGS: Final[Mapping[Meeting, str]] = {
-    Meeting.LIKELY: "the devices of the pod's claims are likely to be on the NUMA node of the rest",
-    Meeting.POSSIBLE: "the devices of the pod's claims can be on the NUMA node of the rest",
-    Meeting.APART: "the devices of the pod's claims cannot all be on the NUMA node of the rest",
-    Meeting.UNKNOWN: "whether the devices of the pod's claims can be on the NUMA node of the rest is not known",
+CLAIM_ALIGNMENTS: Final[Mapping[ClaimAlignment, str]] = {
+    ClaimAlignment.LIKELY: "the devices of the pod's claims are likely to be on the NUMA node of the rest",
+    ClaimAlignment.POSSIBLE: "the devices of the pod's claims can be on the NUMA node of the rest",
+    ClaimAlignment.APART: "the devices of the pod's claims cannot all be on the NUMA node of the rest",
+    ClaimAlignment.UNKNOWN: "whether the devices of the pod's claims can be on the NUMA node of the rest is not known",
 }
 MAX_SHOWN: Final = 8
 """Devices and drivers that are named one by one."""
@@ -26,11 +26,11 @@ def claim_notes(
     kubelet: Kubelet | None,
     devices: Sequence[DynamicDevice] | None,
     placed: PodAlignment | None,
-    meeting: Meeting | None,
+    alignment: ClaimAlignment | None,
 ) -> Iterator[str]:
     """The sentences for one node. *devices* None: not known. *placed*: what the kubelet gives; None: it refuses.
 
-    *meeting*: of the node; None if *devices* is.
+    *alignment*: of the node; None if *devices* is.
     """
     if devices and any(device.driver == CPU_DRIVER for device in devices):
         yield from _cpu_driver(kubelet)
@@ -50,8 +50,8 @@ def claim_notes(
                 f"container {container.name} has a claim without devices of this node{beside}; "
                 f"free devices: {_free(devices)}"
             )
-    if meeting is not None and placed is not None:
-        yield MEETINGS[meeting]
+    if alignment is not None and placed is not None:
+        yield CLAIM_ALIGNMENTS[alignment]
 
 
 def _cpu_driver(kubelet: Kubelet | None) -> Iterator[str]:

@@ -116,7 +116,9 @@ def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | N
         **_common(answer),
         "notes": [
             *node_notes(workload, subject.kubelet, answer.scheduler),
-            *claim_notes(workload.pod, subject.kubelet, subject.around.devices, answer.admitted_as, answer.meeting),
+            *claim_notes(
+                workload.pod, subject.kubelet, subject.around.devices, answer.admitted_as, answer.claim_alignment
+            ),
         ],
         "verdict": None if answer.verdict is None else explained_to_json(answer.verdict, answer.admitted_as),
         "scheduler": answer.scheduler,

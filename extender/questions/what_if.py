@@ -20,11 +20,11 @@ from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
 from extender.replay.pod import Pod
 from extender.replay.verdict import Certainty, Provider, Rejected, Verdict, When
+from extender.scheduling.claim_alignment import ClaimAlignment, Places, claim_alignment_of, is_certain, places_of
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement
-from extender.scheduling.meeting import Meeting, Places, is_certain, meeting_of, places_of
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
-from extender.scheduling.scoring import ranked_by_meeting, score_nodes
+from extender.scheduling.scoring import ranked_by_claims, score_nodes
 from extender.scheduling.totals import pod_requests
 from extender.wire.workloads import PodWorkload
 
@@ -43,7 +43,7 @@ class NodeWhatIf:
     `verdict` None: not enough is known about the node. `admitted_as` is the alignment of an admitted pod, even if the
     node does not pass for another reason; None if it is refused. `judgement` is what filter uses, `score` what
     prioritize would return among the nodes in question; None if the node does not pass. `first_fault`: the first
-    failure, in a sentence; empty if the pod is admitted as it demands. `meeting`: see there; None if the pod has no
+    failure, in a sentence; empty if the pod is admitted as it demands. `claim_alignment`: None if the pod has no
     claims, or the devices of the node are not known.
     """
 
@@ -54,7 +54,7 @@ class NodeWhatIf:
     judgement: Judgement
     scheduler: SchedulerAnswer
     score: int | None
-    meeting: Meeting | None = None
+    claim_alignment: ClaimAlignment | None = None
 
     @property
     def certainty(self) -> Certainty:
@@ -125,13 +125,15 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
         if wants_devices or subject.node_class not in shared:
             shared[subject.node_class] = _replay(shape, subject)
         each_replayed.append(shared[subject.node_class])
-    meetings = [_meeting(workload.pod, *each) for each in zip(subjects, each_replayed, strict=True)]
+    claim_alignments = [_claim_alignment(workload.pod, *each) for each in zip(subjects, each_replayed, strict=True)]
     scores = score_nodes(candidates, judgements)
-    if any(meeting is not None for meeting in meetings):
-        known = [Meeting.UNKNOWN if meeting is None else meeting for meeting in meetings]
-        scores = ranked_by_meeting(scores, known, [judgements[subject.node_class.id] for subject in subjects])
+    if any(each is not None for each in claim_alignments):
+        known = [ClaimAlignment.UNKNOWN if each is None else each for each in claim_alignments]
+        scores = ranked_by_claims(scores, known, [judgements[subject.node_class.id] for subject in subjects])
     answers = []
-    for subject, replayed, meeting, score in zip(subjects, each_replayed, meetings, scores, strict=True):
+    for subject, replayed, claim_alignment, score in zip(
+        subjects, each_replayed, claim_alignments, scores, strict=True
+    ):
         judgement = judgements[subject.node_class.id]
         answers.append(
             NodeWhatIf(
@@ -142,17 +144,17 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
                 judgement=judgement,
                 scheduler=check_node(subject.name, wanted, workload.rules, subject.around),
                 score=score if judgement.refusal is None else None,
-                meeting=meeting,
+                claim_alignment=claim_alignment,
             )
         )
     return answers
 
 
-def _meeting(pod: Pod, subject: Subject, replayed: _Replayed) -> Meeting | None:
+def _claim_alignment(pod: Pod, subject: Subject, replayed: _Replayed) -> ClaimAlignment | None:
     if subject.around.devices is None or not pod.has_claims:
         return None
     places = replayed.places if is_certain(subject.node_class) else ()
-    return meeting_of(pod, subject.kubelet, subject.around.devices, places)
+    return claim_alignment_of(pod, subject.kubelet, subject.around.devices, places)
 
 
 def _replay(shape: PodShape, subject: Subject) -> _Replayed:

@@ -13,8 +13,8 @@ Rules of this file
 - Filter checks at most `MAX_NODES` nodes for a pod. An allocated device of a node leaves kube-scheduler that node only.
 - Where bind refuses the devices that kube-scheduler allocated, kube-scheduler would allocate the same ones again. So
   filter avoids the node for the pod for `AVOID_SECONDS`, as long as another node is feasible.
-- Prioritize ranks nodes by where devices can be (`meeting`). It replays at most `MAX_RANKED` classes of nodes for a
-  call, for at most `RANKING_SECONDS`, off the event loop. What is left is unknown. Placements are kept.
+- Prioritize ranks nodes by where devices can be (`claim_alignment`). It replays at most `MAX_RANKED` classes of nodes
+  for a call, for at most `RANKING_SECONDS`, off the event loop. What is left is unknown. Placements are kept.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ from extender.replay.pod import Claimed, Pod, PodRequest, resolve
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.cached_judge import Offload
-from extender.scheduling.meeting import Meeting, Places, is_certain, meeting_of, places_of
+from extender.scheduling.claim_alignment import ClaimAlignment, Places, claim_alignment_of, is_certain, places_of
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import FIRST_STEPS, time_limit
@@ -140,16 +140,16 @@ class ClaimRanking:
         self._devices, self._offload, self._clock = devices, offload, clock
         self._known: BoundedMap[ShapeJudgements, dict[int, Places]] = BoundedMap(MAX_SHAPES)
 
-    async def meetings(
+    async def alignments(
         self, pod: Pod, entry: ShapeJudgements, names: Sequence[str], classes: Sequence[NodeClass]
-    ) -> list[Meeting]:
+    ) -> list[ClaimAlignment]:
         """The answer for each node. *entry*: of the pod's shape; *classes*: of the nodes, in the same order."""
         if not self._devices.complete:
-            return [Meeting.UNKNOWN] * len(names)
+            return [ClaimAlignment.UNKNOWN] * len(names)
         devices = [self._devices.of_node(name) for name in names]
         known = self._places_of(entry)
         out_of_time = time_limit(self._clock, self._clock() + RANKING_SECONDS)
-        found, new = await self._offload(_meetings, pod, entry.shape, devices, classes, dict(known), out_of_time)
+        found, new = await self._offload(_alignments, pod, entry.shape, devices, classes, dict(known), out_of_time)
         if len(known) + len(new) > MAX_PLACES:
             known.clear()
         known.update(new)
@@ -164,14 +164,14 @@ class ClaimRanking:
         return found
 
 
-def _meetings(
+def _alignments(
     pod: Pod,
     shape: PodShape,
     devices: Sequence[Sequence[DynamicDevice]],
     classes: Sequence[NodeClass],
     known: Mapping[int, Places],
     out_of_time: Callable[[], bool],
-) -> tuple[list[Meeting], dict[int, Places]]:
+) -> tuple[list[ClaimAlignment], dict[int, Places]]:
     """The answers in the order of *devices* and *classes*, and the placements that were not *known*, by class id."""
     missing = [each for each in dict.fromkeys(classes) if each.id not in known]
     new: dict[int, Places] = {}
@@ -181,7 +181,7 @@ def _meetings(
             break
         new[each.id] = places
     answers = [
-        meeting_of(pod, each.kubelet, of_node, known.get(each.id) or new.get(each.id, ()))
+        claim_alignment_of(pod, each.kubelet, of_node, known.get(each.id) or new.get(each.id, ()))
         for each, of_node in zip(classes, devices, strict=True)
     ]
     return answers, new

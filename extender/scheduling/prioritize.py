@@ -12,7 +12,7 @@ from extender.scheduling.cached_judge import CachedJudge, NodeAnswers
 from extender.scheduling.claims import ClaimRanking
 from extender.scheduling.columns import KeptCodes
 from extender.scheduling.records.decisions import DecisionLog, call_about
-from extender.scheduling.scoring import MAX_SCORE, ranked_by_meeting, scale_of, score_of_one
+from extender.scheduling.scoring import MAX_SCORE, ranked_by_claims, scale_of, score_of_one
 from extender.wire.scheduler import HostScores, SchedulerArgs
 
 
@@ -57,6 +57,6 @@ class Prioritize:
         scores: HostScores,
     ) -> NDArray[np.uint8]:
         classes = answers.snapshot.at(answers.slots)
-        meetings = await claims.meetings(args.pod, entry, answers.names.parsed, classes)
+        alignments = await claims.alignments(args.pod, entry, answers.names.parsed, classes)
         judgements = [answers.kinds.judgements[code] for code in answers.codes.tolist()]
-        return np.array(ranked_by_meeting(list(map(int, scores.scores)), meetings, judgements), np.uint8)
+        return np.array(ranked_by_claims(list(map(int, scores.scores)), alignments, judgements), np.uint8)

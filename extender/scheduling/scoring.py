@@ -17,15 +17,15 @@ from typing import Final, NamedTuple
 from extender.replay.verdict import Certainty
 from extender.scheduling.cache import Judgements
 from extender.scheduling.candidates import Candidates
+from extender.scheduling.claim_alignment import ClaimAlignment
 from extender.scheduling.judgement import Judgement
-from extender.scheduling.meeting import Meeting
 
 MAX_SCORE: Final = 10
-BANDS: Final[Mapping[Meeting, tuple[int, int]]] = {
-    Meeting.APART: (0, 2),
-    Meeting.UNKNOWN: (3, 4),
-    Meeting.POSSIBLE: (5, 7),
-    Meeting.LIKELY: (8, MAX_SCORE),
+BANDS: Final[Mapping[ClaimAlignment, tuple[int, int]]] = {
+    ClaimAlignment.APART: (0, 2),
+    ClaimAlignment.UNKNOWN: (3, 4),
+    ClaimAlignment.POSSIBLE: (5, 7),
+    ClaimAlignment.LIKELY: (8, MAX_SCORE),
 }
 """What scores of 0 to 10 become, lowest and highest."""
 
@@ -80,17 +80,21 @@ def _stretch(merit: int, worst: int, best: int) -> int:
     return (2 * MAX_SCORE * (merit - worst) + best - worst) // (2 * (best - worst))
 
 
-def ranked_by_meeting(scores: Sequence[int], meetings: Sequence[Meeting], judgements: Sequence[Judgement]) -> list[int]:
-    """The scores of the nodes of one request, in bands. Unchanged if all nodes that can be ranked have equal meetings.
+def ranked_by_claims(
+    scores: Sequence[int], alignments: Sequence[ClaimAlignment], judgements: Sequence[Judgement]
+) -> list[int]:
+    """The scores of the nodes of one request, in bands. Unchanged if all nodes that can be ranked are in one band.
+
+    *alignments*: of each node's free and claimed devices with the rest of the pod.
 
     Nodes that are refused, or about which nothing is known, keep their 0.
     """
     ranked = [each.refusal is None and each.certainty is not Certainty.UNKNOWN for each in judgements]
-    if len({meeting for meeting, is_ranked in zip(meetings, ranked, strict=True) if is_ranked}) <= 1:
+    if len({alignment for alignment, is_ranked in zip(alignments, ranked, strict=True) if is_ranked}) <= 1:
         return list(scores)
     return [
-        _in_band(score, *BANDS[meeting]) if is_ranked else score
-        for score, meeting, is_ranked in zip(scores, meetings, ranked, strict=True)
+        _in_band(score, *BANDS[alignment]) if is_ranked else score
+        for score, alignment, is_ranked in zip(scores, alignments, ranked, strict=True)
     ]
 
 

@@ -28,7 +28,7 @@ Places = Sequence[Mapping[str, Spread]]
 _ANYWHERE = -1
 
 
-class Meeting(IntEnum):
+class ClaimAlignment(IntEnum):
     """Ordered from worst to best."""
 
     APART = 0
@@ -55,15 +55,17 @@ def is_certain(node_class: NodeClass) -> bool:
     return node_class.complete and not (node_class.stale or node_class.hidden or node_class.possible.in_turn)
 
 
-def meeting_of(pod: Pod, kubelet: Kubelet | None, devices: Sequence[DynamicDevice], places: Places) -> Meeting:
+def claim_alignment_of(
+    pod: Pod, kubelet: Kubelet | None, devices: Sequence[DynamicDevice], places: Places
+) -> ClaimAlignment:
     """The answer for one node. *kubelet* None: not known. *devices*: all that drivers publish for the node."""
     if kubelet is not None and len(kubelet.machine.numa_ids) == 1:
-        return Meeting.LIKELY
+        return ClaimAlignment.LIKELY
     found = {_in_outcome(pod, devices, each) for each in places}
-    return found.pop() if len(found) == 1 else Meeting.UNKNOWN
+    return found.pop() if len(found) == 1 else ClaimAlignment.UNKNOWN
 
 
-def _in_outcome(pod: Pod, devices: Sequence[DynamicDevice], places: Mapping[str, Spread]) -> Meeting:
+def _in_outcome(pod: Pod, devices: Sequence[DynamicDevice], places: Mapping[str, Spread]) -> ClaimAlignment:
     held: dict[str, list[DynamicDevice]] = {}
     for device in devices:
         held.setdefault(device.claim, []).append(device)
@@ -81,12 +83,12 @@ def _in_outcome(pod: Pod, devices: Sequence[DynamicDevice], places: Mapping[str,
             key = claim or (container.name, position)
             masks[key] = masks.get(key, _ANYWHERE) & mask
     if not masks:
-        return Meeting.UNKNOWN
+        return ClaimAlignment.UNKNOWN
     if not all(masks.values()):
-        return Meeting.APART
+        return ClaimAlignment.APART
     to_come = [mask for claim, mask in masks.items() if claim not in held]
     answers = {_of_free(held.get("", ()), mask, to_come) for mask in to_come}
-    return min(answers | {Meeting.UNKNOWN if is_unknown else Meeting.LIKELY})
+    return min(answers | {ClaimAlignment.UNKNOWN if is_unknown else ClaimAlignment.LIKELY})
 
 
 def _mask_of(spread: Spread) -> int:
@@ -96,23 +98,23 @@ def _mask_of(spread: Spread) -> int:
     return spread.numa if spread.alignment is Alignment.ALIGNED else 0
 
 
-def _of_free(free: Iterable[DynamicDevice], mask: int, to_come: Sequence[int]) -> Meeting:
+def _of_free(free: Iterable[DynamicDevice], mask: int, to_come: Sequence[int]) -> ClaimAlignment:
     """Whether claims get free devices on the NUMA nodes *mask*. *to_come*: the nodes of all claims without devices."""
     by_driver: dict[str, list[DynamicDevice]] = {}
     for device in free:
         if device.driver != CPU_DRIVER:
             by_driver.setdefault(device.driver, []).append(device)
     if not by_driver:  # devices that are local to no node, or that are not listed
-        return Meeting.UNKNOWN
+        return ClaimAlignment.UNKNOWN
     there = {
         driver: sum(device.numa is not None and bool(mask >> device.numa & 1) for device in listed)
         for driver, listed in by_driver.items()
     }
     not_said = sum(device.numa is None for listed in by_driver.values() for device in listed)
     if sum(there.values()) + not_said < sum(not each & ~mask for each in to_come):
-        return Meeting.APART
+        return ClaimAlignment.APART
     if mask.bit_count() > 1 or min(there.values()) < sum(bool(each & mask) for each in to_come):
-        return Meeting.UNKNOWN
+        return ClaimAlignment.UNKNOWN
     firsts = [device for listed in by_driver.values() for device in listed[: len(to_come)]]
     is_first = all(device.numa is not None and mask >> device.numa & 1 for device in firsts)
-    return Meeting.LIKELY if is_first else Meeting.POSSIBLE
+    return ClaimAlignment.LIKELY if is_first else ClaimAlignment.POSSIBLE

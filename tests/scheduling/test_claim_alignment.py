@@ -12,10 +12,10 @@ from extender.replay.alignment import NOTHING, Alignment, Spread
 from extender.replay.pod import Container, ContainerKind, Pod
 from extender.replay.verdict import Certainty
 from extender.samples.machines import Hardware
+from extender.scheduling.claim_alignment import ClaimAlignment, Places, claim_alignment_of
 from extender.scheduling.judgement import Judgement
-from extender.scheduling.meeting import Meeting, Places, meeting_of
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.scoring import MAX_SCORE, ranked_by_meeting
+from extender.scheduling.scoring import MAX_SCORE, ranked_by_claims
 from tests.reports import sample
 
 GPU, NIC = "gpu.example.com", "nic.example.com"
@@ -42,56 +42,56 @@ def _device(number: int, numa: int | None, claim: str = "", driver: str = GPU) -
 @pytest.mark.parametrize(
     ("claims", "places", "devices", "expected"),
     [
-        ([("n/a",)], [ON_0], [_device(0, 0)], Meeting.LIKELY),
-        ([("n/a",)], [ON_0], [_device(0, 1)], Meeting.APART),
-        ([("n/a",)], [ON_0], [_device(0, 1), _device(1, None)], Meeting.UNKNOWN),
-        ([("n/a",)], [ON_0], [_device(0, 0), _device(1, 1, driver=NIC)], Meeting.UNKNOWN),
-        ([("n/a",)], [ON_0], [_device(0, 0), _device(1, 0, driver=NIC)], Meeting.LIKELY),
-        ([("n/a",)], [ON_0], [_device(0, 1), _device(1, 0, driver=CPU_DRIVER)], Meeting.APART),
-        ([("n/a",)], [ON_0], [], Meeting.UNKNOWN),
-        ([("n/a",)], [SPLIT], [_device(0, 0)], Meeting.APART),
-        ([("n/a",)], [NOTHING], [_device(0, 0)], Meeting.UNKNOWN),
-        ([("n/a",)], [ON_1], [_device(0, 1, "n/a"), _device(1, 0)], Meeting.LIKELY),
-        ([("n/a",)], [ON_1], [_device(0, 0, "n/a"), _device(1, 1)], Meeting.APART),
-        ([("n/a",)], [ON_1], [_device(0, None, "n/a")], Meeting.UNKNOWN),
-        ([("n/a", "n/b")], [ON_0], [_device(0, 0), _device(1, 0)], Meeting.LIKELY),
-        ([("n/a", "n/b")], [ON_0], [_device(0, 0), _device(1, 1)], Meeting.APART),
-        ([("", "")], [ON_0], [_device(0, 0)], Meeting.APART),
-        ([("n/a",), ("n/b",)], [ON_0, ON_1], [_device(0, 0), _device(1, 1)], Meeting.POSSIBLE),
-        ([("n/a",)], [ON_0], [_device(0, 0), _device(1, 1)], Meeting.LIKELY),
-        ([("n/a",)], [ON_0], [_device(0, 1), _device(1, 0)], Meeting.POSSIBLE),
-        ([("n/a",)], [ON_EITHER], [_device(0, 0)], Meeting.UNKNOWN),
-        ([("n/a",), ("n/a",)], [ON_0, ON_1], [_device(0, 0), _device(1, 1)], Meeting.APART),
-        ([("n/a",), ()], [ON_0, SPLIT], [_device(0, 0)], Meeting.LIKELY),
-        ([("n/a",)], [ON_EITHER], [_device(0, 1, "n/a")], Meeting.LIKELY),
+        ([("n/a",)], [ON_0], [_device(0, 0)], ClaimAlignment.LIKELY),
+        ([("n/a",)], [ON_0], [_device(0, 1)], ClaimAlignment.APART),
+        ([("n/a",)], [ON_0], [_device(0, 1), _device(1, None)], ClaimAlignment.UNKNOWN),
+        ([("n/a",)], [ON_0], [_device(0, 0), _device(1, 1, driver=NIC)], ClaimAlignment.UNKNOWN),
+        ([("n/a",)], [ON_0], [_device(0, 0), _device(1, 0, driver=NIC)], ClaimAlignment.LIKELY),
+        ([("n/a",)], [ON_0], [_device(0, 1), _device(1, 0, driver=CPU_DRIVER)], ClaimAlignment.APART),
+        ([("n/a",)], [ON_0], [], ClaimAlignment.UNKNOWN),
+        ([("n/a",)], [SPLIT], [_device(0, 0)], ClaimAlignment.APART),
+        ([("n/a",)], [NOTHING], [_device(0, 0)], ClaimAlignment.UNKNOWN),
+        ([("n/a",)], [ON_1], [_device(0, 1, "n/a"), _device(1, 0)], ClaimAlignment.LIKELY),
+        ([("n/a",)], [ON_1], [_device(0, 0, "n/a"), _device(1, 1)], ClaimAlignment.APART),
+        ([("n/a",)], [ON_1], [_device(0, None, "n/a")], ClaimAlignment.UNKNOWN),
+        ([("n/a", "n/b")], [ON_0], [_device(0, 0), _device(1, 0)], ClaimAlignment.LIKELY),
+        ([("n/a", "n/b")], [ON_0], [_device(0, 0), _device(1, 1)], ClaimAlignment.APART),
+        ([("", "")], [ON_0], [_device(0, 0)], ClaimAlignment.APART),
+        ([("n/a",), ("n/b",)], [ON_0, ON_1], [_device(0, 0), _device(1, 1)], ClaimAlignment.POSSIBLE),
+        ([("n/a",)], [ON_0], [_device(0, 0), _device(1, 1)], ClaimAlignment.LIKELY),
+        ([("n/a",)], [ON_0], [_device(0, 1), _device(1, 0)], ClaimAlignment.POSSIBLE),
+        ([("n/a",)], [ON_EITHER], [_device(0, 0)], ClaimAlignment.UNKNOWN),
+        ([("n/a",), ("n/a",)], [ON_0, ON_1], [_device(0, 0), _device(1, 1)], ClaimAlignment.APART),
+        ([("n/a",), ()], [ON_0, SPLIT], [_device(0, 0)], ClaimAlignment.LIKELY),
+        ([("n/a",)], [ON_EITHER], [_device(0, 1, "n/a")], ClaimAlignment.LIKELY),
     ],
 )
 def test_by_example(
-    claims: list[tuple[str, ...]], places: list[Spread], devices: list[DynamicDevice], expected: Meeting
+    claims: list[tuple[str, ...]], places: list[Spread], devices: list[DynamicDevice], expected: ClaimAlignment
 ) -> None:
-    assert meeting_of(_pod(*claims), TWO, devices, [_placed(*places)]) is expected
+    assert claim_alignment_of(_pod(*claims), TWO, devices, [_placed(*places)]) is expected
 
 
 def test_outcomes_that_differ_are_unknown_and_one_numa_node_is_enough() -> None:
     pod, devices = _pod(("n/a",)), [_device(0, 0)]
 
-    def meeting(places: Places) -> Meeting:
-        return meeting_of(pod, TWO, devices, places)
+    def alignment(places: Places) -> ClaimAlignment:
+        return claim_alignment_of(pod, TWO, devices, places)
 
-    assert meeting([_placed(ON_0), _placed(ON_1)]) is Meeting.UNKNOWN
-    assert meeting([_placed(ON_1), _placed(ON_1)]) is Meeting.APART
-    assert meeting([]) is Meeting.UNKNOWN
-    assert meeting_of(pod, ONE, [], []) is Meeting.LIKELY
-    assert meeting_of(pod, None, devices, []) is Meeting.UNKNOWN
+    assert alignment([_placed(ON_0), _placed(ON_1)]) is ClaimAlignment.UNKNOWN
+    assert alignment([_placed(ON_1), _placed(ON_1)]) is ClaimAlignment.APART
+    assert alignment([]) is ClaimAlignment.UNKNOWN
+    assert claim_alignment_of(pod, ONE, [], []) is ClaimAlignment.LIKELY
+    assert claim_alignment_of(pod, None, devices, []) is ClaimAlignment.UNKNOWN
 
 
 def test_answers_hold_whichever_drivers_serve_the_claims() -> None:
     answers = Counter(_checked(Random(seed), has_unsaid=seed % 2 == 1, has_nics=seed % 3 > 0) for seed in range(400))
 
-    assert min(answers[each] for each in Meeting) > 10, "each answer was tried"
+    assert min(answers[each] for each in ClaimAlignment) > 10, "each answer was tried"
 
 
-def _checked(random: Random, *, has_unsaid: bool, has_nics: bool) -> Meeting:
+def _checked(random: Random, *, has_unsaid: bool, has_nics: bool) -> ClaimAlignment:
     """By trying: every way in which drivers serve the claims, and every choice of their free devices."""
     names = ["n/a", "n/b", "n/c"]
     claims = [tuple(random.sample(names, random.randint(0, 2))) for _ in range(2)]
@@ -102,15 +102,15 @@ def _checked(random: Random, *, has_unsaid: bool, has_nics: bool) -> Meeting:
         claim = random.choice(names) if number == 0 and random.random() < 0.3 else ""
         devices.append(_device(number, numa, claim, random.choice([GPU, NIC] if has_nics else [GPU])))
     pod = _pod(*claims)
-    answer = meeting_of(pod, TWO, devices, [places])
+    answer = claim_alignment_of(pod, TWO, devices, [places])
     tried = list(_by_trying(pod, devices, places))
 
-    if answer >= Meeting.POSSIBLE:
+    if answer >= ClaimAlignment.POSSIBLE:
         assert all(any(choices) for choices in tried)
-    if answer is Meeting.LIKELY:
+    if answer is ClaimAlignment.LIKELY:
         to_come = {claim for each in claims for claim in each} - {each.claim for each in devices}
         assert all(map(all, _by_trying(pod, _first(devices, len(to_come)), places)))
-    if answer is Meeting.APART:
+    if answer is ClaimAlignment.APART:
         assert not any(map(any, tried))
     return answer
 
@@ -169,16 +169,16 @@ def test_bands_order_nodes_by_meeting_first_and_keep_the_order_within() -> None:
 def _check_bands(random: Random) -> None:
     count = random.randint(1, 8)
     before = [random.randint(0, MAX_SCORE) for _ in range(count)]
-    meetings = random.choices(list(Meeting), k=count)
-    after = ranked_by_meeting(before, meetings, [Judgement(None, Certainty.EXACT, 0)] * count)
+    alignments = random.choices(list(ClaimAlignment), k=count)
+    after = ranked_by_claims(before, alignments, [Judgement(None, Certainty.EXACT, 0)] * count)
 
     assert all(0 <= each <= MAX_SCORE for each in after)
-    if len(set(meetings)) == 1:
+    if len(set(alignments)) == 1:
         assert after == before
     for a, b in itertools.permutations(range(count), 2):
-        if meetings[a] > meetings[b]:
+        if alignments[a] > alignments[b]:
             assert after[a] > after[b]
-        elif meetings[a] == meetings[b] and before[a] >= before[b]:
+        elif alignments[a] == alignments[b] and before[a] >= before[b]:
             assert after[a] >= after[b]
 
 
@@ -189,7 +189,7 @@ def test_refused_nodes_and_nodes_of_which_nothing_is_known_keep_0() -> None:
         Judgement(None, Certainty.EXACT, 0),
         Judgement(None, Certainty.EXACT, 0),
     ]
-    meetings = [Meeting.LIKELY, Meeting.UNKNOWN, Meeting.LIKELY, Meeting.APART]
+    alignments = [ClaimAlignment.LIKELY, ClaimAlignment.UNKNOWN, ClaimAlignment.LIKELY, ClaimAlignment.APART]
 
-    assert ranked_by_meeting([0, 0, 10, 10], meetings, judgements) == [0, 0, 10, 2]
-    assert ranked_by_meeting([0, 0, 10, 4], [*meetings[:3], Meeting.LIKELY], judgements) == [0, 0, 10, 4]
+    assert ranked_by_claims([0, 0, 10, 10], alignments, judgements) == [0, 0, 10, 2]
+    assert ranked_by_claims([0, 0, 10, 4], [*alignments[:3], ClaimAlignment.LIKELY], judgements) == [0, 0, 10, 4]
