@@ -187,13 +187,15 @@ class Scheduler:
             return None
         statuses.update(dict.fromkeys(answer["FailedNodes"], preemption.RESOLVABLE))
         statuses.update(dict.fromkeys(answer["FailedAndUnresolvableNodes"], preemption.UNRESOLVABLE))
-        return list(answer["NodeNames"])
+        passed = set(answer["NodeNames"])  # the reply may have another order, and no story depends on it
+        return [name for name in names if name in passed]
 
     async def _best(self, pod: Json, names: list[str]) -> str:
         answer = await self._ask("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": names})
         if not isinstance(answer, list):
             return names[0]
-        return str(max(answer, key=lambda host: host["Score"])["Host"])
+        scores = {host["Host"]: host["Score"] for host in answer}
+        return max(names, key=lambda name: scores[name])
 
     async def _preempt(self, pod: Json, statuses: Statuses) -> str:
         """Choose a node and evict its victims; returns what came of it."""
