@@ -139,12 +139,12 @@ function sentence(why, by) {
 /** @param {any} verdict an admitted one */
 export function placements(verdict) {
   const rows = Object.entries(verdict.containers).map(([name, each]) => placementRow(name, each));
-  return table("Where each container lands", ["Container", "CPUs", "NUMA", "Memory", "Devices"], rows);
+  return table("Where each container is placed", ["Container", "CPUs", "NUMA", "Memory", "Devices"], rows);
 }
 
 /** Where the NRI policy puts the containers. @param {any} verdict an admitted one */
 function poolPlacements(verdict) {
-  return table("Where each container lands", ["Container", "Pool", "CPUs", "Memory", "Devices"], verdict.nri.map((/** @type {any} */ each) => [
+  return table("Where each container is placed", ["Container", "Pool", "CPUs", "Memory", "Devices"], verdict.nri.map((/** @type {any} */ each) => [
     each.container,
     each.pool,
     [each.cpus ? ranges(each.cpus) : null, each.cpus && each.shared_millicpu ? " + " : null,
