@@ -186,7 +186,7 @@ def test_axe_has_nothing_to_object_to_on_the_map(page: Page, medium: str) -> Non
 def _ask(page: Page, url: str) -> dict[str, Any]:
     """Ask about the pod on the page; gives what the service itself answers."""
     page.get_by_label("Pod or workload").fill(json.dumps(POD))
-    page.get_by_role("button", name="Where would it be placed?").click()
+    page.get_by_role("button", name="Where would it run?").click()
     expect(page.locator("#headline")).to_contain_text("Aligned on")
     reply = httpx.post(f"{url}/v1/what-if", json={"pod": POD}, trust_env=False, timeout=30)
     summary: dict[str, Any] = reply.raise_for_status().json()["summary"]

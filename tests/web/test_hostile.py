@@ -31,7 +31,7 @@ def test_a_manifest_that_is_markup_is_refused_in_words(page: Page, hostile: str)
     page.goto(hostile)
 
     page.get_by_label("Pod or workload").fill(HOSTILE)
-    page.get_by_role("button", name="Where would it be placed?").click()
+    page.get_by_role("button", name="Where would it run?").click()
 
     expect(page.locator("#ask-error")).not_to_be_empty()
     assert page.locator("img:not([src^='/web/'])").count() == 0
@@ -101,7 +101,7 @@ def test_a_service_that_is_gone_is_told_about(page: Page, hostile: str) -> None:
     page.route("**/v1/**", lambda route: route.abort())
 
     page.get_by_label("Pod or workload").fill("{}")
-    page.get_by_role("button", name="Where would it be placed?").click()
+    page.get_by_role("button", name="Where would it run?").click()
 
     expect(page.locator("#ask-error")).to_have_text("The service does not answer. Is it running?")
 
@@ -119,7 +119,7 @@ def test_an_answer_that_comes_after_its_pod_was_cleared_is_not_shown(page: Page,
     page.goto(f"{hostile}/#/nodes/hostile")
     with page.expect_request(lambda request: "explain" in (request.post_data or "")):
         page.get_by_label("Pod or workload").fill(json.dumps(pod_of(2)))
-        page.get_by_role("button", name="Where would it be placed?").click()
+        page.get_by_role("button", name="Where would it run?").click()
     page.get_by_role("button", name="Clear").click()
     expect(page.locator("#headline")).to_be_empty()
     with page.expect_response("**/v1/what-if"):

@@ -53,7 +53,7 @@ def pools() -> Iterator[str]:
 def _ask(page: Page, cpu: str) -> None:
     document = {"apiVersion": "v1", "kind": "Pod", **placed_pod("new", cpu, "2Gi")}
     page.get_by_label("Pod or workload").fill(json.dumps(document))
-    page.get_by_role("button", name="Where would it be placed?").click()
+    page.get_by_role("button", name="Where would it run?").click()
 
 
 def test_pools_are_boxes_in_boxes_with_what_is_used(page: Page, pools: str, screenshots: Path) -> None:

@@ -257,7 +257,7 @@ def test_json_and_yaml_are_the_same_question(page: Page, demo: str) -> None:
 
 def _ask(page: Page, manifest: str) -> None:
     page.get_by_label("Pod or workload").fill(manifest)
-    page.get_by_role("button", name="Where would it be placed?").click()
+    page.get_by_role("button", name="Where would it run?").click()
 
 
 def _reason(page: Page, text: str) -> Locator:

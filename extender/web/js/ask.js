@@ -72,7 +72,7 @@ async function ask() {
   } finally {
     if (asking === control) {
       submit.disabled = false;
-      submit.textContent = "Where would it be placed?";
+      submit.textContent = "Where would it run?";
     }
   }
 }
