@@ -9,7 +9,7 @@ from typing import Any
 from extender.replay.budget import MAX_STEPS, Budget
 from extender.replay.machine import Machine
 from extender.replay.nri.state import NriState
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.rules import Rules
 from extender.replay.sets import format_list, iter_bits
 from extender.samples.machines import Hardware

@@ -14,7 +14,7 @@ from extender.answers.snapshot import Snapshot
 from extender.answers.what_if import what_if_document
 from extender.replay.admission import admit
 from extender.replay.alignment import alignment_of_outcomes
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import SHAPE_UID
 from extender.wire.verdicts import explained_to_json

@@ -15,7 +15,8 @@ from extender.questions.scheduler_checks import SchedulerAnswer, check_node
 from extender.questions.subjects import Subject
 from extender.replay.demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import ContainerKind, Pod, PodRequest, QOSClass, resolve
+from extender.replay.pod import ContainerKind, Pod, PodRequest, QOSClass
+from extender.replay.resolve import resolve
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload

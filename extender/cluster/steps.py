@@ -19,8 +19,9 @@ from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import layout_of
 from extender.replay.creation import init_phases
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, PodRequest, resolve
+from extender.replay.pod import Pod, PodRequest
 from extender.replay.release_orders import release_in_any_order
+from extender.replay.resolve import resolve
 from extender.replay.rules import Rules
 from extender.replay.state import ManagerState
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from extender.replay.admission import Outcome, release_pods, start_pod
 from extender.replay.branches import admit_in_all
-from extender.replay.pod import PodRequest, resolve
+from extender.replay.pod import PodRequest
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Reason, Rejected

@@ -33,7 +33,8 @@ from extender.kube.nodes import NodeObject
 from extender.questions.node_context import WatchedPod
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, resolve
+from extender.replay.pod import Pod
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.verdict import Admitted, Reason
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from extender.lint.documents import Located
 from extender.lint.finding import Finding, found
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.wire.demands import fault_of, unknown_keys
 from extender.wire.errors import WireError, shown

@@ -19,7 +19,8 @@ from extender.replay.config import TopologyPolicy
 from extender.replay.creation import with_devices
 from extender.replay.kubelet import Kubelet
 from extender.replay.nri.comparison import PoolComparison, compare_pools
-from extender.replay.pod import Pod, PodRequest, resolve
+from extender.replay.pod import Pod, PodRequest
+from extender.replay.resolve import resolve
 from extender.replay.sets import format_list, iter_bits
 from extender.replay.startup import format_page_size
 from extender.replay.state import ManagerState

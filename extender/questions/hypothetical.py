@@ -23,8 +23,8 @@ from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
 from extender.replay.nri.state import NriPolicy
 from extender.replay.observed import ObservedStateError, check_observed
-from extender.replay.pod import resolve
 from extender.replay.possible_states import PossibleStates
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider, Rejected

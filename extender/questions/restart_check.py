@@ -18,7 +18,7 @@ from extender.questions.subjects import Subject
 from extender.replay.admission import Outcome
 from extender.replay.config import KubeletConfig, KubeletConfigError
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.restart import RefusedFile, admit_again, restore
 from extender.replay.startup import start
 from extender.replay.state import ManagerState

@@ -19,8 +19,9 @@ from extender.questions.resize_check import resized
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import ContainerKind, Pod, resolve
+from extender.replay.pod import ContainerKind, Pod
 from extender.replay.possible_states import PossibleStates
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state
 from extender.replay.state import MemoryState
 from extender.scheduling.judge import Judge

@@ -17,7 +17,8 @@ from extender.replay.admission import admit
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.config import KubeletConfigError, Scope, TopologyPolicy
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Container, Pod, resolve
+from extender.replay.pod import Container, Pod
+from extender.replay.resolve import resolve
 from extender.replay.startup import start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted

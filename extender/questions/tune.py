@@ -31,7 +31,8 @@ from extender.replay.admission import admit, start_pod
 from extender.replay.alignment import Alignment, alignment_of_outcome
 from extender.replay.config import KubeletConfig, KubeletConfigError, ReservedMemory
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, resolve
+from extender.replay.pod import Pod
+from extender.replay.resolve import resolve
 from extender.replay.sets import iter_bits
 from extender.replay.startup import initial_state, start
 from extender.scheduling.totals import add, exceeds, pod_requests

@@ -11,7 +11,8 @@ from enum import StrEnum
 
 from extender.replay.admission import admit
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, QOSClass, qos_class, resolve
+from extender.replay.pod import Pod, QOSClass
+from extender.replay.resolve import qos_class, resolve
 from extender.replay.rules import gate_enabled
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Rejected

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.config import KubeletConfig
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted

@@ -31,7 +31,8 @@ from extender.replay.budget import Budget
 from extender.replay.demand import Demand
 from extender.replay.demands import broken_by_outcome, is_always_met
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Claimed, Pod, PodRequest, resolve
+from extender.replay.pod import Claimed, Pod, PodRequest
+from extender.replay.resolve import resolve
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.cached_judge import Offload

@@ -5,7 +5,8 @@ from typing import Final
 
 from extender.replay.coarse.admission import MAX_KNOWN, CoarseReplay, Key
 from extender.replay.demand import NO_DEMAND
-from extender.replay.pod import Pod, PodRequest, resolve
+from extender.replay.pod import Pod, PodRequest
+from extender.replay.resolve import resolve
 from extender.replay.rules import Rules
 from extender.scheduling.demands import CoarseDemand
 from extender.scheduling.judgement import Judgement

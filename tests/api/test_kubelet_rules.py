@@ -13,7 +13,7 @@ from extender.app import make_app, make_service
 from extender.cluster.events import PodSeen
 from extender.config.settings import Settings
 from extender.replay.admission import admit
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.startup import start
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode

@@ -37,8 +37,8 @@ from extender.cluster.node_class import ClassTable, NodeClass
 from extender.replay.admission import admit, release_pods
 from extender.replay.coarse.verdict import IdsDecideError
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import resolve
 from extender.replay.possible_states import PossibleStates
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted

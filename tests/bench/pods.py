@@ -36,7 +36,7 @@ from rich.progress import track
 from rich.table import Table
 
 from extender.replay.admission import admit, release_pods, start_pod
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.pods import pod_from_json

@@ -12,7 +12,8 @@ from extender.replay.admission import admit
 from extender.replay.families import universe
 from extender.replay.hints import Hints, merge
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest, resolve
+from extender.replay.pod import PodRequest
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.wire.pods import pod_from_json

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from extender.replay.admission import admit, release_pods, start_pod
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.sets import iter_bits
 from extender.replay.verdict import Admitted
 from extender.samples.machines import Hardware

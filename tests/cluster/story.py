@@ -18,7 +18,8 @@ from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
 from extender.cluster.watching import Watching
 from extender.replay.admission import admit, release_pods, start_pod
-from extender.replay.pod import Pod, resolve
+from extender.replay.pod import Pod
+from extender.replay.resolve import resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode

@@ -23,7 +23,8 @@ from extender.cluster.store import NodeStore
 from extender.cluster.watching import Watching
 from extender.replay.admission import admit
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, resolve
+from extender.replay.pod import Pod
+from extender.replay.resolve import resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Rejected
 from extender.wire.pods import pod_from_json

@@ -16,7 +16,8 @@ from extender.cluster.projection import ProjectionInput, project
 from extender.cluster.steps import Steps
 from extender.cluster.sudden_exit import can_only_gain, have_room_together, is_known_to_survive, survives_sudden_exit
 from extender.replay.admission import Outcome, admit, release_pods, start_pod
-from extender.replay.pod import Pod, resolve
+from extender.replay.pod import Pod
+from extender.replay.resolve import resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Rejected
 from extender.samples.machines import Hardware

@@ -29,7 +29,7 @@ from extender.conformance.agreement import Agreement, Checker, Difference
 from extender.conformance.scenario import Admission, run
 from extender.demo.serving import serving
 from extender.replay.admission import Outcome, admit
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.sets import iter_bits
 from extender.replay.startup import initial_state, start
 from extender.replay.state import DeviceState

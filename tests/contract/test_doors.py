@@ -14,7 +14,8 @@ from extender.config.settings import Settings
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest, resolve
+from extender.replay.pod import PodRequest
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty

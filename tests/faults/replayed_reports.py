@@ -16,7 +16,7 @@ import httpx
 import orjson
 
 from extender.replay.admission import admit
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.verdict import Admitted, Certainty
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json

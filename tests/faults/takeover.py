@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from extender.replay.admission import admit
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json

@@ -9,7 +9,7 @@ import pytest
 
 from extender.replay.admission import admit
 from extender.replay.machine import UNNUMBERED_NUMA_NODE, CPUFacts, Machine
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.verdict import Reason, Rejected
 from extender.wire.pods import pod_from_json

@@ -18,8 +18,8 @@ from extender.replay.alignment import Alignment
 from extender.replay.coarse.verdict import IdsDecideError
 from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import resolve
 from extender.replay.possible_states import NO_STATES, PossibleStates
+from extender.replay.resolve import resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Certainty
 from extender.samples.machines import GPU

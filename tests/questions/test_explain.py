@@ -10,7 +10,7 @@ from extender.questions.explain import MAX_HINTS, explain, story_to_json
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import MAX_REPLAYS
 from extender.replay.admission import admit
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.trace import Allocated, HintsOffered, Merged
 from extender.replay.verdict import Admitted, Rejected
 from extender.samples.machines import GPU, Hardware

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from extender.questions.hypothetical import build
 from extender.questions.subjects import Subject
 from extender.replay.admission import admit
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.verdict import Admitted
 from extender.samples.machines import CATALOGUE, GPU
 from extender.samples.nodes import Workload

@@ -14,7 +14,7 @@ from extender.questions.subjects import Subject
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
 from extender.samples.machines import Hardware

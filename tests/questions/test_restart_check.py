@@ -17,8 +17,9 @@ from extender.questions.restart_check import RestartedNode, restart_check
 from extender.questions.subjects import Subject
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest, resolve
+from extender.replay.pod import PodRequest
 from extender.replay.possible_states import PossibleStates
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted

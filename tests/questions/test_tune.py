@@ -7,7 +7,7 @@ from random import Random
 from extender.questions.tune import Tune
 from extender.replay.admission import admit, start_pod
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state
 from extender.replay.verdict import Admitted
 from extender.wire.workloads import PodWorkload, workload_from_json

@@ -5,7 +5,8 @@ from typing import Any
 
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest, resolve
+from extender.replay.pod import PodRequest
+from extender.replay.resolve import resolve
 from extender.replay.sets import format_list, iter_bits
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from extender.replay.admission import Outcome, admit
 from extender.replay.alignment import Alignment, PodAlignment, alignment_of, alignment_of_outcome, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.sets import iter_bits
 from extender.replay.state import Block, Device
 from extender.replay.verdict import Placement

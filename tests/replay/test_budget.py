@@ -13,7 +13,7 @@ from extender.replay.budget import LOOK_EVERY, Budget, OutOfStepsError, OutOfTim
 from extender.replay.choices import MAX_ALTERNATIVES, Choices
 from extender.replay.cpu_distribution import DistributionHangError, distribute
 from extender.replay.families import touching_at_least
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.verdict import Admitted, Certainty, Reason, Rejected, is_given_up
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report

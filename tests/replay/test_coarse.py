@@ -18,7 +18,8 @@ from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.verdict import CoarseAdmitted, CoarseRejected
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, PodRequest, resolve
+from extender.replay.pod import Pod, PodRequest
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Rejected

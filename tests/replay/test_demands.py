@@ -11,7 +11,7 @@ from extender.replay.alignment import Alignment, alignment_of_outcome
 from extender.replay.branches import admit_in_all
 from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.replay.demands import NOTHING_HELD, Breach, Held, broken_by, broken_by_outcome, is_always_met
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.verdict import Admitted
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload

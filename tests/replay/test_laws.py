@@ -16,7 +16,8 @@ from extender.replay.families import at_least, fold, touching_at_least, universe
 from extender.replay.hints import Distances, Hints, merge
 from extender.replay.kubelet import Kubelet
 from extender.replay.observed import check_observed
-from extender.replay.pod import PodRequest, resolve
+from extender.replay.pod import PodRequest
+from extender.replay.resolve import resolve
 from extender.replay.sets import bits_of, format_list, iter_bits, parse_list
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState

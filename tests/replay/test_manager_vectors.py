@@ -15,7 +15,8 @@ from extender.replay.families import universe
 from extender.replay.hints import Hints, TopologyHint
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts
-from extender.replay.pod import ContainerRequest, PodRequest, resolve
+from extender.replay.pod import ContainerRequest, PodRequest
+from extender.replay.resolve import resolve
 from extender.replay.rules import Rules
 from extender.replay.scopes import Walk, admit_by_scope
 from extender.replay.sets import bits_of, format_list, iter_bits

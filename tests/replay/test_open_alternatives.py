@@ -10,8 +10,9 @@ from extender.cluster.node_class import ClassTable, NodeClass
 from extender.replay.admission import MAX_OUTCOMES, Outcome, admit
 from extender.replay.branches import admit_in_all
 from extender.replay.budget import Budget
-from extender.replay.pod import PodRequest, resolve
+from extender.replay.pod import PodRequest
 from extender.replay.possible_states import PossibleStates
+from extender.replay.resolve import resolve
 from extender.replay.verdict import Admitted, Certainty, is_given_up
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import Action, Trouble, UncertaintyPolicy

@@ -22,7 +22,8 @@ from extender.replay.cpu_distribution import (
 )
 from extender.replay.families import Universe, at_least, touching_at_least, universe
 from extender.replay.hints import Distances, Hints, TopologyHint, merge, narrowest, walked_universe
-from extender.replay.pod import PodRequest, resolve
+from extender.replay.pod import PodRequest
+from extender.replay.resolve import resolve
 from extender.replay.sets import bits_of, format_list, parse_list
 from extender.replay.state import Block, CPUState, Device, DeviceState, MemoryAmounts, MemoryState, NUMANodeMemory
 from extender.replay.verdict import Provider, Reason, Refusal, Rejected

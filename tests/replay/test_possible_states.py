@@ -1,8 +1,8 @@
 """One of several states, as a value."""
 
 from extender.replay.admission import admit
-from extender.replay.pod import resolve
 from extender.replay.possible_states import NO_STATES, PossibleStates
+from extender.replay.resolve import resolve
 from extender.replay.verdict import Certainty
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from extender.replay.admission import admit
-from extender.replay.pod import Pod, resolve
+from extender.replay.pod import Pod
 from extender.replay.resize import ResizeResult, resize
+from extender.replay.resolve import resolve
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.restart import CPU_FILE, MEMORY_FILE, admit_again, restore
 from extender.replay.verdict import Admitted, Rejected
 from extender.samples.nodes import Workload

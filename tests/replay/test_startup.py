@@ -7,7 +7,8 @@ import pytest
 from extender.replay.admission import admit, is_indifferent
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, resolve
+from extender.replay.pod import Pod
+from extender.replay.resolve import resolve
 from extender.replay.rules import Rules, UnknownVersionError, parse_minor
 from extender.replay.sets import format_list
 from extender.replay.startup import initial_state, start

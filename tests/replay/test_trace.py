@@ -4,7 +4,8 @@ from typing import Any
 
 from extender.replay.admission import admit
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest, resolve
+from extender.replay.pod import PodRequest
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.trace import NO_TRACE, Allocated, HintRecord, HintsOffered, Merged, RecordingTrace, TraceEvent

@@ -14,7 +14,7 @@ from extender.conformance.scenario import Admission, run
 from extender.replay.admission import Outcome, release_pods
 from extender.replay.branches import admit_in_all
 from extender.replay.observed import check_observed
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.wire.checkpoints import cpu_state_from_json, memory_state_from_json

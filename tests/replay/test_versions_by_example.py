@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from extender.replay.config import KubeletConfigError
-from extender.replay.pod import PodRequest, QOSClass, resolve
+from extender.replay.pod import PodRequest, QOSClass
+from extender.replay.resolve import resolve
 from extender.replay.rules import Rules
 from extender.replay.verdict import Rejected
 from extender.wire.pods import pod_from_json

@@ -18,8 +18,9 @@ from extender.replay.coarse.verdict import IdsDecideError
 from extender.replay.config import KubeletConfigError
 from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, PodRequest, resolve
+from extender.replay.pod import Pod, PodRequest
 from extender.replay.possible_states import PossibleStates
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider

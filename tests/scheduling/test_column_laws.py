@@ -27,7 +27,8 @@ from extender.observability.scheduler_metrics import SchedulerMetrics
 from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.coarse.verdict import IdsDecideError
 from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand
-from extender.replay.pod import Pod, resolve
+from extender.replay.pod import Pod
+from extender.replay.resolve import resolve
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted, Provider
 from extender.samples.machines import Hardware

@@ -8,8 +8,9 @@ import pytest
 
 from extender.cluster.node_class import ClassTable
 from extender.replay.counts import Counts, ZoneCounts
-from extender.replay.pod import has_pod_level_resources, resolve
+from extender.replay.pod import has_pod_level_resources
 from extender.replay.possible_states import NO_STATES
+from extender.replay.resolve import resolve
 from extender.replay.rules import Rules
 from extender.replay.sets import iter_bits, parse_list
 from extender.replay.startup import start

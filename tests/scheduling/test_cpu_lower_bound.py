@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from extender.replay.admission import admit, release_pods
 from extender.replay.config import KubeletConfigError
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.verdict import Rejected
 from extender.samples.nodes import SampleNode

@@ -6,7 +6,7 @@ import pytest
 
 from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.replay.admission import admit, release_pods
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.verdict import Admitted
 from extender.scheduling.records.predictions import Audit, Result
 from extender.wire.pods import pod_from_json

@@ -8,8 +8,8 @@ import pytest
 
 from extender.cluster.node_class import UNKNOWN, ClassTable
 from extender.replay.admission import admit, release_pods
-from extender.replay.pod import resolve
 from extender.replay.possible_states import PossibleStates
+from extender.replay.resolve import resolve
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import Action, UncertaintyPolicy

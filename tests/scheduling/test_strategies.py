@@ -12,8 +12,8 @@ from extender.cluster.node_class import ClassTable
 from extender.config.settings import Settings
 from extender.replay.admission import admit
 from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts
-from extender.replay.pod import resolve
 from extender.replay.possible_states import PossibleStates
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import Device, DeviceState
 from extender.replay.verdict import Admitted

@@ -11,8 +11,9 @@ from extender.cluster.node_class import ClassTable
 from extender.replay.admission import admit, release_pods
 from extender.replay.config import KubeletConfigError
 from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest, resolve
+from extender.replay.pod import PodRequest
 from extender.replay.possible_states import PossibleStates
+from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted

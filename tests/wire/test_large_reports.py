@@ -9,8 +9,8 @@ import pytest
 from extender.cluster.node_class import ClassTable
 from extender.questions.explain import first_fault
 from extender.replay.admission import admit, is_indifferent
-from extender.replay.pod import resolve
 from extender.replay.possible_states import PossibleStates
+from extender.replay.resolve import resolve
 from extender.replay.verdict import Reason, Rejected, Verdict
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from extender.replay.admission import admit, release_pods
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.verdict import Provider
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report

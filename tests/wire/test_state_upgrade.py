@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from extender.replay.admission import admit
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.sets import format_list
 from extender.replay.verdict import Admitted
 from extender.wire.errors import WireError

@@ -8,7 +8,7 @@ from extender.replay.nri.admission import new_container
 from extender.replay.nri.estimates import estimate
 from extender.replay.nri.objects import RuntimeResources
 from extender.replay.nri.state import NriPod
-from extender.replay.pod import resolve
+from extender.replay.resolve import resolve
 from extender.replay.rules import Rules
 from extender.wire.pods import pod_from_json
 from tests.replay.nri.vectors import machine

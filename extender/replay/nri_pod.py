@@ -1,0 +1,71 @@
+"""A pod as the NRI topology-aware policy sees it: the amounts that the kubelet passes to the container runtime."""
+
+from extender.replay.nri.admission import NriContainerKind, UnplacedContainer
+from extender.replay.nri.objects import Pod as PolicyPod
+from extender.replay.nri.objects import QoS
+from extender.replay.nri.state import NriPod
+from extender.replay.pod import Container, ContainerKind, Pod, QOSClass, has_pod_level_resources, peak, value
+from extender.replay.rules import Rules
+
+
+def nri_pod(pod: Pod, qos: QOSClass, rules: Rules) -> NriPod:
+    """The pod, of QoS class *qos*, as a kubelet with these rules passes it to the runtime."""
+    metadata = pod.metadata
+    seen = PolicyPod(
+        id=pod.uid,
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        qos=QoS(qos.value),
+        labels=metadata.labels,
+        annotations=metadata.annotations,
+        documents=metadata.documents,
+        annotated_resources=metadata.annotated_resources,
+        device_nodes={},
+    )
+    return NriPod(seen, _containers(pod, rules), metadata.is_too_long)
+
+
+def _containers(pod: Pod, rules: Rules) -> tuple[UnplacedContainer, ...]:
+    """The containers with the amounts that the kubelet passes to the runtime.
+
+    Source: kuberuntime_container_linux.go generateLinuxContainerResources, qos/policy.go GetContainerOOMScoreAdjust.
+    Where a container has no limit, the pod's counts. The score of a sidecar is that of the smallest app container, if
+    its own request is smaller. What the pod requests and its containers do not is divided among them.
+    """
+    has_pod_level = rules.pod_level_qos and has_pod_level_resources(pod)
+    limits = (pod.pod_limits_milli or {}) if has_pod_level else {}
+    share = _unassigned_memory(pod) // max(1, len(pod.containers)) if has_pod_level else 0
+    smallest = min((_memory(c) for c in pod.containers if c.kind is ContainerKind.APP), default=0)
+    found = []
+    for c in pod.containers:
+        kind = _kind(c.kind, rules)
+        cpu_limit = c.limits_milli.get("cpu", 0) or limits.get("cpu", 0)
+        scored = share + max(_memory(c), smallest if kind is NriContainerKind.SIDECAR else 0)
+        found.append(
+            UnplacedContainer(
+                name=c.name,
+                kind=kind,
+                cpu_request_milli=c.requests_milli.get("cpu", cpu_limit),
+                cpu_limit_milli=cpu_limit,
+                memory_request_bytes=None if pod.is_node_critical else scored,
+                memory_limit_bytes=value(c.limits_milli.get("memory", 0) or limits.get("memory", 0)),
+            )
+        )
+    return tuple(found)
+
+
+def _memory(c: Container) -> int:
+    return value(c.requests_milli.get("memory", 0))
+
+
+def _unassigned_memory(pod: Pod) -> int:
+    """The bytes that the pod requests, and its containers do not (qos/policy.go remainingPodMemReqPerContainer)."""
+    requested = value((pod.pod_requests_milli or {}).get("memory", 0))
+    roles = ((c.kind is ContainerKind.INIT, c.kind is ContainerKind.SIDECAR, _memory(c)) for c in pod.containers)
+    return max(0, requested - peak(roles)) if requested else 0
+
+
+def _kind(kind: ContainerKind, rules: Rules) -> NriContainerKind:
+    is_plain_init = kind is ContainerKind.SIDECAR and not rules.sidecars
+    return NriContainerKind.INIT if is_plain_init else NriContainerKind(kind.value)
