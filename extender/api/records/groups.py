@@ -1,7 +1,8 @@
 """Routes for groups of pods that are placed together, and the places that are held for them."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 from heapq import merge
 from http import HTTPStatus
 from itertools import islice
@@ -14,8 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 from extender.api.http.parameters import known_parameters
 from extender.api.http.problems import documented
 from extender.api.records.group_models import GroupsView, GroupView
-from extender.api.records.group_views import add_details, group_json
+from extender.api.records.group_views import Json, add_details, group_json
 from extender.api.service import Service
+from extender.scheduling.gangs.gangs import Gangs
 from extender.scheduling.gangs.groups import Groups
 from extender.scheduling.gangs.record import GroupRecord, GroupState, Key
 from extender.wire.errors import WireError
@@ -58,27 +60,10 @@ def groups_router(service: Service) -> APIRouter:
         node: Annotated[str, Query(max_length=253, description="Only groups that hold places on this node.")] = "",
     ) -> Response:
         """The groups whose pods have come to filter or are bound, with the places that are held for them."""
-        gangs, now = service.scheduling.gangs, service.clock()
-        if gangs is None:
+        if service.scheduling.gangs is None:
             return _json({"enabled": False, "total": 0, "states": {}, "groups": [], "next": None})
-        gangs.groups.expire(now)
-        first, on_node = _parsed(after), {hold.key for hold in gangs.holds_on(node)}
-        states: Counter[str] = Counter()
-
-        def is_wanted(record: GroupRecord) -> bool:
-            states[record.state.value] += 1
-            is_there = not node or record.key in on_node
-            return is_there and state in (None, record.state) and name in "/".join(record.key[1:])
-
-        async with service.slices.turn() as breathe:
-            total, places = await _page(gangs.groups, is_wanted, first, limit + 1, breathe)
-            shown = []
-            for place in places[:limit]:
-                await breathe()
-                if (record := gangs.groups.get(_key(place))) is not None:
-                    shown.append(group_json(record, gangs.groups, watched, now))
-        following = _text(places[limit - 1]) if len(places) > limit else None
-        return _json({"enabled": True, "total": total, "states": states, "groups": shown, "next": following})
+        wanted = _Wanted(limit=limit, after=_parsed(after), state=state, name=name, node=node)
+        return _json(await _groups_view(service, service.scheduling.gangs, watched, wanted))
 
     @router.get(
         "/group",
@@ -95,18 +80,62 @@ def groups_router(service: Service) -> APIRouter:
         name: Annotated[str, Query(max_length=_MAX_TEXT, description="As in the list; the whole name.")],
     ) -> Response:
         """The group, with the NUMA nodes of its bound pods and of the places that are held for it."""
-        gangs, now = service.scheduling.gangs, service.clock()
-        if gangs is None:
+        if service.scheduling.gangs is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, "no group is known: NUMA_EXTENDER_GANGS is off")
-        gangs.groups.expire(now)
-        record = gangs.groups.get((source, namespace, name))
-        if record is None:
-            raise HTTPException(HTTPStatus.NOT_FOUND, f"no group {namespace[:253]}/{name[:253]} is known")
-        shown = group_json(record, gangs.groups, watched, now)
-        add_details(shown, service.known, await gangs.room.numa_nodes(record))
-        return _json(shown)
+        return _json(await _group_view(service, service.scheduling.gangs, watched, (source, namespace, name)))
 
     return router
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """Which groups of the list are wanted; as the parameters of the route. `after`: None for the first page."""
+
+    limit: int
+    after: Place | None
+    state: GroupState | None
+    name: str
+    node: str
+
+
+async def _groups_view(service: Service, gangs: Gangs, watched: Collection[str], wanted: _Wanted) -> Json:
+    """A `GroupsView`. `states` counts all groups, also those that are not wanted."""
+    now = service.clock()
+    gangs.groups.expire(now)
+    on_node = {hold.key for hold in gangs.holds_on(wanted.node)}
+    states: Counter[str] = Counter()
+
+    def is_wanted(record: GroupRecord) -> bool:
+        states[record.state.value] += 1
+        is_there = not wanted.node or record.key in on_node
+        return is_there and wanted.state in (None, record.state) and wanted.name in "/".join(record.key[1:])
+
+    async with service.slices.turn() as breathe:
+        total, places = await _page(gangs.groups, is_wanted, wanted.after, wanted.limit + 1, breathe)
+        shown = []
+        for place in places[: wanted.limit]:
+            await breathe()
+            if (record := gangs.groups.get(_key(place))) is not None:
+                shown.append(group_json(record, gangs.groups, watched, now))
+    following = _text(places[wanted.limit - 1]) if len(places) > wanted.limit else None
+    return {"enabled": True, "total": total, "states": states, "groups": shown, "next": following}
+
+
+async def _group_view(service: Service, gangs: Gangs, watched: Collection[str], key: Key) -> Json:
+    """A `GroupView` with the details of its places.
+
+    Raises:
+        HTTPException: no such group is known.
+    """
+    now = service.clock()
+    gangs.groups.expire(now)
+    record = gangs.groups.get(key)
+    if record is None:
+        _, namespace, name = key
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"no group {namespace[:253]}/{name[:253]} is known")
+    shown = group_json(record, gangs.groups, watched, now)
+    add_details(shown, service.known, await gangs.room.numa_nodes(record))
+    return shown
 
 
 async def _page(
