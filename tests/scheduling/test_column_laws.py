@@ -214,7 +214,7 @@ class World:
         self.log = [(of, act) for of, act in self.log if of != name]
 
     def request(self, *, packed: bool) -> NodeNames:
-        names = [*self.names, "nobody"]
+        names = [*self.names, "unknown"]
         self.random.shuffle(names)
         found = NodeNames.proven(orjson.dumps(names)) if packed else NodeNames.of(names)
         assert found is not None

@@ -33,11 +33,11 @@ def table_of(*names: str) -> NameTable:
 
 def test_the_same_names_in_another_order_are_one_object_with_the_slots_of_its_order() -> None:
     table = table_of(*NAMES)
-    known, first = KnownNames(table), names_of(*NAMES, "nobody")
+    known, first = KnownNames(table), names_of(*NAMES, "unknown")
 
     assert known.of(first) is first
     for seed in range(5):
-        shuffled = [*NAMES, "nobody"]
+        shuffled = [*NAMES, "unknown"]
         Random(seed).shuffle(shuffled)
         assert known.of(names_of(*shuffled)) is first
     assert first.slots is not None
@@ -49,8 +49,8 @@ def test_other_names_are_never_taken_for_known_ones() -> None:
     known.of(first)
     others = [
         NAMES[1:],
-        [*NAMES, "nobody"],
-        [*NAMES[:-1], "nobody"],
+        [*NAMES, "unknown"],
+        [*NAMES[:-1], "unknown"],
         [*NAMES[:-1], NAMES[0]],  # one of them twice
         [*NAMES[:-1], NAMES[-1].replace("7", "8")],
         [*NAMES[:-2], NAMES[-2][:-1] + NAMES[-1][-2], NAMES[-1][:-2] + NAMES[-2][-1]],

@@ -150,7 +150,7 @@ def test_a_node_with_a_newer_kubelet_is_assumed_and_treated_as_the_setting_says(
 
 
 def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
-    names = NodeNames.of(["d", "a", "nobody", "c", "b"])
+    names = NodeNames.of(["d", "a", "unknown", "c", "b"])
     classes = [_class(FULL), _class(EMPTY), UNKNOWN, _class(FULL), _class(EMPTY)]
     shape = _shape(cpu=4)
     judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), shape, set(classes)).judgements
@@ -161,7 +161,7 @@ def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
         names, numbers, kinds.answers, lambda positions: [names[i] for i in positions]
     )
 
-    assert filtered.feasible == ["a", "nobody", "b"]
+    assert filtered.feasible == ["a", "unknown", "b"]
     assert filtered.refused == dict.fromkeys("dc", RefusalReason.ALIGNMENT_NOW.text)
     assert counts == {
         (RefusalReason.ALIGNMENT_NOW.text, Certainty.EXACT): 2,
@@ -323,7 +323,7 @@ def test_nodes_that_have_not_reported_are_awaited_while_the_service_warms_up() -
     cluster = NodeStore(stale_after_seconds=60, max_nodes=10, awaited_until=30)
     judge = make_judge(least_numa, UncertaintyPolicy())
 
-    early, late = (classes_at(cluster, ["nobody"], now)[0] for now in (29.0, 30.0))
+    early, late = (classes_at(cluster, ["unknown"], now)[0] for now in (29.0, 30.0))
 
     assert judge(_shape(cpu=4), early).refusal is RefusalReason.AWAITED
     assert judge(_shape(cpu=4), late).refusal is None

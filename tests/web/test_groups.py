@@ -178,7 +178,7 @@ def test_without_groups_it_says_what_to_do(page: Page, demo: str) -> None:
     page.goto(f"{demo}/#/groups")
     expect(page.get_by_role("region", name="Groups are off")).to_contain_text("Set NUMA_EXTENDER_GANGS=on")
 
-    page.goto(f"{demo}/#/groups/annotation/default/nobody")
+    page.goto(f"{demo}/#/groups/annotation/default/missing")
     expect(page.get_by_role("alert")).to_contain_text("NUMA_EXTENDER_GANGS is off")
 
 
