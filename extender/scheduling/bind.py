@@ -217,7 +217,7 @@ class Bind:
                 self._pods.defer_for_exits(pod.uid, node_name, self._clock())
             return refused
         held = gangs.holds_on(node_name)
-        if await gangs.takes_held_room(pod, known.priority, known.group, node_name):
+        if await gangs.room.is_taken_by(pod, known.priority, known.group, node_name):
             return HELD
         return await self._reserve(reservation, held)
 

@@ -39,7 +39,7 @@ from extender.scheduling.gangs.groups import Groups
 from extender.scheduling.gangs.held_room import HeldRoom
 from extender.scheduling.gangs.offers import has_name, is_feasible, only, refuse_all
 from extender.scheduling.gangs.place_search import PlaceSearch
-from extender.scheduling.gangs.record import GangSettings, GroupRecord, HeldPlace, Hold, Key, Unfit
+from extender.scheduling.gangs.record import GangSettings, GroupRecord, HeldPlace, Hold, Unfit
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
@@ -90,10 +90,6 @@ class Gangs:
         """
         filtered = await self.room.left_free(args, filtered)
         return filtered if args.group is None else await self._steer(args, args.group, filtered, answers)
-
-    async def takes_held_room(self, pod: Pod, priority: int, group: Key | None, node_name: str) -> bool:
-        """Whether the pod, of this group, would take held room on the node."""
-        return await self.room.is_taken_by(pod, priority, group, node_name)
 
     def holds_on(self, node_name: str) -> Sequence[Hold]:
         """The places on the node. Another object after each change."""
@@ -148,9 +144,9 @@ class Gangs:
             return refuse_all(filtered, RefusalReason.GROUP_WAITS.text)
         if not record.is_open and not groups.may_hold(record):
             return refuse_all(filtered, RefusalReason.GROUP_TURN.text)
-        what = args.pod.whole_shape, answers.snapshot, hash(answers.names.packed)
-        if record.is_open or record.unfit is None or not record.unfit.holds(what, now):
-            nodes = await self._planned(args.pod, group, record, wanted, what, filtered, answers)
+        inputs = args.pod.whole_shape, answers.snapshot, hash(answers.names.packed)
+        if record.is_open or record.unfit is None or not record.unfit.holds(inputs, now):
+            nodes = await self._planned(args.pod, group, record, wanted, inputs, filtered, answers)
             if nodes or record.is_open:
                 return only(filtered, nodes[0]) if nodes else filtered
         fit = 0 if record.unfit is None else record.unfit.fit
@@ -162,7 +158,7 @@ class Gangs:
         group: Group,
         record: GroupRecord,
         wanted: int,
-        what: object,
+        inputs: object,
         filtered: Filtered,
         answers: NodeAnswers,
     ) -> Sequence[str]:
@@ -188,7 +184,7 @@ class Gangs:
             record.unfit = Unfit(
                 fit=record.size - wanted + len(plan.nodes),
                 why=dict(plan.why),
-                of=what,
+                inputs=inputs,
                 same_until=now + REPLAN_SECONDS,
                 any_until=now + pause,
             )
@@ -223,7 +219,7 @@ class Gangs:
         if not record.is_complete:
             return INCOMPLETE
         starting = self._cluster.starting(now)
-        if any(each.node_name in starting for each in record.claims.values()):
+        if any(place.node_name in starting for place in record.claims.values()):
             return NOT_READY
         fits, lasts = await self.room.still_fits(record)
         if groups.get(record.key) is not record:  # forgotten meanwhile: the places are those of another record

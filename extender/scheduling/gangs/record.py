@@ -85,19 +85,19 @@ class HeldPlace:
 class Unfit:
     """The group did not fit: only `fit` of its pods did. `why`: how many nodes refuse one more pod, by reason.
 
-    `of`: the pod, nodes and states of the call; equal values mean an equal result until `same_until`. Until
+    `inputs`: the pod, nodes and states of the call; equal values mean an equal result until `same_until`. Until
     `any_until` no other plan is made either: plans take at most a part of the time.
     """
 
     fit: int
     why: Mapping[str, int]
-    of: object
+    inputs: object
     same_until: float
     any_until: float
 
-    def holds(self, of: object, now: float) -> bool:
-        """Whether this result stands for a call like *of*."""
-        return now < (self.same_until if self.of == of else self.any_until)
+    def holds(self, inputs: object, now: float) -> bool:
+        """Whether this result stands for a call with these inputs."""
+        return now < (self.same_until if self.inputs == inputs else self.any_until)
 
 
 @dataclass(slots=True)
