@@ -77,7 +77,7 @@ class ReportEndpoints:
             _observe,
             body,
             name,
-            self._cluster.version_of(name),
+            self._cluster.node_objects.version_of(name),
             self._cluster.kubelet_with,
             self._service.settings.switches,
         )

@@ -22,6 +22,7 @@ from extender.cluster.events import PodAssumed, PodEvent
 from extender.cluster.ledger import EMPTY, Ledger
 from extender.cluster.node import NodeRecord, Observation
 from extender.cluster.node_class import AWAITED, UNKNOWN, ClassTable, NodeClass
+from extender.cluster.node_objects import NodeObjects
 from extender.cluster.pod_tracker import PodTracker, Prediction, Timeouts
 from extender.cluster.report_order import past_boots_after
 from extender.cluster.restarts import Restarts
@@ -38,8 +39,6 @@ from extender.replay.verdict import Provider
 
 CATCH_UP: Final = 1000
 """Nodes that show a change of the pod watch in one step, which takes 0.1 to 0.2 s."""
-STRAY_SECONDS: Final = 60.0
-"""How long a node with a report is kept that the API server does not have. The watch of nodes can be late."""
 
 
 class NodeStore:
@@ -70,15 +69,12 @@ class NodeStore:
         self._class_of: Final = ClassIndex(UNKNOWN if awaited_until is None else AWAITED)
         self.classes: Final = ClassTable()
         """For reading only."""
+        self.node_objects: Final = NodeObjects()
         self._deadlines: Final = Deadlines(stale_after_seconds)
         self._watching = Watching.NOT
         self._behind: list[str] = []
         """Nodes that do not show the state of the pod watch yet."""
         self._score_only: set[str] = set()
-        self._existing: frozenset[str] | None = None
-        self._strays: dict[str, float] = {}
-        """Nodes with a report that the API server did not have then, and since when."""
-        self._versions: dict[str, str] = {}
         self._kubelets: BoundedMap[str, Kubelet] = BoundedMap(2 * max_nodes)
         """By the digest of the parts of a report that describe one."""
         self._unfiled: dict[str, None] = {}
@@ -189,8 +185,9 @@ class NodeStore:
             raise UnknownNodeError(name)
         if held.observation.identity != (boot_id, sequence, digest):
             raise OutdatedError("this is not the current report", held.observation)
-        if held.observation.version_from_node not in (None, self.version_of(name)):
-            raise OutdatedError(f"the Node object names kubelet {self.version_of(name)!r}", held.observation)
+        version = self.node_objects.version_of(name)
+        if held.observation.version_from_node not in (None, version):
+            raise OutdatedError(f"the Node object names kubelet {version!r}", held.observation)
         self._touch(held, now)
 
     @property
@@ -270,31 +267,16 @@ class NodeStore:
 
     def set_existing(self, names: Iterable[str], now: float) -> None:
         """Every node that the API server has."""
-        before, self._existing = self._existing, frozenset(names)
-        if before is None:
-            self._strays |= dict.fromkeys(self._nodes.keys() - self._existing, now)
-
-    def may_exist(self, name: str) -> bool:
-        """False only for a node that certainly does not exist in the API server."""
-        return self._existing is None or name in self._existing
-
-    def see_version(self, name: str, version: str) -> None:
-        """Set the kubelet version in the node's API object; "" while the kubelet has not registered."""
-        self._versions[name] = version
-
-    def version_of(self, name: str) -> str:
-        """The kubelet version in the node's API object; "" if unknown."""
-        return self._versions.get(name, "")
+        self.node_objects.set_existing(names, self._nodes.keys(), now)
 
     def drop_node(self, name: str) -> None:
         """The node was deleted. A later node of the same name is another node."""
-        self._versions.pop(name, None)
+        self.node_objects.forget(name)
         self._trackers.pop(name, None)
         self._score_only.discard(name)
         self._deadlines.forget(name)
         self._restarts.forget(name)
         self._unfiled.pop(name, None)
-        self._strays.pop(name, None)
         if self._nodes.pop(name, None) is not None:
             self.classes.drop(self._class_of.remove(name))
 
@@ -340,19 +322,10 @@ class NodeStore:
         if self._awaited_until is not None and now >= self._awaited_until:
             self._awaited_until = None
             self._class_of.set_unknown(UNKNOWN)
-        self._drop_strays(now)
+        for name in self.node_objects.take_strays(now):
+            self.drop_node(name)
         for name in self._deadlines.expired(now):
             self._reconcile(name, now)
-
-    def _drop_strays(self, now: float) -> None:
-        """Drop nodes that have reported and that the API server has not had for a while."""
-        while self._strays:
-            name, since = next(iter(self._strays.items()))
-            if now - since < STRAY_SECONDS:
-                return
-            del self._strays[name]
-            if not self.may_exist(name):
-                self.drop_node(name)
 
     def _put(self, observation: Observation, past_boots: tuple[str, ...], now: float) -> NodeRecord:
         name = observation.node_name
@@ -365,8 +338,7 @@ class NodeStore:
         if digest and kubelet is not None:  # equal kubelets are one object
             self._kubelets[digest] = kubelet = self._kubelets.get(digest, kubelet)
             observation = observation if kubelet is observation.kubelet else replace(observation, kubelet=kubelet)
-        if not self.may_exist(name):
-            self._strays.setdefault(name, now)
+        self.node_objects.note_report(name, now)
         self._nodes[name] = NodeRecord(observation=observation, heard_at=now, node_class=UNKNOWN, past_boots=past_boots)
         self._deadlines.note_message(name, now)
         self._restarts.observe(observation, now)
@@ -411,7 +383,7 @@ class NodeStore:
         if tracker is None:
             return
         has_pods = tracker.trim(now)
-        if not has_pods and name not in self._nodes and not self.may_exist(name):
+        if not has_pods and name not in self._nodes and not self.node_objects.may_exist(name):
             del self._trackers[name]
         elif (due := tracker.next_due(now)) is not None:
             self._deadlines.add_timeout(name, due)

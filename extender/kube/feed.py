@@ -99,7 +99,7 @@ class ClusterFeed:
                 if before is not None or self._deleted.pop(name, False):
                     self._drop(name)  # also what its former exporter has reported after it was gone
                 self._see_again(name)
-            self._cluster.see_version(name, change.value.kubelet_version)
+            self._cluster.node_objects.see_version(name, change.value.kubelet_version)
         self.nodes_complete = self.nodes_complete or batch.complete
         if self.nodes_complete:
             self._cluster.set_existing(self._nodes.keys(), self._clock())

@@ -132,22 +132,22 @@ class TopologyFeed:
 
     def _observe(self, name: str, published: Published, now: float) -> NodeRecord:
         if not published.carried:
-            return self._cluster.observe_counts(counted(published, self._cluster.version_of), now)
+            return self._cluster.observe_counts(counted(published, self._cluster.node_objects.version_of), now)
         body = unpack_report(published, self._max_bytes)
         cluster = self._cluster
-        report = read_report(body, cluster.version_of, known=cluster.kubelet_with, switches=self._switches)
+        report = read_report(body, cluster.node_objects.version_of, known=cluster.kubelet_with, switches=self._switches)
         if report.node_name != name:
             raise WireError("node_name", f"the report is for node {report.node_name!r}, but the object for {name!r}")
         record = self._cluster.observe(observation_of(report, body), now)
         if published.pools:
-            return self._cluster.observe_counts(counted(published, self._cluster.version_of), now)
+            return self._cluster.observe_counts(counted(published, self._cluster.node_objects.version_of), now)
         return record
 
     def _confirm(self, name: str, source: _Source, now: float) -> None:
         held = source.record.observation
         try:
             if not source.published.carried:
-                self._cluster.observe_counts(counted(source.published, self._cluster.version_of), now)
+                self._cluster.observe_counts(counted(source.published, self._cluster.node_objects.version_of), now)
             else:
                 self._cluster.heartbeat(name, boot_id=held.boot_id, sequence=held.sequence, digest=held.digest, now=now)
         except UnknownNodeError:

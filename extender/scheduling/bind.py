@@ -202,7 +202,7 @@ class Bind:
         if (pod.namespace, pod.name) != (args.PodNamespace, args.PodName):
             described = f"{pod.namespace}/{pod.name}"
             return NotBound(f"the pod with UID {args.PodUID} is {described}", BindFailure.CONFLICT)
-        if not self._cluster.may_exist(args.Node):
+        if not self._cluster.node_objects.may_exist(args.Node):
             return NotBound(f"there is no node {args.Node}", BindFailure.UNKNOWN_NODE)
         return pod
 

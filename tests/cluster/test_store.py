@@ -213,14 +213,14 @@ def test_a_report_without_version_is_wanted_again_when_the_node_object_names_ano
     cluster = _cluster()
     cluster.observe(replace(_observation(), version_from_node=""), 0)
     cluster.heartbeat("n", boot_id="b1", sequence=1, digest="d", now=1)
-    cluster.see_version("n", "v1.36.2")
+    cluster.node_objects.see_version("n", "v1.36.2")
 
     with pytest.raises(OutdatedError, match=r"the Node object names kubelet 'v1.36.2'"):
         cluster.heartbeat("n", boot_id="b1", sequence=1, digest="d", now=2)
     cluster.observe(replace(_observation(sequence=2), version_from_node="v1.36.2"), 3)
     cluster.heartbeat("n", boot_id="b1", sequence=2, digest="d", now=4)
     cluster.drop_node("n")
-    assert not cluster.version_of("n")
+    assert not cluster.node_objects.version_of("n")
 
 
 def test_the_number_of_nodes_is_bounded() -> None:

@@ -121,8 +121,8 @@ def test_a_node_made_anew_under_its_name_starts_with_nothing(world: World) -> No
         assert decoded is not None
         world.feed.apply_nodes(Batch((Seen(decoded[1]),)))
         assert (world.cluster.get("n") is not None) is held
-    assert world.cluster.may_exist("n")
-    assert not world.cluster.may_exist("other")
+    assert world.cluster.node_objects.may_exist("n")
+    assert not world.cluster.node_objects.may_exist("other")
 
 
 def test_what_an_exporter_reports_of_a_node_that_is_gone_says_nothing_of_the_next_one(world: World) -> None:

@@ -279,7 +279,7 @@ def test_a_version_that_only_the_node_object_knows_is_taken_when_it_comes(
     tell(feed, ours(EMPTY, kubelet_version=None))
     assert answer(service, 2).certainty is Certainty.UNKNOWN
 
-    service.known.nodes.see_version("n1", "v1.35.0")
+    service.known.nodes.node_objects.see_version("n1", "v1.35.0")
     clock.now += 20
     feed.confirm()
 
