@@ -1,11 +1,11 @@
-"""Filter and prioritize over HTTP of pods that demand alignment, next to the same pods without a demand.
+"""Filter and prioritize over HTTP of pods that demand alignment, and of pods of groups, next to the same single pods.
 
     python -m tests.bench.demands [--nodes 5000] [--policy best-effort] [--states shared|own]
 
 Calls alternate, and so does which kind comes first, so that other work on the machine meets both. A call's cost is the
 CPU time of the server, see `filter_http`. `first` is a pod shape that was never asked for; `repeated` is one that was.
 On nodes with policy `best-effort` a demand refuses what the kubelet would admit and split; with `single-numa-node` it
-changes no answer.
+changes no answer. A pod of a group is offered one node only, and its places are given back before the next group comes.
 """
 
 import http.client
@@ -13,6 +13,7 @@ import itertools
 import random
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -23,12 +24,12 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.samples.nodes import SampleNode
-from tests.bench.filter_http import KINDS, call, cpu_ms, load, node_names, served
+from tests.bench.filter_http import GROUP_SIZE, HOLD_SECONDS, KINDS, call, cpu_ms, load, node_names, served
 from tests.bench.states import full_report_of, own_states, shared_states
 from tests.reports import args_of, pod_of
 
 NODES = 5000
-FIRST_CALLS, REPEATED_CALLS = 20, 150
+FIRST_CALLS, REPEATED_CALLS, GROUPED_CALLS = 20, 150, 320
 WARM_UP_CALLS = 20
 DEMANDS: dict[str, dict[str, str]] = {
     "one NUMA node": {"alignment": "single-numa-node"},
@@ -63,6 +64,10 @@ def measure(count: int, policy: str, kind: str, console: Console) -> None:
                 pair = partial(_pair, annotations, is_new=is_new)
                 plain, demanding = _alternate(connection, pid, names, f"/scheduler/{verb}", pair, calls)
                 table.add_row(demand, what, f"{plain:.2f}", f"{demanding:.2f}", f"{demanding / plain:.2f}")
+        plain, grouped = _alternate(connection, pid, names, "/scheduler/filter", _single_and_grouped, GROUPED_CALLS)
+        table.add_row(
+            f"in groups of {GROUP_SIZE}", "filter", f"{plain:.2f}", f"{grouped:.2f}", f"{grouped / plain:.2f}"
+        )
         console.print(table)
 
 
@@ -88,6 +93,17 @@ def _pair(annotations: dict[str, str], *, is_new: bool) -> tuple[Json, Json]:
     return plain, demanding
 
 
+def _single_and_grouped() -> tuple[Json, Json]:
+    """The same pod alone and in a group. Before the first pod of a group the places of the last one are given back."""
+    number = next(_NUMBERS)
+    if number % GROUP_SIZE == 0:
+        time.sleep(2 * HOLD_SECONDS)
+    single, grouped = (pod_of(8, "16Gi", name=f"{kind}-{number}") for kind in ("single", "grouped"))
+    group = {"numa-extender.io/group": f"g-{number // GROUP_SIZE}", "numa-extender.io/group-size": str(GROUP_SIZE)}
+    grouped["metadata"]["annotations"] = group
+    return single, grouped
+
+
 def _alternate(
     connection: http.client.HTTPConnection,
     pid: int,
@@ -96,7 +112,7 @@ def _alternate(
     pair: Callable[[], tuple[Json, Json]],
     calls: int,
 ) -> tuple[float, float]:
-    """The median CPU milliseconds of calls without a demand and with it."""
+    """The median CPU milliseconds of calls for the first of each pair, and for the second."""
     found: tuple[list[float], list[float]] = ([], [])
     for turn in range(WARM_UP_CALLS + calls):
         both = list(zip(found, pair(), strict=True))
