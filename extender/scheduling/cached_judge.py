@@ -31,6 +31,7 @@ from extender.scheduling.columns import UNJUDGED, Column, Int64s, KeptCodes, Kin
 from extender.scheduling.judge import BoundedJudge, follows_from_key
 from extender.scheduling.judgement import INDIFFERENT, Judgement, Trouble
 from extender.scheduling.known_names import KnownNames
+from extender.scheduling.name_positions import slots_of
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses
@@ -235,7 +236,7 @@ class CachedJudge:
         self._cluster.expire(now)
         snapshot, index = self._cluster.snapshot(), self._cluster.index
         names, column, version = self._names.of(names), self.cache.column(entry), index.names.version
-        slots = self._slots_of(names)
+        slots = slots_of(names, self._cluster.index.names)
         judgements: Judgements = entry.judgements
         ids = index.ids[slots]
         kept = self._kept_codes(column, names, ids)
@@ -275,7 +276,7 @@ class CachedJudge:
 
         The latter are those of *entry*, unless some nodes were not judged in time.
         """
-        size, slots = len(self._cluster.index.ids), self._slots_of(names)
+        size, slots = len(self._cluster.index.ids), slots_of(names, self._cluster.index.names)
         judgements: Judgements = entry.judgements
         codes = column.codes(slots, ids, size, entry.judgements)
         missing = np.flatnonzero(codes == UNJUDGED)
@@ -327,7 +328,7 @@ class CachedJudge:
         *missing*: the nodes among *names* that have no judgement.
         """
         index = self._cluster.index
-        slots = self._slots_of(names)[missing]
+        slots = slots_of(names, self._cluster.index.names)[missing]
         ids, found = index.ids[slots], list(alike(self._cluster.classes.free, entry.shape, index.places[slots]))
         if not found:
             return
@@ -341,13 +342,6 @@ class CachedJudge:
                 judged.append((ids[members].tolist(), judgement))
                 column.put(slots[members], ids[members], judgement)
         self.cache.store_alike(entry, judged)
-
-    def _slots_of(self, names: NodeNames) -> Int64s:
-        table = self._cluster.index.names
-        if names.slots is None or names.slots[0] != table.version:
-            slots = table.find_each(names) if names.spans is None else table.find(names.packed, *names.spans)
-            names.slots = (table.version, slots)
-        return names.slots[1]
 
     async def answer_node(self, pod: Pod, node_name: str, seconds: float) -> Judgement:
         """The judgement of one node in the state that it has when this returns. *seconds*: for each attempt."""

@@ -6,13 +6,17 @@ at all for a node that a reply leaves out.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from extender.cluster.name_table import NameTable
 from extender.replay.verdict import Certainty
 from extender.scheduling.columns import Answer, Int64s
 from extender.scheduling.judgement import Judgement
+from extender.scheduling.name_positions import positions_of
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.wire.node_names import GroupedReasons, NodeNames
 
@@ -60,27 +64,68 @@ class Filtered:
         return self.refused.reasons if isinstance(self.refused, GroupedReasons) else self.refused.values()
 
 
-def avoid(filtered: Filtered, names: Collection[str], reason: RefusalReason = RefusalReason.UNSETTLED) -> Filtered:
+def avoid(
+    filtered: Filtered, names: Collection[str], table: NameTable, reason: RefusalReason = RefusalReason.UNSETTLED
+) -> Filtered:
     """Refuse the feasible nodes among *names* for *reason*. If no other node is feasible, *filtered* is unchanged."""
-    feasible = [name for name in filtered.feasible if name not in names]
-    if not feasible or len(feasible) == len(filtered.feasible):
+    after = without(filtered, names, reason.text, table)
+    return after if after.feasible else filtered
+
+
+def without(filtered: Filtered, names: Collection[str], text: str, table: NameTable) -> Filtered:
+    """*filtered* with the feasible nodes among *names* refused with the reason *text*; itself if there are none.
+
+    *table*: of all nodes.
+    """
+    positions = positions_of(names, filtered.feasible, table)
+    if not len(positions):
         return filtered
-    avoided = dict.fromkeys((name for name in filtered.feasible if name in names), reason.text)
-    return Filtered(feasible=feasible, refused={**filtered.refused, **avoided})
+    is_refused = np.zeros(len(filtered.feasible), np.bool_)
+    is_refused[positions] = True
+    return _refused_where(is_refused, filtered, text)
 
 
-def leave_out(filtered: Filtered, names: Collection[str]) -> Filtered:
-    """Refuse the feasible nodes among *names* as `JUST_REFUSED`."""
-    found = set(names).intersection(filtered.feasible)
-    return without(filtered, found, RefusalReason.JUST_REFUSED) if found else filtered
+def refuse_all(filtered: Filtered, text: str) -> Filtered:
+    """*filtered* with all feasible nodes refused with the reason *text*."""
+    return _refused_where(np.ones(len(filtered.feasible), np.bool_), filtered, text) if filtered.feasible else filtered
+
+
+def _refused_where(is_refused: NDArray[np.bool_], filtered: Filtered, text: str) -> Filtered:
+    """*filtered* with the feasible nodes refused where *is_refused*, which are some of them."""
+    feasible, refused = filtered.feasible, filtered.refused
+    if isinstance(feasible, NodeNames) and feasible.spans is not None:
+        earlier = refused if isinstance(refused, GroupedReasons) else None
+        if not refused or earlier is not None:
+            others, new = feasible.kept(~is_refused), feasible.kept(is_refused)
+            return Filtered(feasible=others, refused=GroupedReasons(new, {text: np.arange(len(new))}, earlier=earlier))
+    by_name = dict.fromkeys(compress(feasible, is_refused.tolist()), text)
+    return Filtered(feasible=list(compress(feasible, (~is_refused).tolist())), refused={**refused, **by_name})
+
+
+def newly_refused(before: Filtered, after: Filtered) -> Mapping[str, str]:
+    """The text of the reason by name of each node that *after* refuses and *before* does not.
+
+    *after* is *before*, or was made from it by the functions of this file.
+    """
+    if after is before:
+        return {}
+    if isinstance(after.refused, GroupedReasons):
+        return after.refused.since(before.refused)
+    return {name: text for name, text in after.refused.items() if name not in before.refused}
 
 
 def refused_for_groups(before: Filtered, after: Filtered) -> Mapping[str, Judgement]:
     """The judgement in place of that of each node that *after* refuses and *before* does not."""
-    if after.refused is before.refused:
-        return {}
-    new = after.refused.keys() - before.refused.keys()
-    return {name: HELD if after.refused[name] == RefusalReason.HELD.text else NOT_TOGETHER for name in new}
+    held = RefusalReason.HELD.text
+    return {name: HELD if text == held else NOT_TOGETHER for name, text in newly_refused(before, after).items()}
+
+
+def only(filtered: Filtered, name: str) -> Filtered:
+    """*filtered* with one feasible node. The others are left out without a reason: they do not refuse the pod."""
+    if not name:
+        return filtered
+    feasible = NodeNames.of([name]) if isinstance(filtered.feasible, NodeNames) else [name]
+    return replace(filtered, feasible=feasible)
 
 
 def only_place(before: Filtered, after: Filtered) -> str:
@@ -94,14 +139,6 @@ def with_feasible(filtered: Filtered, name: str) -> Filtered:
     return Filtered(
         feasible=[*filtered.feasible, name],
         refused={each: why for each, why in filtered.refused.items() if each != name},
-    )
-
-
-def without(filtered: Filtered, names: Collection[str], reason: RefusalReason) -> Filtered:
-    """*filtered* with the feasible nodes *names* refused for *reason*."""
-    return Filtered(
-        feasible=[name for name in filtered.feasible if name not in names],
-        refused={**filtered.refused, **dict.fromkeys(names, reason.text)},
     )
 
 
@@ -137,7 +174,6 @@ def filtered_by_answers(
         refused.setdefault(answers[number][0] or "", []).append(np.flatnonzero(has_it))
     positions = {text: each[0] if len(each) == 1 else np.concatenate(each) for text, each in refused.items()}
     if names.spans is not None:
-        feasible = names.kept(is_feasible) if is_feasible.any() else NodeNames.of([])
-        return Filtered(feasible=feasible, refused=GroupedReasons(names, positions)), counted
+        return Filtered(feasible=names.kept(is_feasible), refused=GroupedReasons(names, positions)), counted
     by_name = {name: text for text, each in positions.items() for name in names_at(each)}
     return Filtered(feasible=names_at(np.flatnonzero(is_feasible)), refused=by_name), counted

@@ -31,7 +31,7 @@ from extender.scheduling.feasibility import (
     Separated,
     avoid,
     filtered_by_answers,
-    leave_out,
+    newly_refused,
     only_place,
     refused_for_groups,
     with_resolvable,
@@ -110,13 +110,14 @@ class Filter:
         is_aligned, instead, place = answers is not None, dict[str, Judgement](), ""
         before, filtered = filtered, await self._nominator.adjust(known, args.pod, args.priority, filtered)
         if filtered is not before:
-            instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), PROMISED)
+            instead |= dict.fromkeys(newly_refused(before, filtered), PROMISED)
+        table = self._cluster.index.names
         if just_refused := self._refusals.nodes(args.pod, now):
-            before, filtered = filtered, leave_out(filtered, just_refused)
-            instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), LEFT_OUT)
+            before, filtered = filtered, without(filtered, just_refused, RefusalReason.JUST_REFUSED.text, table)
+            instead |= dict.fromkeys(newly_refused(before, filtered), LEFT_OUT)
         if avoided := self._avoided(known, is_aligned=is_aligned):
-            before, filtered = filtered, avoid(filtered, avoided)
-            instead |= dict.fromkeys(filtered.refused.keys() - before.refused.keys(), AVOIDED)
+            before, filtered = filtered, avoid(filtered, avoided, table)
+            instead |= dict.fromkeys(newly_refused(before, filtered), AVOIDED)
         if self._claims is not None and self._claims.concerns(args.pod):
             filtered, refused = await self._by_claims(self._claims, args.pod, filtered)
             instead |= refused
@@ -154,17 +155,18 @@ class Filter:
         self._metrics.filtered(counts)
         return filtered, answers
 
-    @staticmethod
-    async def _by_claims(claims: ClaimCheck, pod: Pod, filtered: Filtered) -> tuple[Filtered, Mapping[str, Judgement]]:
+    async def _by_claims(
+        self, claims: ClaimCheck, pod: Pod, filtered: Filtered
+    ) -> tuple[Filtered, Mapping[str, Judgement]]:
         """The result beside the devices of the pod's claims, and the judgement of each node that it refuses as well."""
         refusals = await claims.refusals(pod, filtered.feasible)
-        after = filtered
+        after, table = filtered, self._cluster.index.names
         for refusal in dict.fromkeys(refusals.values()):
-            after = without(after, {name for name, each in refusals.items() if each == refusal}, refusal)
+            after = without(after, {name for name, each in refusals.items() if each == refusal}, refusal.text, table)
         judgements = {name: Judgement(each, Certainty.EXACT) for name, each in refusals.items()}
-        if (tried := claims.tried(pod)) and (others := avoid(after, tried, RefusalReason.DEMAND_CLAIM)) is not after:
-            judgements |= dict.fromkeys(others.refused.keys() - after.refused.keys(), TRIED)
-            after = others
+        if tried := claims.tried(pod):
+            before, after = after, avoid(after, tried, table, RefusalReason.DEMAND_CLAIM)
+            judgements |= dict.fromkeys(newly_refused(before, after), TRIED)
         return after, judgements
 
     def _separated_of(self, answers: NodeAnswers) -> Separated:

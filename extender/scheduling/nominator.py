@@ -66,7 +66,7 @@ class Nominator:
             if text is not None and text not in NEVER_TEXTS and await self.only_waits_for_leaving_pods(known, name):
                 return with_feasible(filtered, name)
         held = await self._held_by_others(pod, priority, filtered.feasible)
-        return without(filtered, held, RefusalReason.PROMISED) if held else filtered
+        return without(filtered, held, RefusalReason.PROMISED.text, self._cluster.index.names) if held else filtered
 
     async def is_held_by_others(self, pod: Pod, priority: int, node_name: str) -> bool:
         """Whether the pod would take room on the node that other pods are nominated to."""

@@ -78,10 +78,14 @@ class NodeNames(Sequence[str]):
         return cls(packed, Spans(starts, quotes[1::2] - starts))
 
     def kept(self, is_kept: NDArray[np.bool_]) -> "NodeNames":
-        """The names where *is_kept*, in the same order; at least one. `spans` are given."""
+        """The names where *is_kept*, in the same order. `spans` are given."""
         assert self.spans is not None
+        if not is_kept.any():
+            return self.of([])
         sizes = self.spans.sizes
-        ends = np.flatnonzero(np.diff(is_kept, prepend=False, append=False))  # where runs of kept names begin and end
+        inner_ends = np.flatnonzero(is_kept[1:] != is_kept[:-1]) + 1
+        first, last = [0] if is_kept[0] else [], [len(is_kept)] if is_kept[-1] else []
+        ends = np.concatenate((first, inner_ends, last)).astype(np.int64)  # where runs of kept names begin and end
         if len(ends) * _SHORT_RUN < len(is_kept):
             inner = self._between(ends)
         else:
@@ -154,24 +158,31 @@ class GroupedReasons(Mapping[str, str]):
     """The reason by node name, kept as the positions of the names of each reason.
 
     Thousands of names become strings and a mapping only if needed. `spans` of *names* are given. No position has two
-    reasons.
+    reasons. *earlier*: the reasons of other names, which belong to this mapping too.
     """
 
-    def __init__(self, names: NodeNames, positions_by_reason: Mapping[str, NDArray[np.int64]]) -> None:
+    def __init__(
+        self,
+        names: NodeNames,
+        positions_by_reason: Mapping[str, NDArray[np.int64]],
+        *,
+        earlier: "GroupedReasons | None" = None,
+    ) -> None:
         self._names: Final = names
         self._positions: Final = positions_by_reason
-        self._by_name: dict[str, str] | None = None
+        self._earlier: Final = earlier
 
     @property
     def reasons(self) -> frozenset[str]:
         """The different reasons."""
-        return frozenset(self._positions)
+        return frozenset(self._positions).union(self._earlier.reasons if self._earlier is not None else ())
 
     @cached_property
     def packed(self) -> bytes:
         """The mapping as a JSON object, with blanks after names."""
+        before = b"{" if self._earlier is None else memoryview(self._earlier.packed)[:-1]
         members = b"".join(self._members())
-        return b"".join((b"{", memoryview(members)[:-1], b"}"))
+        return b"".join((before, b"," if len(before) > 1 else b"", memoryview(members)[:-1], b"}"))
 
     def _members(self) -> Iterator[bytes]:
         """The members of each reason, with a comma after each member.
@@ -189,6 +200,13 @@ class GroupedReasons(Mapping[str, str]):
             rows["before"], rows["name"], rows["after"] = np.void(b'"'), padded, np.void(after)
             yield rows.tobytes()
 
+    def since(self, earlier: Mapping[str, str]) -> dict[str, str]:
+        """The reasons that were added to *earlier*, which is empty, this mapping, or one that it was made from."""
+        if earlier is self:
+            return {}
+        added = self._added
+        return {**self._earlier.since(earlier), **added} if self._earlier is not None else added
+
     def __getitem__(self, name: str) -> str:
         return self._all[name]
 
@@ -199,13 +217,16 @@ class GroupedReasons(Mapping[str, str]):
         return iter(self._all)
 
     def __len__(self) -> int:
-        return sum(map(len, self._positions.values()))
+        return sum(map(len, self._positions.values())) + (0 if self._earlier is None else len(self._earlier))
 
-    @property
+    @cached_property
     def _all(self) -> Mapping[str, str]:
-        if self._by_name is None:
-            self._by_name = {}
-            name_at = self._names.parsed.__getitem__
-            for reason, positions in self._positions.items():
-                self._by_name.update(dict.fromkeys(map(name_at, positions.tolist()), reason))
-        return self._by_name
+        return self._added if self._earlier is None else {**self._earlier, **self._added}
+
+    @cached_property
+    def _added(self) -> dict[str, str]:
+        reasons: dict[str, str] = {}
+        name_at = self._names.parsed.__getitem__
+        for reason, positions in self._positions.items():
+            reasons.update(dict.fromkeys(map(name_at, positions.tolist()), reason))
+        return reasons

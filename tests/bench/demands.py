@@ -5,7 +5,8 @@
 Calls alternate, and so does which kind comes first, so that other work on the machine meets both. A call's cost is the
 CPU time of the server, see `filter_http`. `first` is a pod shape that was never asked for; `repeated` is one that was.
 On nodes with policy `best-effort` a demand refuses what the kubelet would admit and split; with `single-numa-node` it
-changes no answer. A pod of a group is offered one node only, and its places are given back before the next group comes.
+changes no answer. A pod of a group is offered one node only. Single pods are filtered before each group, when nothing
+is held, and beside its places.
 """
 
 import http.client
@@ -29,8 +30,8 @@ from tests.bench.states import full_report_of, own_states, shared_states
 from tests.reports import args_of, pod_of
 
 NODES = 5000
-FIRST_CALLS, REPEATED_CALLS, GROUPED_CALLS = 20, 150, 320
-WARM_UP_CALLS = 20
+FIRST_CALLS, REPEATED_CALLS, GROUPS = 20, 150, 40
+WARM_UP_CALLS, WARM_UP_GROUPS = 20, 3
 DEMANDS: dict[str, dict[str, str]] = {
     "one NUMA node": {"alignment": "single-numa-node"},
     "one NUMA node for the pod, local memory": {
@@ -64,10 +65,9 @@ def measure(count: int, policy: str, kind: str, console: Console) -> None:
                 pair = partial(_pair, annotations, is_new=is_new)
                 plain, demanding = _alternate(connection, pid, names, f"/scheduler/{verb}", pair, calls)
                 table.add_row(demand, what, f"{plain:.2f}", f"{demanding:.2f}", f"{demanding / plain:.2f}")
-        plain, grouped = _alternate(connection, pid, names, "/scheduler/filter", _single_and_grouped, GROUPED_CALLS)
-        table.add_row(
-            f"in groups of {GROUP_SIZE}", "filter", f"{plain:.2f}", f"{grouped:.2f}", f"{grouped / plain:.2f}"
-        )
+        plain, grouped, beside = _of_groups(connection, pid, names)
+        for label, cost in ((f"pods of groups of {GROUP_SIZE}", grouped), ("single pods beside held places", beside)):
+            table.add_row(label, "filter, repeated", f"{plain:.2f}", f"{cost:.2f}", f"{cost / plain:.2f}")
         console.print(table)
 
 
@@ -93,15 +93,29 @@ def _pair(annotations: dict[str, str], *, is_new: bool) -> tuple[Json, Json]:
     return plain, demanding
 
 
-def _single_and_grouped() -> tuple[Json, Json]:
-    """The same pod alone and in a group. Before the first pod of a group the places of the last one are given back."""
-    number = next(_NUMBERS)
-    if number % GROUP_SIZE == 0:
+def _of_groups(connection: http.client.HTTPConnection, pid: int, names: list[str]) -> tuple[float, float, float]:
+    """The median CPU milliseconds of filter for single pods, for pods of groups, and for single pods meanwhile.
+
+    Before the pods of a group come, the places of the last one are given back, and as many single pods come.
+    """
+    found: tuple[list[float], list[float], list[float]] = ([], [], [])
+    for group in range(WARM_UP_GROUPS + GROUPS):
         time.sleep(2 * HOLD_SECONDS)
-    single, grouped = (pod_of(8, "16Gi", name=f"{kind}-{number}") for kind in ("single", "grouped"))
-    group = {"numa-extender.io/group": f"g-{number // GROUP_SIZE}", "numa-extender.io/group-size": str(GROUP_SIZE)}
-    grouped["metadata"]["annotations"] = group
-    return single, grouped
+        numbers = range(group * GROUP_SIZE, (group + 1) * GROUP_SIZE)
+        calls = [(found[0], pod_of(8, "16Gi", name=f"single-{number}")) for number in numbers]
+        for number in numbers:
+            grouped = pod_of(8, "16Gi", name=f"grouped-{number}")
+            grouped["metadata"]["annotations"] = {
+                "numa-extender.io/group": f"g-{group}",
+                "numa-extender.io/group-size": str(GROUP_SIZE),
+            }
+            calls += [(found[1], grouped), (found[2], pod_of(8, "16Gi", name=f"beside-{number}"))]
+        for times, pod in calls:
+            cost = _cost(connection, pid, "/scheduler/filter", pod, names)
+            if group >= WARM_UP_GROUPS:
+                times.append(cost)
+    first, second, third = map(statistics.median, found)
+    return first, second, third
 
 
 def _alternate(
@@ -117,13 +131,19 @@ def _alternate(
     for turn in range(WARM_UP_CALLS + calls):
         both = list(zip(found, pair(), strict=True))
         for times, pod in both if turn % 2 else reversed(both):
-            random.Random(turn).shuffle(names)
-            body = orjson.dumps(args_of(pod, *names))
-            before = cpu_ms(pid)
-            call(connection, "POST", path, body)
+            cost = _cost(connection, pid, path, pod, names)
             if turn >= WARM_UP_CALLS:
-                times.append(cpu_ms(pid) - before)
+                times.append(cost)
     return statistics.median(found[0]), statistics.median(found[1])
+
+
+def _cost(connection: http.client.HTTPConnection, pid: int, path: str, pod: Json, names: list[str]) -> float:
+    """The CPU milliseconds of one call with the names in another order."""
+    random.shuffle(names)
+    body = orjson.dumps(args_of(pod, *names))
+    before = cpu_ms(pid)
+    call(connection, "POST", path, body)
+    return cpu_ms(pid) - before
 
 
 @click.command()

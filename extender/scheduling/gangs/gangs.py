@@ -34,12 +34,12 @@ from extender.scheduling.binder import (
     PodBound,
 )
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, Offload
-from extender.scheduling.feasibility import Filtered
+from extender.scheduling.feasibility import Filtered, only, refuse_all
 from extender.scheduling.gangs.groups import Groups
 from extender.scheduling.gangs.held_room import HeldRoom
-from extender.scheduling.gangs.offers import has_name, is_feasible, only, refuse_all
 from extender.scheduling.gangs.place_search import PlaceSearch
 from extender.scheduling.gangs.record import GangSettings, GroupRecord, HeldPlace, Hold, Unfit
+from extender.scheduling.name_positions import has_name
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
@@ -106,14 +106,18 @@ class Gangs:
         if record.size < 2 or uid in record.bound or record.is_full:
             return filtered
         place = record.claims.get(uid)
-        if place is not None and (not place.node_name or is_feasible(filtered, place.node_name)):
+        if place is not None and (not place.node_name or self._is_feasible(filtered, place.node_name)):
             groups.claim(record, uid, place, now)
             return only(filtered, place.node_name)
-        if place is not None and not record.is_open and has_name(args.names, place.node_name):
+        if (
+            place is not None
+            and not record.is_open
+            and has_name(args.names, place.node_name, self._cluster.index.names)
+        ):
             groups.lose(record, uid, now)
         elif place is not None:
             groups.claim(record, uid, place, now)
-        spare = groups.take_spare(record, args.pod, partial(is_feasible, filtered))
+        spare = groups.take_spare(record, args.pod, partial(self._is_feasible, filtered))
         if spare is not None:
             groups.claim(record, uid, replace(spare, leads=group.leads), now)
             return only(filtered, spare.node_name)
@@ -121,6 +125,9 @@ class Gangs:
             return filtered
         async with self._planning:
             return await self._place(args, group, filtered, answers)
+
+    def _is_feasible(self, filtered: Filtered, name: str) -> bool:
+        return has_name(filtered.feasible, name, self._cluster.index.names)
 
     async def _place(
         self, args: SchedulerArgs, group: Group, filtered: Filtered, answers: NodeAnswers | None
@@ -138,7 +145,7 @@ class Gangs:
         if answers is None:
             groups.claim(record, uid, HeldPlace("", PodShape(args.pod), leads=group.leads), now)
             return filtered
-        if place is not None and is_feasible(filtered, place.node_name):  # another call of this pod was faster
+        if place is not None and self._is_feasible(filtered, place.node_name):  # another call of this pod was faster
             return only(filtered, place.node_name)
         if not record.is_open and now < record.rests_until:
             return refuse_all(filtered, RefusalReason.GROUP_WAITS.text)

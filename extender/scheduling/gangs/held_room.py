@@ -4,7 +4,7 @@ A pod is refused on a node where a held place would no longer fit beside it; `gr
 reads the groups; replays run on it if they are short, otherwise elsewhere.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -16,9 +16,9 @@ from extender.replay.pod import Pod
 from extender.scheduling.cached_judge import MAX_AT_ONCE, CachedJudge, Offload
 from extender.scheduling.feasibility import Filtered, without
 from extender.scheduling.gangs.groups import Groups
-from extender.scheduling.gangs.offers import is_feasible
 from extender.scheduling.gangs.planner import Candidate, numa_nodes_of_places, outlast_exits, takes_room
-from extender.scheduling.gangs.record import GroupRecord, Hold, Key
+from extender.scheduling.gangs.record import GroupRecord, HeldPlace, Hold, Key
+from extender.scheduling.name_positions import shared_names
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
@@ -30,8 +30,7 @@ MAX_KNOWN: Final = 4_096
 """How many answers to "does this pod take held room on such a node" are kept."""
 MAX_CHECKED: Final = 256
 """How many nodes with held places one filter call checks at most. Bind checks the chosen node in any case."""
-
-MAX_LANDED: Final = 64
+MAX_SHOWN: Final = 64
 """How many places of a group are replayed to show their NUMA nodes."""
 
 
@@ -54,20 +53,17 @@ class HeldRoom:
 
     async def left_free(self, args: SchedulerArgs, filtered: Filtered) -> Filtered:
         """The result of filter without the nodes on which the pod would take held room."""
-        groups, now = self._groups, self._clock()
-        groups.expire(now)
+        groups, table = self._groups, self._cluster.index.names
+        groups.expire(self._clock())
         if not groups.held or not filtered.feasible:
             return filtered
         key = None if args.group is None else args.group.key
         checks = {}
-        for name, held in islice(groups.held.items(), MAX_CHECKED):
-            holds = [each for each in held if each.key != key and each.precedes(args.priority)]
-            if holds and is_feasible(filtered, name):
+        for name in shared_names(list(islice(groups.held, MAX_CHECKED)), filtered.feasible, table):
+            if holds := [each for each in groups.held[name] if each.key != key and each.precedes(args.priority)]:
                 checks[name] = holds
-        if not checks:
-            return filtered
         taken = await self._taking(PodShape(args.pod), checks)
-        return without(filtered, taken, RefusalReason.HELD) if taken else filtered
+        return without(filtered, taken, RefusalReason.HELD.text, table) if taken else filtered
 
     async def is_taken_by(self, pod: Pod, priority: int, group: Key | None, node_name: str) -> bool:
         """Whether the pod, of this group, would take held room on the node."""
@@ -82,11 +78,7 @@ class HeldRoom:
 
     async def still_fits(self, record: GroupRecord) -> tuple[bool, bool]:
         """Whether all places fit together in the newest states of their nodes, and still do when another pod ends."""
-        by_node: dict[str, list[PodShape]] = {}
-        for _, place in record.places:
-            if place.node_name:
-                by_node.setdefault(place.node_name, []).append(place.shape)
-        checks = [(self.candidate(name), shapes) for name, shapes in by_node.items()]
+        checks = [(self.candidate(name), shapes) for name, shapes in _by_node(record.places).items()]
         judge = self._judge.judge
 
         def check(budget: Budget | None) -> tuple[bool, bool]:
@@ -98,12 +90,9 @@ class HeldRoom:
     async def numa_nodes(self, record: GroupRecord) -> dict[str, list[int]]:
         """The NUMA nodes, as raw bits, of the places on each node, in the order of `GroupRecord.places`.
 
-        0: none, or not known. At most `MAX_LANDED` places are replayed; the others are left out.
+        0: none, or not known. At most `MAX_SHOWN` places are replayed; the others are left out.
         """
-        by_node: dict[str, list[PodShape]] = {}
-        for _, place in islice(record.places, MAX_LANDED):
-            if place.node_name:
-                by_node.setdefault(place.node_name, []).append(place.shape)
+        by_node = _by_node(islice(record.places, MAX_SHOWN))
         checks = [(self.candidate(name), shapes) for name, shapes in by_node.items()]
         judge = self._judge.judge
 
@@ -148,3 +137,12 @@ class HeldRoom:
             takes |= found
             self._known.update(found)
         return frozenset(name for key, (names, *_) in wanted.items() if takes[key] for name in names)
+
+
+def _by_node(places: Iterable[tuple[str, HeldPlace]]) -> dict[str, list[PodShape]]:
+    """The shapes of the pods of *places*, by node. Places on no node are left out."""
+    by_node: dict[str, list[PodShape]] = {}
+    for _, place in places:
+        if place.node_name:
+            by_node.setdefault(place.node_name, []).append(place.shape)
+    return by_node
