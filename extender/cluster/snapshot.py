@@ -9,6 +9,7 @@ Rules of this file
 
 from collections.abc import Sequence
 from itertools import chain
+from operator import is_
 from typing import Final
 
 import numpy as np
@@ -23,23 +24,31 @@ _NO_CLASS: Final = np.iinfo(np.int64).min
 
 
 class ClusterSnapshot:
-    """The class of each of `count` nodes at one moment. `unknown`: the class of all names that no node has."""
+    """The class of each of `count` nodes at one moment. `unknown`: the class of all names that no node has.
 
-    __slots__ = ("_parts", "count", "unknown")
+    `parts`: the class by slot, in parts of `PART` slots. Snapshots share the parts in which no node has changed.
+    """
+
+    __slots__ = ("__weakref__", "count", "parts", "unknown")
 
     def __init__(self, parts: tuple[Sequence[NodeClass], ...], unknown: NodeClass, count: int) -> None:
-        self._parts: Final = parts
+        self.parts: Final = parts
         self.unknown: Final = unknown
         self.count: Final = count
 
     def at(self, slots: Int64s) -> list[NodeClass]:
         """The class at each slot, in order; slots are those of the moment of the snapshot."""
         if len(slots) * 4 < self.count:
-            parts, unknown = self._parts, self.unknown
+            parts, unknown = self.parts, self.unknown
             return [unknown if slot < 0 else parts[slot // PART][slot % PART] for slot in slots.tolist()]
-        classes = list(chain.from_iterable(self._parts))
+        classes = list(chain.from_iterable(self.parts))
         classes.append(self.unknown)
         return list(map(classes.__getitem__, slots.tolist()))
+
+    def slots_beyond(self, other: "ClusterSnapshot | None") -> int:
+        """How many slots are in parts that *other* does not have: what it takes to keep this snapshot beside it."""
+        shared = 0 if other is None else sum(map(is_, self.parts, other.parts))
+        return (len(self.parts) - shared) * PART
 
 
 class ClassIndex:

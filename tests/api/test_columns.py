@@ -14,7 +14,6 @@ from extender.app import make_service
 from extender.cluster.errors import UnknownNodeError
 from extender.cluster.events import PodForgotten, PodGone, PodSeen
 from extender.cluster.node import Observation
-from extender.cluster.snapshot import ClusterSnapshot
 from extender.cluster.watching import Watching
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
@@ -191,18 +190,4 @@ def test_more_shapes_than_have_columns_answer_all_the_same() -> None:
     for _ in range(2):
         for cpus in range(1, MAX_COLUMNS + 3):
             world.ask(["n0"], cpus)
-    world.check_the_past()
-
-
-def test_a_small_call_keeps_the_classes_of_its_candidates_and_no_picture_of_all_nodes() -> None:
-    world = World()
-    for name in NAMES:
-        world.befall("report", name, 0)
-
-    world.ask(NAMES[:2], 2)
-    world.ask(NAMES[:3], 2)
-
-    small, large = (world.service.records.decisions.of_pod(uid)[0] for uid in world.predicted)
-    assert not isinstance(small.seen, ClusterSnapshot)
-    assert large.seen is world.service.known.nodes.snapshot()
     world.check_the_past()

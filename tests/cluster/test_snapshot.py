@@ -50,7 +50,7 @@ def test_a_snapshot_after_one_change_copies_the_part_of_one_node_only() -> None:
 
     index.put("n7", OTHER)
 
-    parts = zip(before._parts, index.snapshot()._parts, strict=True)
+    parts = zip(before.parts, index.snapshot().parts, strict=True)
     assert [one is other for one, other in parts] == [False, True, True, True, True]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Protocol
+from weakref import ref
 
 import numpy as np
 
@@ -30,6 +31,9 @@ from extender.wire.scheduler import SchedulerArgs, unpack_names
 MAX_CALLS: Final = 5000
 MAX_NAMES: Final = 400_000
 """Candidates held over all calls: 80 calls about 5,000 nodes each, with names of 30 characters about 16 MB."""
+
+SLOTS_PER_CANDIDATE: Final = 2
+"""How many slots of snapshots are kept for each candidate of a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +140,22 @@ def call_about(
 ) -> Call:
     """The record of a call; see `Call`. *answers*: None if no kubelet aligns the pod."""
     names = args.names if answers is None else answers.names
-    call = Call(
-        verb, args.pod, memoryview(names.packed), len(names), at, instead=instead, is_refused=is_refused, place=place
-    )
+    packed = memoryview(names.packed)
     if answers is None:
-        return call
-    seen = kept_of(answers.snapshot, answers.slots)
-    return replace(call, seen=seen, judgements=answers.judgements, slots=answers.slots)
-
-
-def kept_of(snapshot: ClusterSnapshot, slots: Int64s) -> ClusterSnapshot | Sequence[NodeClass]:
-    """What the record of a call about the nodes at *slots* keeps of its snapshot: all of it, or their classes if few.
-
-    Calls share the parts of their snapshots that have not changed between them.
-    """
-    return snapshot if snapshot.count <= 2 * len(slots) else snapshot.at(slots)
+        return Call(verb, args.pod, packed, len(names), at, instead=instead, is_refused=is_refused, place=place)
+    return Call(
+        verb,
+        args.pod,
+        packed,
+        len(names),
+        at,
+        seen=answers.snapshot,
+        judgements=answers.judgements,
+        slots=answers.slots,
+        instead=instead,
+        is_refused=is_refused,
+        place=place,
+    )
 
 
 class DecisionLog:
@@ -163,6 +168,10 @@ class DecisionLog:
         """The calls of each pod by verb; the pod of the newest call is the last."""
         self._order: deque[Call] = deque()
         self._names = 0
+        self._kept: ref[ClusterSnapshot] | None = None
+        """The last snapshot that a call kept. It is dropped with the calls that keep it."""
+        self._room = 0
+        """How many more slots of snapshots may be kept."""
         self.forgotten = 0
         """Calls that were dropped."""
 
@@ -172,11 +181,30 @@ class DecisionLog:
 
     def note(self, call: Call) -> None:
         """Record a call, in place of the last one of the same verb for the same pod."""
+        if isinstance(call.seen, ClusterSnapshot):
+            call = self._sparing(call, call.seen)
         self._by_pod[call.pod.uid] = {**self._by_pod.pop(call.pod.uid, {}), call.verb: call}
         self._order.append(call)
         self._names += call.count
         while len(self._order) > 1 and (len(self._order) > self._max_calls or self._names > self._max_names):
             self._forget(self._order.popleft())
+
+    def _sparing(self, call: Call, snapshot: ClusterSnapshot) -> Call:
+        """The call with its snapshot; with the classes of its candidates alone if the snapshot would keep much more.
+
+        Snapshots share the parts in which no node has changed. The snapshots of all calls together have no more slots
+        than two whole ones, and `SLOTS_PER_CANDIDATE` for each candidate.
+        """
+        last = None if self._kept is None else self._kept()
+        if snapshot is last:
+            return call
+        added = snapshot.slots_beyond(last)
+        self._room = min(self._room + SLOTS_PER_CANDIDATE * call.count, snapshot.slots_beyond(None))
+        if added > self._room:
+            return replace(call, seen=snapshot.at(call.slots))
+        self._room -= added
+        self._kept = ref(snapshot)
+        return call
 
     def _forget(self, call: Call) -> None:
         self._names -= call.count
