@@ -148,12 +148,12 @@ class PlacementPlan:
             return None, None
         request = shape.request(kubelet.rules)
         outcomes = admit_in_all(kubelet, node.states, request, max_replays=MAX_REPLAYS_A_POD)
-        landings = [outcome for outcome in outcomes if isinstance(outcome.verdict, Admitted)]
-        if not landings:
+        admissions = [outcome for outcome in outcomes if isinstance(outcome.verdict, Admitted)]
+        if not admissions:
             return None, None
-        states = {o.state.key: start_pod(o.state, request) for o in landings}
+        states = {o.state.key: start_pod(o.state, request) for o in admissions}
         self._move(position, tuple(states.values()))
-        first = landings[0].verdict
+        first = admissions[0].verdict
         alignment = alignment_of_outcomes(kubelet, outcomes)
         return (first if isinstance(first, Admitted) else None), alignment
 

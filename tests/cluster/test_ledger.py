@@ -353,7 +353,7 @@ def test_what_a_report_shows_of_a_pod_that_nobody_knows_is_given_back_in_the_end
 
 
 def test_what_a_restart_forgot_may_have_left_before_or_after_the_next_pod_or_not_at_all() -> None:
-    """The report still shows a pod that is gone; with it the next one lands elsewhere than without it."""
+    """The report still shows a pod that is gone; with it the next one is placed elsewhere than without it."""
     world = World()
     gone, stays, coming = _pod("gone", 8), _pod("stays", 4), _pod("coming", 8)
     world.admits(gone)

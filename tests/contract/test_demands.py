@@ -176,7 +176,7 @@ def _reply(connection: http.client.HTTPConnection) -> Any:  # noqa: ANN401 - JSO
 
 
 def test_a_pod_that_was_placed_against_its_demand_is_shown_and_counted(tmp_path: Path) -> None:
-    """Another scheduler's pod arrives at the kubelet first: the demanding pod lands on both NUMA nodes."""
+    """Another scheduler's pod arrives at the kubelet first: the demanding pod gets CPUs of both NUMA nodes."""
     with cluster(tmp_path, "node-a") as (server, _service, client):
         client.report(report_of(_best_effort("node-a")))
         pod = pod_of(22, name="w22-0")

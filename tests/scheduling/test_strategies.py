@@ -63,7 +63,7 @@ def _table(heading: str) -> dict[str, list[str]]:
     return rows
 
 
-def _landing(node: SampleNode, pod: Mapping[str, object]) -> AdmissionOutcome:
+def _admission(node: SampleNode, pod: Mapping[str, object]) -> AdmissionOutcome:
     outcome = admit(node.kubelet, node.state, resolve(pod_from_json(pod), node.kubelet.rules))
     assert isinstance(outcome.verdict, Admitted)
     return AdmissionOutcome(kubelet=node.kubelet, before=node.state, after=outcome.state, admitted=outcome.verdict)
@@ -77,7 +77,7 @@ def test_the_example_is_on_the_nodes_that_the_docs_describe() -> None:
         rooms = headrooms_of(node.kubelet, node.state)
         cpus = ", ".join(map(str, rooms["cpu"].aligned))
         memory = ", ".join(str(free // GIB) for free in rooms["memory"].aligned)
-        placement = _landing(node, pod_of(8, "4Gi")).admitted.placements["app"]
+        placement = _admission(node, pod_of(8, "4Gi")).admitted.placements["app"]
         places = [str(i) for i in range(2) if node.kubelet.machine.numa_bits_of_cpus(placement.cpus) >> i & 1]
         assert described[name] == [cpus, memory, ", ".join(places)]
 
@@ -144,9 +144,9 @@ def test_numa_ids_may_be_sparse_and_nodes_without_cpus_or_devices() -> None:
     outcome = admit(kubelet, state, resolve(pod_from_json(pod_of(2, devices={GPU: 1})), kubelet.rules))
     for verdict, after in ((o.verdict, o.state) for o in (outcome, *outcome.alternatives)):
         assert isinstance(verdict, Admitted)
-        landing = AdmissionOutcome(kubelet=kubelet, before=state, after=after, admitted=verdict)
+        admission = AdmissionOutcome(kubelet=kubelet, before=state, after=after, admitted=verdict)
         for name in STRATEGIES:
-            assert isinstance(make_strategy(name, ALIKE)(landing), int)
+            assert isinstance(make_strategy(name, ALIKE)(admission), int)
 
 
 def test_with_whole_cores_only_half_reserved_cores_are_no_room() -> None:
@@ -158,8 +158,8 @@ def test_with_whole_cores_only_half_reserved_cores_are_no_room() -> None:
 def test_what_is_not_managed_is_not_measured() -> None:
     node = sample(memoryManagerPolicy="None")
 
-    assert [name for name, *_ in _landing(node, pod_of(2)).taken()] == ["cpu"]
-    assert [name for name, *_ in _landing(NODES["empty"], pod_of(2)).taken()] == ["cpu", "memory"]
+    assert [name for name, *_ in _admission(node, pod_of(2)).taken()] == ["cpu"]
+    assert [name for name, *_ in _admission(NODES["empty"], pod_of(2)).taken()] == ["cpu", "memory"]
 
 
 def test_memory_of_a_numa_node_in_a_group_is_no_room_for_one() -> None:
@@ -172,10 +172,10 @@ def test_memory_of_a_numa_node_in_a_group_is_no_room_for_one() -> None:
 
 
 def test_a_weight_moves_the_mean_and_zero_leaves_out() -> None:
-    landing = _landing(NODES["half"], pod_of(8, "4Gi"))
+    admission = _admission(NODES["half"], pod_of(8, "4Gi"))
 
     def merit(weights: dict[str, int]) -> int:
-        return make_strategy("least-allocated", Weights(weights))(landing)
+        return make_strategy("least-allocated", Weights(weights))(admission)
 
     assert merit({"memory": 0}) == merit({"cpu": 100, "memory": 0}) == 16 * 10**6 // 30
     assert merit({"cpu": 0}) == 38 * 10**6 // 62
@@ -185,9 +185,9 @@ def test_a_weight_moves_the_mean_and_zero_leaves_out() -> None:
 
 @pytest.mark.parametrize("name", STRATEGIES[1:])
 def test_where_nothing_counts_the_merit_is_0(name: str) -> None:
-    landing = _landing(NODES["half"], pod_of(8, "4Gi"))
+    admission = _admission(NODES["half"], pod_of(8, "4Gi"))
 
-    assert make_strategy(name, Weights({"cpu": 0, "memory": 0}))(landing) == 0
+    assert make_strategy(name, Weights({"cpu": 0, "memory": 0}))(admission) == 0
 
 
 def test_weights_are_read() -> None:

@@ -59,25 +59,25 @@ def _admissions(document: dict[str, Any]) -> Iterator[tuple[Kubelet, ManagerStat
             state = release_pods(state, [step.uid])
 
 
-def _land(kubelet: Kubelet, state: ManagerState, request: PodRequest) -> AdmissionOutcome | None:
+def _outcome(kubelet: Kubelet, state: ManagerState, request: PodRequest) -> AdmissionOutcome | None:
     outcome = admit(kubelet, state, request)
     if not isinstance(outcome.verdict, Admitted):
         return None
     return AdmissionOutcome(kubelet=kubelet, before=state, after=outcome.state, admitted=outcome.verdict)
 
 
-def _landings(document: dict[str, Any]) -> Iterator[AdmissionOutcome]:
-    return filter(None, (_land(*admission) for admission in _admissions(document)))
+def _outcomes(document: dict[str, Any]) -> Iterator[AdmissionOutcome]:
+    return filter(None, (_outcome(*admission) for admission in _admissions(document)))
 
 
 @DRAWN
 @given(scenarios(), st.dictionaries(st.sampled_from(["cpu", "memory", "gpu.example/gpu"]), st.integers(0, 100)))
 def test_merits_are_bounded_whatever_the_weights(document: dict[str, Any], named: dict[str, int]) -> None:
     weights = Weights(named)
-    for landing in _landings(document):
-        counted = any(weights[name] for name, *_ in landing.taken())
+    for outcome in _outcomes(document):
+        counted = any(weights[name] for name, *_ in outcome.taken())
         for name, (worst, best) in BOUNDS.items():
-            merit = make_strategy(name, weights)(landing)
+            merit = make_strategy(name, weights)(outcome)
 
             assert worst <= merit <= best or (merit == 0 and not counted)
 
@@ -95,9 +95,9 @@ def test_room_is_consistent(document: dict[str, Any]) -> None:
 @given(scenarios(), st.integers(2, 100))
 def test_weights_count_by_their_proportion(document: dict[str, Any], factor: int) -> None:
     scaled = Weights(dict.fromkeys(("cpu", "memory", "hugepages-2Mi", "gpu.example/gpu", "nic.example/vf"), factor))
-    for landing in _landings(document):
+    for outcome in _outcomes(document):
         for name in STRATEGIES:
-            assert make_strategy(name, scaled)(landing) == make_strategy(name, ALIKE)(landing)
+            assert make_strategy(name, scaled)(outcome) == make_strategy(name, ALIKE)(outcome)
 
 
 @settings(DRAWN, max_examples=150)
@@ -107,9 +107,9 @@ def test_an_emptier_node_is_never_worse_under_least_allocated_nor_better_under_m
     for kubelet, state, request in _admissions(document):
         if any(c.reusable for c in request.containers):
             continue
-        fuller = _land(kubelet, state, request)
+        fuller = _outcome(kubelet, state, request)
         for uid in sorted(state.pod_uids):
-            emptier = _land(kubelet, release_pods(state, [uid]), request)
+            emptier = _outcome(kubelet, release_pods(state, [uid]), request)
             if fuller is not None and emptier is not None:
                 assert LEAST(emptier) >= LEAST(fuller)
                 assert MOST(emptier) <= MOST(fuller)
@@ -118,9 +118,9 @@ def test_an_emptier_node_is_never_worse_under_least_allocated_nor_better_under_m
 @DRAWN
 @given(scenarios())
 def test_least_and_most_allocated_are_opposites(document: dict[str, Any]) -> None:
-    for landing in _landings(document):
-        if any(landing.taken()):
-            assert 0 <= FULL - LEAST(landing) - MOST(landing) <= 1
+    for outcome in _outcomes(document):
+        if any(outcome.taken()):
+            assert 0 <= FULL - LEAST(outcome) - MOST(outcome) <= 1
 
 
 @DRAWN
@@ -128,12 +128,12 @@ def test_least_and_most_allocated_are_opposites(document: dict[str, Any]) -> Non
 def test_keeping_the_largest_room_beats_everything_else(document: dict[str, Any]) -> None:
     """What costs no largest room costs at most 1,000; what costs all that is taken costs at least 10,000."""
     fragmentation = make_strategy("least-fragmentation", ALIKE)
-    for landing in _landings(document):
-        rooms = [(b.largest - a.largest, b.free - a.free, b.largest) for _, b, a in landing.taken()]
+    for outcome in _outcomes(document):
+        rooms = [(b.largest - a.largest, b.free - a.free, b.largest) for _, b, a in outcome.taken()]
         if all(lost <= 0 for lost, *_ in rooms):
-            assert fragmentation(landing) >= -1000
+            assert fragmentation(outcome) >= -1000
         if rooms and all(largest and lost >= taken for lost, taken, largest in rooms):
-            assert fragmentation(landing) <= -10_000
+            assert fragmentation(outcome) <= -10_000
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -70,8 +70,8 @@ def test_pools_are_boxes_in_boxes_with_what_is_used(page: Page, pools: str, scre
     expect(page.get_by_role("group", name="Who holds what")).to_contain_text("team/web-0 / app")
 
     _ask(page, "3")
-    expect(page.locator(".pool.lands")).to_have_count(1)
-    expect(page.locator(".cpu.lands-here")).to_have_count(3)
+    expect(page.locator(".pool.placed")).to_have_count(1)
+    expect(page.locator(".cpu.placed-here")).to_have_count(3)
     page.get_by_text("How the node decides").click()
     table = page.get_by_role("group", name="Pools of the NRI policy for container app")
     expect(table.locator("tbody tr").first).to_contain_text("used")

@@ -80,19 +80,19 @@ def test_from_pending_to_a_change_that_fits(page: Page, demo: str, screenshots: 
     page.get_by_label("Topology policy").select_option("best-effort")
     page.get_by_role("button", name="Try", exact=True).click()
     expect(card).to_contain_text("On a copy of gpu-a with best-effort / container:")
-    expect(page.locator(".numa.lands")).to_have_count(2)
+    expect(page.locator(".numa.placed")).to_have_count(2)
 
-    # A change of the pod: what the page proposes does fit, and lands where the page said.
+    # A change of the pod: what the page proposes does fit, and is placed where the page said.
     card.get_by_role("listitem").filter(has_text="112 CPUs instead of 120").get_by_role("button").click()
-    expect(page.locator(".numa.lands")).to_have_count(1)
+    expect(page.locator(".numa.placed")).to_have_count(1)
     changed = page.locator(".changed")
     expect(changed.locator("del")).to_have_text('cpu: "120"')
     expect(changed.locator("ins")).to_have_text('cpu: "112"')
-    promised = page.locator(".cpu.lands-here").all_inner_texts()
+    promised = page.locator(".cpu.placed-here").all_inner_texts()
     changed.get_by_role("button", name="Ask about it").click()
     expect(page.locator("#headline")).to_have_text("Aligned on 1 of 11 nodes")
     expect(card).to_contain_text("The pod would be aligned here")
-    assert page.locator(".cpu.lands-here").all_inner_texts() == promised
+    assert page.locator(".cpu.placed-here").all_inner_texts() == promised
     assert len(promised) == 112
     assert page.get_by_label("Pod or workload").input_value() == PENDING.replace("120", "112")
     for title in ("How the kubelet decides", "Try the node with other settings"):
@@ -180,7 +180,7 @@ def test_several_documents_are_a_plan(page: Page, demo: str) -> None:
     tile = page.locator(".tile").filter(has_text="pod").filter(has_text=node)
     expect(tile).to_have_count(1)
     rows.filter(has_text="b-1").get_by_role("link").click()
-    expect(page.locator("#side .cpu.lands-here").first).to_be_visible()
+    expect(page.locator("#side .cpu.placed-here").first).to_be_visible()
 
     _ask(page, f"{SMALL}---\n{REPLICATED.replace('40', '400')}")
     expect(page.locator("#headline")).to_have_text("1 of 4 pods have a node, aligned")

@@ -19,7 +19,7 @@ class CoarseRejected(NamedTuple):
 
 
 class CoarsePlacement(NamedTuple):
-    """Where one container lands.
+    """Where one container is placed.
 
     `affinity` and `preferred` are what the Topology Manager stored. `cpus` and `memory` are raw masks of the NUMA nodes
     that its exclusive CPUs and its memory blocks are on, 0 for none. `devices`: how many of each kind, by resource.

@@ -83,7 +83,7 @@ function take(text, reply, plan) {
   state.reply = reply;
   state.plan = plan;
   const places = plan ? placesOf(plan) : null;
-  state.landings = places?.landings ?? new Map();
+  state.placements = places?.placements ?? new Map();
   state.answers = places?.answers ?? new Map(reply?.nodes.map((/** @type {any} */ node) => [node.node, answerOf(node)]));
 }
 

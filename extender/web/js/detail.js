@@ -3,7 +3,7 @@ import { ApiError, ask } from "./api.js";
 import { loadNode } from "./cluster.js";
 import { byId, fill, h, icon, ranges, table, tag } from "./dom.js";
 import { nearestRequests, story, tryChanges } from "./explain.js";
-import { landingOf, nodeMap, podName } from "./map.js";
+import { nodeMap, placedOf, podName } from "./map.js";
 import { look, slotsOf } from "./palette.js";
 import { heldPlaces, redraw } from "./podgroups.js";
 import { grantRows, poolMap } from "./pools.js";
@@ -94,7 +94,7 @@ export class Detail {
 
   /** The placement of the pod in question, or of all pods that a plan places here. */
   verdictShown() {
-    return this.answer?.verdict ?? state.landings.get(this.name);
+    return this.answer?.verdict ?? state.placements.get(this.name);
   }
 
   show() {
@@ -142,7 +142,7 @@ export class Detail {
   showMap(verdict) {
     const { node } = this;
     if (node?.pools.length) fill(this.mapPlace, poolMap(node, verdict));
-    else if (node?.cpus > 0) fill(this.mapPlace, nodeMap(node, landingOf(verdict)));
+    else if (node?.cpus > 0) fill(this.mapPlace, nodeMap(node, placedOf(verdict)));
   }
 
   holdersTable() {

@@ -5,27 +5,27 @@ import { bytes, parseList, plural, shortResource } from "./units.js";
 
 /**
  * What a pod would get: CPU ids, device ids by resource, bytes by NUMA node and type.
- * @typedef {{cpus: Set<number>, devices: Map<string, Set<string>>, memory: Map<string, number>}} Landing
+ * @typedef {{cpus: Set<number>, devices: Map<string, Set<string>>, memory: Map<string, number>}} Placed
  */
 
-/** @param {any} verdict @returns {Landing | null} */
-export function landingOf(verdict) {
+/** @param {any} verdict @returns {Placed | null} */
+export function placedOf(verdict) {
   if (!verdict?.admit) return null;
-  /** @type {Landing} */
-  const landing = { cpus: new Set(), devices: new Map(), memory: new Map() };
+  /** @type {Placed} */
+  const placed = { cpus: new Set(), devices: new Map(), memory: new Map() };
   for (const placement of /** @type {any[]} */ (Object.values(verdict.containers))) {
-    for (const cpu of parseList(placement.cpus)) landing.cpus.add(cpu);
+    for (const cpu of parseList(placement.cpus)) placed.cpus.add(cpu);
     for (const [resource, ids] of Object.entries(placement.devices)) {
-      landing.devices.set(resource, new Set([...(landing.devices.get(resource) ?? []), .../** @type {string[]} */ (ids)]));
+      placed.devices.set(resource, new Set([...(placed.devices.get(resource) ?? []), .../** @type {string[]} */ (ids)]));
     }
     for (const block of placement.memory) {
       for (const numa of block.numa) {
         const key = `${numa} ${block.type}`;
-        landing.memory.set(key, (landing.memory.get(key) ?? 0) + block.size / block.numa.length);
+        placed.memory.set(key, (placed.memory.get(key) ?? 0) + block.size / block.numa.length);
       }
     }
   }
-  return landing;
+  return placed;
 }
 
 /** A holder as people name it. @param {any} holder */
@@ -35,15 +35,15 @@ export function podName(holder) {
 
 /**
  * @param {any} node a NodeDetail
- * @param {Landing | null} landing
+ * @param {Placed | null} placed
  */
-export function nodeMap(node, landing) {
+export function nodeMap(node, placed) {
   const slots = slotsOf(node.holders.map((/** @type {any} */ holder) => holder.pod_uid));
-  const drawing = { node, landing, slots, holderOf: holdersByCpu(node), reserved: new Set(parseList(node.reserved_cpus)) };
+  const drawing = { node, placed, slots, holderOf: holdersByCpu(node), reserved: new Set(parseList(node.reserved_cpus)) };
   const numaOf = new Map(node.topology.map((/** @type {any} */ numa) => [numa.id, numa]));
-  const placed = new Set(node.sockets.flatMap((/** @type {any} */ socket) => socket.numa));
+  const inSockets = new Set(node.sockets.flatMap((/** @type {any} */ socket) => socket.numa));
   const groups = node.sockets.map((/** @type {any} */ socket) => ({ title: `Socket ${socket.id}`, ids: socket.numa }));
-  const bare = node.topology.map((/** @type {any} */ numa) => numa.id).filter((/** @type {number} */ id) => !placed.has(id));
+  const bare = node.topology.map((/** @type {any} */ numa) => numa.id).filter((/** @type {number} */ id) => !inSockets.has(id));
   if (bare.length) groups.push({ title: "No CPUs", ids: bare });
   return h("figure", { class: "map", id: "map" },
     h("figcaption", { class: "sr" }, `Map of ${node.name}. The tables below say the same.`),
@@ -51,7 +51,7 @@ export function nodeMap(node, landing) {
       h("div", { class: "socket" }, h("h3", {}, group.title),
         h("div", { class: "numas" }, group.ids.map((/** @type {number} */ id) => numaBlock(numaOf.get(id), drawing)))))),
     unplacedDevices(drawing),
-    legend(node, landing));
+    legend(node, placed));
 }
 
 /** @param {any} node @returns {Map<number, any>} */
@@ -63,13 +63,13 @@ function holdersByCpu(node) {
 
 /** @param {any} numa @param {any} drawing */
 function numaBlock(numa, drawing) {
-  const { node, landing } = drawing;
-  const lands = numa.cores.flat().filter((/** @type {number} */ cpu) => landing?.cpus.has(cpu)).length;
+  const { node, placed } = drawing;
+  const count = numa.cores.flat().filter((/** @type {number} */ cpu) => placed?.cpus.has(cpu)).length;
   const free = parseList(numa.free_cpus).length;
   const cpus = numa.cores.flat().length;
   const text = node.cpu_policy === "static" ? `${free} of ${plural(cpus, "CPU")} free` : `${plural(cpus, "CPU")}, shared`;
-  return h("div", { class: lands ? "numa lands" : "numa" },
-    h("h4", {}, `NUMA ${numa.id}`, h("span", {}, lands ? [h("strong", {}, `${lands} for the pod`), ` of ${free} free`] : text)),
+  return h("div", { class: count ? "numa placed" : "numa" },
+    h("h4", {}, `NUMA ${numa.id}`, h("span", {}, count ? [h("strong", {}, `${count} for the pod`), ` of ${free} free`] : text)),
     numa.l3_caches.length ? h("p", { class: "caches" }, cacheText(numa.l3_caches)) : null,
     h("div", { class: "cores", "aria-hidden": "true" }, byCache(numa).map((cores) => h("div", { class: "cache" },
       cores.map((core) => h("div", { class: "core" }, core.map((id) => cpuCell(id, drawing))))))),
@@ -96,8 +96,8 @@ function byCache({ cores, l3_caches: caches }) {
 }
 
 /** @param {number} id @param {any} drawing */
-function cpuCell(id, { node, landing, slots, holderOf, reserved }) {
-  if (landing?.cpus.has(id)) return h("i", { class: "cpu lands-here", title: `CPU ${id}: for the pod` }, id);
+function cpuCell(id, { node, placed, slots, holderOf, reserved }) {
+  if (placed?.cpus.has(id)) return h("i", { class: "cpu placed-here", title: `CPU ${id}: for the pod` }, id);
   const holder = holderOf.get(id);
   if (holder) {
     const { class: looks, vars } = look(slots.get(holder.pod_uid));
@@ -112,7 +112,7 @@ function cpuCell(id, { node, landing, slots, holderOf, reserved }) {
  * Who holds the memory: reserved first, then pod by pod, what is free last.
  * @param {any} numa @param {string} type @param {any} view @param {any} drawing
  */
-function memoryBar(numa, type, view, { node, landing, slots }) {
+function memoryBar(numa, type, view, { node, placed, slots }) {
   if (!view.total) return null;
   const part = (/** @type {number} */ size, /** @type {Record<string, unknown>} */ { vars, ...props }) =>
     size > 0 ? h("i", { ...props, vars: { ...Object(vars), width: `${(100 * size) / view.total}%` } }) : null;
@@ -128,7 +128,7 @@ function memoryBar(numa, type, view, { node, landing, slots }) {
         ...look(slots.get(holder.pod_uid)), data: { uid: holder.pod_uid }, title: `${bytes(size)}: ${podName(holder)}`,
       })),
       part(used - counted, { class: "used" }),
-      part(Math.min(landing?.memory.get(`${numa.id} ${type}`) ?? 0, view.free), { class: "lands-here", title: "for the pod" })));
+      part(Math.min(placed?.memory.get(`${numa.id} ${type}`) ?? 0, view.free), { class: "placed-here", title: "for the pod" })));
 }
 
 /** Memory that containers hold on one NUMA node. @param {any} node @param {number} id @param {string} type */
@@ -144,20 +144,20 @@ function heldMemory(node, id, type) {
 }
 
 /** @param {any} drawing @param {(device: any) => boolean} belongs */
-export function devicesOf({ node, landing, slots }, belongs) {
+export function devicesOf({ node, placed, slots }, belongs) {
   return Object.entries(node.device_list).map(([resource, devices]) => {
     const here = /** @type {any[]} */ (devices).filter(belongs);
     if (!here.length) return null;
     return h("div", { class: "boxes" },
       h("span", { title: resource }, shortResource(resource)),
-      here.map((device) => deviceBox(device, landing?.devices.get(resource)?.has(device.id) ?? false, slots)));
+      here.map((device) => deviceBox(device, placed?.devices.get(resource)?.has(device.id) ?? false, slots)));
   });
 }
 
-/** @param {any} device @param {boolean} lands @param {Map<string, number>} slots */
-function deviceBox(device, lands, slots) {
+/** @param {any} device @param {boolean} isPlaced @param {Map<string, number>} slots */
+function deviceBox(device, isPlaced, slots) {
   const say = (/** @type {string} */ what) => ({ title: `${device.id}: ${what}` });
-  if (lands) return h("i", { class: "device lands-here", ...say("for the pod") }, device.id);
+  if (isPlaced) return h("i", { class: "device placed-here", ...say("for the pod") }, device.id);
   if (!device.healthy) return h("i", { class: "device broken", ...say("unhealthy") }, device.id);
   if (device.held_by === null) return h("i", { class: "device free", ...say("free") }, device.id);
   const { class: looks, vars } = look(slots.get(device.held_by) ?? 0);
@@ -170,13 +170,13 @@ function unplacedDevices(drawing) {
   return boxes.length ? h("div", { class: "numa" }, h("p", { class: "hint" }, "Devices without a NUMA node"), boxes) : null;
 }
 
-/** @param {any} node @param {Landing | null} landing */
-function legend(node, landing) {
+/** @param {any} node @param {Placed | null} placed */
+function legend(node, placed) {
   const entry = (/** @type {string} */ name, /** @type {string} */ text) =>
     h("li", {}, h("span", { class: `swatch ${name}` }), text);
   const isStatic = node.cpu_policy === "static";
   return h("ul", { class: "legend", "aria-label": "Legend" },
-    landing ? entry("lands-here", "where the pod would be placed") : null,
+    placed ? entry("placed-here", "where the pod would be placed") : null,
     isStatic ? entry("free", "free, in the shared pool") : entry("shared", "shared by all pods"),
     node.reserved_cpus ? entry("reserved", "reserved for the system") : null,
     node.holders.length ? h("li", {}, h("span", { class: "swatch held", vars: { "--held": "var(--held-0)" } }),

@@ -26,13 +26,13 @@ let running = 0;
  */
 export async function drawMini(canvas, node, answer) {
   if (!canvas.isConnected) return; // replaced before it was visible
-  const lands = new Set(answer?.cpus ?? []);
-  paint(canvas, node, estimate(node), lands);
+  const placed = new Set(answer?.cpus ?? []);
+  paint(canvas, node, estimate(node), placed);
   const detail = await entryOf(canvas, node).detail;
   if (!detail || !canvas.isConnected) return;
   const root = treeOf(detail.pools);
-  if (root) paintPools(canvas, root, lands);
-  else paint(canvas, node, exact(detail), lands);
+  if (root) paintPools(canvas, root, placed);
+  else paint(canvas, node, exact(detail), placed);
   canvas.dataset.drawn = "exact";
 }
 
@@ -100,9 +100,9 @@ function exact(node) {
  * @param {HTMLCanvasElement} canvas
  * @param {import("./cluster.js").NodeSummary} node
  * @param {{cpu: number, style: string}[][]} blocks one a NUMA node
- * @param {Set<number>} lands CPUs where the pod would be placed
+ * @param {Set<number>} placed CPUs where the pod would be placed
  */
-function paint(canvas, node, blocks, lands) {
+function paint(canvas, node, blocks, placed) {
   const sized = sizedContext(canvas);
   if (!sized) return;
   const { context, width, height } = sized;
@@ -114,7 +114,7 @@ function paint(canvas, node, blocks, lands) {
   blocks.forEach((cells, i) => {
     x += gaps[i] ?? 0;
     const blockWidth = room * Math.sqrt(cells.length) / total;
-    paintBlock(context, cells, { x, width: blockWidth, height }, lands, color);
+    paintBlock(context, cells, { x, width: blockWidth, height }, placed, color);
     x += blockWidth;
   });
 }
@@ -134,9 +134,9 @@ function sizedContext(canvas) {
 /**
  * Pools as nested frames, the CPUs of each in squares: exclusive ones in the colour of their pod, shared ones filled as
  * far as they are in use.
- * @param {HTMLCanvasElement} canvas @param {import("./pools.js").Tree} root @param {Set<number>} lands
+ * @param {HTMLCanvasElement} canvas @param {import("./pools.js").Tree} root @param {Set<number>} placed
  */
-function paintPools(canvas, root, lands) {
+function paintPools(canvas, root, placed) {
   const sized = sizedContext(canvas);
   if (!sized) return;
   const { context, width, height } = sized;
@@ -150,7 +150,7 @@ function paintPools(canvas, root, lands) {
   const weigh = (/** @type {import("./pools.js").Tree} */ tree) => Math.sqrt(1 + usage(tree.pool).total / 1000);
   const draw = (/** @type {import("./pools.js").Tree} */ tree, /** @type {{x: number, y: number, width: number, height: number}} */ area) => {
     if (!tree.inside.length) {
-      paintBlock(context, poolCells(tree.pool, held), area, lands, color);
+      paintBlock(context, poolCells(tree.pool, held), area, placed, color);
       return;
     }
     const gap = tree.inside.some((each) => each.inside.length) ? SOCKET_GAP / 2 : NUMA_GAP / 2;
@@ -197,10 +197,10 @@ function gapBetween(before, numa) {
  * @param {CanvasRenderingContext2D} context
  * @param {{cpu: number, style: string}[]} cells
  * @param {{x: number, y?: number, width: number, height: number}} box
- * @param {Set<number>} lands
+ * @param {Set<number>} placed
  * @param {(name: string) => string} color
  */
-function paintBlock(context, cells, { x, y = 0, width, height }, lands, color) {
+function paintBlock(context, cells, { x, y = 0, width, height }, placed, color) {
   const { rows, columns } = shapeOf(cells.length, width, height);
   const stepX = width / columns;
   const stepY = Math.min(height / rows, stepX * 1.6);
@@ -210,7 +210,7 @@ function paintBlock(context, cells, { x, y = 0, width, height }, lands, color) {
     const left = x + Math.floor(i / rows) * stepX;
     const top = y + (i % rows) * stepY;
     const [w, tall] = [stepX - gap, stepY - gap];
-    if (lands.has(cpu)) fillCell(context, color("--accent"), left, top, w, tall);
+    if (placed.has(cpu)) fillCell(context, color("--accent"), left, top, w, tall);
     else if (style === "free") {
       context.strokeStyle = color("--line-strong");
       context.lineWidth = 0.75;

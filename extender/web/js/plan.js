@@ -36,14 +36,14 @@ export async function askPlan(text, allOrNothing, signal) {
 /**
  * What the map shows of a plan: each node that gets pods, and all that they get there.
  * @param {Plan} plan
- * @returns {{answers: Map<string, import("./verdict.js").Answer>, landings: Map<string, any>}}
+ * @returns {{answers: Map<string, import("./verdict.js").Answer>, placements: Map<string, any>}}
  */
 export function placesOf({ pods }) {
   /** @type {Map<string, any[]>} */
   const byNode = new Map();
   for (const pod of pods) if (pod.node !== null) byNode.set(pod.node, [...byNode.get(pod.node) ?? [], pod]);
   const answers = new Map();
-  const landings = new Map();
+  const placements = new Map();
   for (const [node, placed] of byNode) {
     const kinds = placed.map(kindOf);
     const kind = kinds.find((each) => each !== "yes") ?? "yes";
@@ -51,9 +51,9 @@ export function placesOf({ pods }) {
       Object.entries(pod.containers).map(([name, each]) => [`${pod.name}/${name}`, each])));
     const cpus = Object.values(containers).flatMap((each) => parseList(each.cpus));
     answers.set(node, { kind, label: plural(placed.length, "pod"), why: "", cpus, score: null });
-    landings.set(node, { admit: true, containers });
+    placements.set(node, { admit: true, containers });
   }
-  return { answers, landings };
+  return { answers, placements };
 }
 
 /** @param {any} pod a PlannedPod that has a node @returns {import("./verdict.js").Answer["kind"]} */

@@ -1,6 +1,6 @@
 // The pools of the NRI topology-aware policy as nested boxes: what each has, what is used, and where a pod would go.
 import { h, ranges } from "./dom.js";
-import { devicesOf, landingOf, podName } from "./map.js";
+import { devicesOf, placedOf, podName } from "./map.js";
 import { look, slotsOf } from "./palette.js";
 import { bytes, cpus, parseList, plural, shortIds } from "./units.js";
 
@@ -47,7 +47,7 @@ export function usage(pool) {
 }
 
 /** What a pod would get of a pool, as sentences. @param {any} pool @param {any} verdict @returns {string[]} */
-function landings(pool, verdict) {
+function placedTexts(pool, verdict) {
   const placed = (verdict?.admit && verdict.nri) || [];
   return placed.filter((/** @type {any} */ each) => each.pool === pool.name).map((/** @type {any} */ each) => `${each.container}: ${grantText(each)}`);
 }
@@ -71,12 +71,12 @@ export function poolMap(node, verdict) {
   /** @type {Map<number, any>} */
   const holderOf = new Map();
   for (const holder of holders) for (const cpu of parseList(holder.cpus)) holderOf.set(cpu, holder);
-  const lands = new Set((verdict?.admit ? verdict.nri ?? [] : []).flatMap((/** @type {any} */ each) => parseList(each.cpus)));
-  const drawing = { node, root, verdict, landing: landingOf(verdict), slots, holderOf, lands, cores: node.topology.flatMap((/** @type {any} */ numa) => numa.cores) };
+  const placedCpus = new Set((verdict?.admit ? verdict.nri ?? [] : []).flatMap((/** @type {any} */ each) => parseList(each.cpus)));
+  const drawing = { node, root, verdict, placed: placedOf(verdict), slots, holderOf, placedCpus, cores: node.topology.flatMap((/** @type {any} */ numa) => numa.cores) };
   return h("figure", { class: "map pools", id: "map" },
     h("figcaption", { class: "sr" }, `Pools of ${node.name}. The tables below say the same.`),
     root ? box(root, null, drawing) : null,
-    legend(node, lands.size > 0));
+    legend(node, placedCpus.size > 0));
 }
 
 /** @param {any} holder */
@@ -88,12 +88,12 @@ function uidOf(holder) {
 function box(tree, parent, drawing) {
   const { pool, inside, own } = tree;
   const use = usage(pool);
-  const lands = landings(pool, drawing.verdict);
+  const texts = placedTexts(pool, drawing.verdict);
   const isolated = parseList(pool.isolated_cpus).length;
-  return h("section", { class: `pool depth-${pool.depth % 2}${lands.length ? " lands" : ""}`, "aria-label": pool.name },
+  return h("section", { class: `pool depth-${pool.depth % 2}${texts.length ? " placed" : ""}`, "aria-label": pool.name },
     h("header", {}, h(parent ? "h4" : "h3", {}, parent ? pool.name.replace(`${parent.name}/`, "") : pool.name),
       h("span", {}, h("strong", {}, cpus(use.left, false)), ` of ${cpus(use.total - use.reserved)} left`)),
-    lands.map((text) => h("p", { class: "here" }, text)),
+    texts.map((text) => h("p", { class: "here" }, text)),
     pool.free_millicpu < 0 ? h("p", { class: "error" }, "No CPU is left to share: the policy refuses every further container.") : null,
     cpuBar(pool, use, drawing),
     isolated ? h("p", { class: "bar" }, `${pool.free_isolated ?? "unknown"} of ${plural(isolated, "isolated CPU")} free`) : null,
@@ -159,7 +159,7 @@ function memoryBar(pool, { verdict }) {
   if (!memory) return null;
   const [free, wider] = [memory.left_bytes, Math.max(0, memory.free_bytes - memory.left_bytes)];
   const here = ((verdict?.admit && verdict.nri) || []).filter((/** @type {any} */ each) => each.memory_numa.every((/** @type {number} */ id) => memory.numa.includes(id)));
-  const lands = Math.min(free, here.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.memory_bytes, 0));
+  const placedBytes = Math.min(free, here.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.memory_bytes, 0));
   const part = (/** @type {number} */ size, /** @type {string} */ looks, /** @type {string} */ title) =>
     size > 0 ? h("i", { class: looks, title: `${bytes(size)}: ${title}`, vars: { width: `${(100 * size) / memory.total_bytes}%` } }) : null;
   return h("div", { class: "bar" },
@@ -167,11 +167,11 @@ function memoryBar(pool, { verdict }) {
     h("div", { class: "track", "aria-hidden": "true" },
       part(memory.total_bytes - free - wider, "used", "booked"),
       part(wider, "wider", "booked over wider pools"),
-      part(lands, "lands-here", "for the pod")));
+      part(placedBytes, "placed-here", "for the pod")));
 }
 
 /** The CPUs of a pool that no pool inside has, core by core. @param {Tree} tree @param {any} drawing */
-function cells({ pool, own }, { cores, holderOf, slots, lands }) {
+function cells({ pool, own }, { cores, holderOf, slots, placedCpus }) {
   if (own === null) return null;
   const mine = new Set(own);
   const [reserved, shared, isolated] = [pool.reserved_cpus, pool.shared_cpus, pool.isolated_cpus].map((list) => new Set(parseList(list)));
@@ -179,7 +179,7 @@ function cells({ pool, own }, { cores, holderOf, slots, lands }) {
   const known = new Set(groups.flat());
   const cell = (/** @type {number} */ id) => {
     const holder = holderOf.get(id);
-    if (lands.has(id)) return h("i", { class: "cpu lands-here", title: `CPU ${id}: for the pod` }, id);
+    if (placedCpus.has(id)) return h("i", { class: "cpu placed-here", title: `CPU ${id}: for the pod` }, id);
     if (holder) {
       const { class: looks, vars } = look(slots.get(uidOf(holder)) ?? 0);
       return h("i", { class: `cpu ${looks}`, vars, data: { uid: uidOf(holder) }, title: `CPU ${id}: ${podName(holder)}` }, id);
@@ -224,15 +224,15 @@ export function grantRows(node, light) {
   });
 }
 
-/** @param {any} node @param {boolean} lands */
-function legend(node, lands) {
+/** @param {any} node @param {boolean} isPlaced */
+function legend(node, isPlaced) {
   const entry = (/** @type {string} */ name, /** @type {string} */ text) =>
     h("li", {}, h("span", { class: `swatch ${name}` }), text);
   const pools = node.pools.map(usage);
   const isMemoryWide = node.pools.some((/** @type {any} */ pool) => pool.memory.some((/** @type {any} */ each) => each.left_bytes < each.free_bytes));
   const any = (/** @type {"reserved" | "exclusive" | "wider"} */ key) => pools.some((/** @type {any} */ use) => use[key] > 0);
   return h("ul", { class: "legend", "aria-label": "Legend" },
-    lands ? entry("lands-here", "where the pod would be placed") : null,
+    isPlaced ? entry("placed-here", "where the pod would be placed") : null,
     entry("shares", "shared CPU in use"),
     any("wider") || isMemoryWide ? entry("wider", "in use by containers of wider pools") : null,
     any("exclusive") ? entry("used", "exclusive CPUs, booked memory") : entry("used", "booked memory"),

@@ -17,7 +17,7 @@ export const state = {
   /** The plan for several workloads. @type {import("./plan.js").Plan | null} */
   plan: null,
   /** What the pods of the plan would get, by node, as a verdict. @type {Map<string, any>} */
-  landings: new Map(),
+  placements: new Map(),
   /** @type {Map<string, import("./verdict.js").Answer>} */
   answers: new Map(),
   /** @type {import("./cluster.js").Filters} */

@@ -80,7 +80,7 @@ def test_the_rest_of_the_trace_and_the_zones_after_it() -> None:
 
 
 def test_an_unlimited_burstable_container_goes_to_its_level_only_with_a_memory_limit() -> None:
-    """The cookbook's example has no memory limit, and lands in the root (reference, section 17)."""
+    """The cookbook's example has no memory limit, and is placed in the root (reference, section 17)."""
     config = replace(CONFIG, unlimited_burstable="package")
     burstable = UnplacedContainer("app", cpu_request_milli=1000, memory_request_bytes=100 * MIB)
 
