@@ -1,17 +1,16 @@
 // The last calls of kube-scheduler, and the answers of numa-extender.
 import { ApiError, call } from "./api.js";
 import { fill, h, icon } from "./dom.js";
+import { REFRESH_MS } from "./refreshing.js";
 import { nodeAddress } from "./state.js";
 import { ago, number, plural } from "./units.js";
-
-const EVERY_MS = 5000;
 
 /** A list that keeps itself up to date as long as it is on the page. */
 export function decisionList() {
   const list = h("div", {}, h("p", { class: "hint" }, "Loading…"));
   const refresh = async () => {
     if (!document.hidden) await show(list);
-    if (list.isConnected) setTimeout(refresh, EVERY_MS);
+    if (list.isConnected) setTimeout(refresh, REFRESH_MS);
   };
   queueMicrotask(refresh);
   return h("section", { class: "card", "aria-labelledby": "decisions-title" },

@@ -7,11 +7,10 @@ import { nodeMap, placedOf, podName } from "./map.js";
 import { look, slotsOf } from "./palette.js";
 import { heldPlaces, redraw } from "./podgroups.js";
 import { grantRows, poolMap } from "./pools.js";
+import { keepFresh } from "./refreshing.js";
 import { addressOf, state } from "./state.js";
 import { ago, amount, bytes, parseList, plural, shortResource } from "./units.js";
 import { TITLES, answerOf, isAdmitted, verdictParts } from "./verdict.js";
-
-const EVERY_MS = 5000;
 
 /** Shows one node, and keeps it up to date until stopped. */
 export class Detail {
@@ -30,12 +29,10 @@ export class Detail {
     this.mapPlace = h("div");
     this.heldPlace = h("div");
     fill(pane, head(name, []), h("p", { class: "hint", role: "status" }, "Loading…"));
-    this.refresh();
-    this.timer = setInterval(() => this.refresh(), EVERY_MS);
+    keepFresh(() => this.refresh(), this.control.signal);
   }
 
   stop() {
-    clearInterval(this.timer);
     this.control.abort();
   }
 

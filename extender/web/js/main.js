@@ -15,7 +15,7 @@ import { addressOf, emit, nodeAddress, on, readAddress, setFilters, state } from
 import { TILE, tile } from "./tile.js";
 import { number, plural } from "./units.js";
 
-const EVERY_MS = 15_000;
+const NODES_MS = 15_000; // between two requests for all nodes
 const SLOWNESS = 20; // times the loading time, so that a large cluster is loaded less often
 
 const side = byId("side");
@@ -46,7 +46,7 @@ async function refresh() {
     if (!(error instanceof ApiError)) throw error;
     byId("cluster").textContent = error.message;
   }
-  setTimeout(refresh, Math.max(EVERY_MS, SLOWNESS * (performance.now() - began)));
+  setTimeout(refresh, Math.max(NODES_MS, SLOWNESS * (performance.now() - began)));
 }
 
 function showCluster() {

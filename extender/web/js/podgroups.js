@@ -1,10 +1,10 @@
 // Groups of pods that are placed together or not at all: the list, one group, and places on one node.
 import { ApiError, call } from "./api.js";
 import { fill, h, icon, table, tag } from "./dom.js";
+import { REFRESH_MS, keepFresh } from "./refreshing.js";
 import { addressOf, groupAddress, nodeAddress } from "./state.js";
 import { ago, number, numaNames, plural } from "./units.js";
 
-const EVERY_MS = 5000;
 const PAGE = 50;
 const SHOWN_NODES = 4;
 
@@ -60,7 +60,7 @@ async function load(start) {
   const control = loading = new AbortController();
   after = start;
   if (!document.hidden || !list.hasChildNodes()) await refresh(control.signal);
-  if (pane.isConnected && !control.signal.aborted) timer = setTimeout(() => load(after), EVERY_MS);
+  if (pane.isConnected && !control.signal.aborted) timer = setTimeout(() => load(after), REFRESH_MS);
 }
 
 /** @param {AbortSignal} signal */
@@ -208,12 +208,10 @@ export class GroupDetail {
     fill(side, h("header", { class: "detail-head" },
       h("div", { class: "row" }, h("h2", {}, this.name), h("a", { class: "close", href: addressOf("groups") }, "All groups")), this.facts),
     this.said, this.body);
-    this.refresh();
-    this.timer = setInterval(() => this.refresh(), EVERY_MS);
+    keepFresh(() => this.refresh(), this.control.signal);
   }
 
   stop() {
-    clearInterval(this.timer);
     this.control.abort();
   }
 
