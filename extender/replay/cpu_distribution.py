@@ -224,7 +224,7 @@ class _Search:
 
 
 def _combinations(items: Sequence[int], k: int, visit: Callable[[Slot, int], bool]) -> bool:
-    """Every k-combination in lexicographic order of position, as *views* into growing Go slices.
+    """Every k-combination in lexicographic order of position, as views of growing Go slices.
 
     `append` writes in place while capacity lasts and copies when it does not (capacities 0, 1, 2, 4, 8…), so a slice
     kept by *visit* changes when a sibling is generated later. *visit* returns True to end the walk.
@@ -246,7 +246,7 @@ def _combinations(items: Sequence[int], k: int, visit: Callable[[Slot, int], boo
 
 
 def _at_the_end(slot: Slot, items: Sequence[int], k: int) -> Slot:
-    """What a slice that *visit* kept shows when the walk over all k-combinations of *items* is over.
+    """What a slice that `visit` of `_combinations` kept shows when the walk over all k-combinations of *items* is over.
 
     The array was made for the element at the largest power of two below k. As long as that element stays, later
     combinations are written into the same array, up to the last one.

@@ -76,8 +76,8 @@ def generate_hints(
 ) -> Hints:
     """Every set of NUMA nodes that holds *count* CPUs, available or reusable.
 
-    A mask is preferred if it is as narrow as the narrowest one that the *machine* could use (including reserved and
-    busy CPUs); with align-by-socket, if it spans no more sockets than that width needs. Reusable CPUs must be inside
+    A mask is preferred if it is as narrow as the narrowest one that the machine could use, reserved and busy CPUs
+    included; with align-by-socket, if it spans no more sockets than that width needs. Reusable CPUs must be inside
     the mask.
 
     Source: policy_static.go, generateCPUTopologyHints.

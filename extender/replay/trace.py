@@ -20,7 +20,7 @@ class HintsOffered:
     """The hints of one provider for one resource.
 
     `container` is None in pod scope. `hints` None: no preference; empty: impossible. `minimum_width` is the number of
-    NUMA nodes that the *hardware* needs for the request, which makes a hint preferred; None if there are no hints.
+    NUMA nodes that the hardware needs for the request, which makes a hint preferred; None if there are no hints.
     """
 
     container: str | None

@@ -198,7 +198,7 @@ async def connected(
     leadership without a client.
 
     Raises:
-        AccessError: there is no usable configuration for the API server.
+        ClientConfigError: there is no usable configuration for the API server.
     """
     access = access or discover(service.settings.kubeconfig)
     if access.configuration.host.startswith("https:") and not access.configuration.verify_ssl:

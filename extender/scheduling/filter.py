@@ -52,7 +52,7 @@ class FilterMetrics(Protocol):
     """Counts the answers of filter."""
 
     def filtered(self, counts: Mapping[tuple[str, Certainty], int]) -> None:
-        """How many candidates got each answer; see `count_answers`."""
+        """How many candidates got each answer; see `filtered_by_answers`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,8 +47,7 @@ from extender.wire.scheduler import error_reply
 LOG: Final = logging.getLogger(__name__)
 WITHOUT_ERROR: Final = frozenset({"/scheduler/preempt", "/scheduler/prioritize"})
 """Routes whose replies have no field for an error. No victims would mean that preemption helps on no node, and the
-reply
-of prioritize is a bare list."""
+reply of prioritize is a bare list."""
 _STATUS: Final[dict[type[NotAllowedError], tuple[str, HTTPStatus]]] = {
     UnauthenticatedError: ("unauthenticated", HTTPStatus.UNAUTHORIZED),
     ForbiddenError: ("forbidden", HTTPStatus.FORBIDDEN),

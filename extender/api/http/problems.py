@@ -1,4 +1,4 @@
-"""Errors as problem+json (RFC 9457). The scheduler's routes do not use it: see `api.scheduling`."""
+"""Errors as problem+json (RFC 9457). The scheduler's routes do not use it: see `api.scheduler_call`."""
 
 import logging
 from collections.abc import Awaitable, Callable

@@ -72,7 +72,7 @@ class _OfNode:
 class KubeletBehaviours:
     """Disagreements that wait to be examined, and what the examined ones showed about each node's kubelet.
 
-    *wake* is called when there is one more to examine. Everything but `agreeing_rules` runs on the event loop.
+    `wake` is called when there is one more to examine. Everything but `agreeing_rules` runs on the event loop.
     """
 
     def __init__(self) -> None:
