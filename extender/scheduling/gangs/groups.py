@@ -52,16 +52,23 @@ class Groups:
         """How many groups gave their places back because their time was over."""
         self._records: OrderedDict[Key, GroupRecord] = OrderedDict()
         self._idle: OrderedDict[Key, None] = OrderedDict()
+        """The groups of which nothing is known but their size, the one that changed longest ago first."""
         self._holders: dict[Key, GroupRecord] = {}
+        """The groups with places."""
         self._nodes: dict[Key, Collection[str]] = {}
+        """The nodes on which each of them has places."""
         self._key_of: dict[str, Key] = {}
+        """The group of each pod that is bound or has a place, by the pod's UID."""
         self._sizes: BoundedMap[ObjectKey, int] = BoundedMap(MAX_SIZES)
         self._unsized: dict[ObjectKey, set[Key]] = {}
         """Groups without a size, by the object that would state it: a watch can show their pods before the object."""
         self._resting: dict[str, float] = {}
+        """Until when each node rests."""
         self._held_since: dict[str, float] = {}
+        """Since when each node has had places without a pause."""
         self._released: set[str] = set()
         self._due = inf
+        """When `expire` has something to do next."""
 
     def __iter__(self) -> Iterator[GroupRecord]:
         """Every group, the one that changed longest ago first."""
@@ -229,7 +236,7 @@ class Groups:
 
     def may_hold(self, record: GroupRecord) -> bool:
         """Whether the group may hold places besides those groups that do."""
-        holding = [each.key for each in self._holders.values() if not each.is_open and each is not record]
+        holding = [other.key for other in self._holders.values() if not other.is_open and other is not record]
         in_namespace = sum(key[1] == record.key[1] for key in holding)
         return len(holding) < MAX_HOLDING and in_namespace < MAX_HOLDING // 2
 
@@ -248,7 +255,7 @@ class Groups:
         """Give back the places whose time is over. Cheap where nothing is due."""
         if now < self._due:
             return
-        for record in [each for each in self._holders.values() if now >= each.hold_until]:
+        for record in [holder for holder in self._holders.values() if now >= holder.hold_until]:
             if not record.is_open or now >= record.open_until:
                 self.expired += 1
                 self.give_back(record, now)
@@ -256,11 +263,11 @@ class Groups:
             record.spare = []
             self.forget_unseen(record, now, self.settings.hold_seconds)
             if record.has_places:
-                seen_at = min(each.seen_at for each in record.claims.values())
+                seen_at = min(place.seen_at for place in record.claims.values())
                 record.hold_until = min(record.open_until, max(now + 1.0, seen_at + self.settings.hold_seconds))
             self._update(record, now)
         self._forget_idle(now)
-        self._due = min((each.hold_until for each in self._holders.values()), default=inf)
+        self._due = min((holder.hold_until for holder in self._holders.values()), default=inf)
         if self._idle:
             self._due = min(self._due, self._records[next(iter(self._idle))].idle_until)
 
@@ -288,9 +295,9 @@ class Groups:
     def _drop_one(self) -> None:
         """Drop the group that is missed least. There is one: few groups have places."""
         idle = (self._records[key] for key in islice(self._idle, 1))
-        others = [each for each in islice(self, _LOOKED_AT) if not each.has_places]
-        single_or_placed = (each for each in others if not each.size or each.is_full)
-        without_places = (each for each in self if not each.has_places)
+        others = [record for record in islice(self, _LOOKED_AT) if not record.has_places]
+        single_or_placed = (record for record in others if not record.size or record.is_full)
+        without_places = (record for record in self if not record.has_places)
         self._drop(next(chain(idle, single_or_placed, others, without_places)))
 
     def _drop(self, record: GroupRecord) -> None:
@@ -356,7 +363,7 @@ class Groups:
             self._nodes[record.key] = new.keys()
         held = dict(self.held)
         for name in dict.fromkeys([*before, *new]):
-            holds = [each for each in held.pop(name, ()) if each.key != record.key] + new.get(name, [])
+            holds = [hold for hold in held.pop(name, ()) if hold.key != record.key] + new.get(name, [])
             if holds:
                 held[name] = holds
                 self._held_since.setdefault(name, now)

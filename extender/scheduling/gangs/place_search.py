@@ -54,7 +54,7 @@ class PlaceSearch:
             chunk = []
             for name, merit in islice(nodes, size):
                 node = self._room.candidate(name)
-                held = [each.shape for each in self._beside(pod, record, name)]
+                held = [hold.shape for hold in self._beside(pod, record, name)]
                 judgement = entry.judgements.get(node.node_class.id)
                 is_judged = judgement is not None and judgement.refusal is None
                 chunk.append(replace(node, held=held, merit=merit, is_judged=is_judged))
@@ -69,13 +69,13 @@ class PlaceSearch:
     def _beside(self, pod: Pod, record: GroupRecord, name: str) -> list[Hold]:
         """The places on the node that the plan for the pod must leave free. It replaces the group's spare places."""
         against = self._room.against(pod, record.priority or 0, record.key, name)
-        return [each for each in against if each.uid or each.key != record.key]
+        return [hold for hold in against if hold.uid or hold.key != record.key]
 
     def _left_out(self, group: Group, record: GroupRecord) -> dict[str, str]:
         """The nodes that may hold no place for the group now, and why."""
         left_out = {} if record.is_open else dict.fromkeys(self._groups.resting(self._clock()), RESTS)
         for name, holds in self._groups.held.items():
-            if any(each.key != record.key and each.precedes(record.priority or 0) for each in holds):
+            if any(hold.key != record.key and hold.precedes(record.priority or 0) for hold in holds):
                 left_out[name] = RefusalReason.HELD.text
         if group.one_a_node:
             used = (*record.bound.values(), *(place.node_name for place in record.claims.values()))

@@ -26,6 +26,7 @@ from extender.replay.verdict import Admitted, Certainty
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import PodShape
+from extender.scheduling.preemption.nominated import HYPOTHETICAL
 from extender.scheduling.preemption.plan import numa_nodes_of
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.totals import exceeds, pod_requests
@@ -35,8 +36,6 @@ MAX_REPLAYS: Final = 16
 TOTALS: Final = "the totals of the node are too small"
 MAX_EXITS: Final = 512
 """How many admissions are replayed to find out whether the end of another pod matters."""
-HYPOTHETICAL: Final = -1
-"""The id of a class that is judged once and not cached."""
 _CERTAIN: Final = frozenset({Certainty.EXACT, Certainty.ASSUMED})
 _LAST: Final = 1 << 60
 _UID: Final = "\0place:"
@@ -63,8 +62,8 @@ class Candidate:
 class PlannedNode:
     """A node in the state after the places planned so far. `states`: empty if they are not known.
 
-    `is_judged`: it is known that the node admits one more pod of the planned shape. `is_pending`: the last place is not
-    in `states` yet, because nothing was placed after it.
+    `left_milli`: as of `Candidate`, without the places. `is_judged`: it is known that the node admits one more pod of
+    the planned shape. `is_pending`: the last place is not in `states` yet, because nothing was placed after it.
     """
 
     node_class: NodeClass
@@ -186,9 +185,9 @@ def numa_nodes_of_places(
 class GangPlan:
     """Places for `wanted` pods of one shape. `run` can be called again with further nodes.
 
-    `nodes`: the node of each place found. `why`: how many nodes refuse one more, by reason. `known`: what follows the
-    places on a node of a class, and the merit of the next one, by class and number of places; nodes on which others
-    have places do not use it.
+    `nodes`: the node of each place found. `why`: how many nodes refuse one more, by reason. `known`: the results of
+    `_admitted`, and `merits`: the merits of one more place; both by class id and number of places on the node. Nodes on
+    which other groups have places do not use them.
     """
 
     judge: BoundedJudge
@@ -213,7 +212,8 @@ class GangPlan:
         return plan
 
     def _look(self, candidates: Sequence[Candidate], budget: Budget | None) -> None:
-        planned, heap = [], []
+        planned = []
+        heap = []  # (minus the merit, whether it is that of the place before, number of the candidate)
         for number, candidate in enumerate(candidates):
             node = PlannedNode.of(candidate)
             for i, shape in enumerate(candidate.held):  # what is held and no longer fits is not in the way
@@ -225,7 +225,7 @@ class GangPlan:
         while heap and not self.is_found and not self.out_of_time():
             merit, is_old, number = heapq.heappop(heap)
             node, has_others = planned[number], bool(candidates[number].held)
-            if is_old:  # of the place before: usually it is less now
+            if is_old:  # usually it is less now
                 heapq.heappush(heap, (-self._merit(node, budget, has_others=has_others), False, number))
                 continue
             refusal = _take(self.shape, node, partial(self._after, node, budget, has_others=has_others))

@@ -106,9 +106,14 @@ class GroupRecord:
 
     `stated_size`: as `size`, also if it is above the limit. `object_key`: the object that may state it. `seen_at`: when
     one of its pods last came to filter, or was seen bound. `bound` has the pods that run or will run: neither finished
-    nor being deleted. `priority`: of the least important of its pods that came; None before one came. `sending`: pods
-    that bind works on at present. `hold_until`: when places are given back next; `open_until`: when all of an open
-    group are. `was_placed`: all of its pods were bound, and none has come since then.
+    nor being deleted. `priority`: of the least important of its pods that came; None before one came. `spare`: places
+    for pods that have not come. `sending`: pods that bind works on at present. `is_opened`: bind has begun with one of
+    its pods. `was_placed`: all of its pods were bound, and none has come since then.
+
+    Times are seconds of one monotonic clock. `held_since`: when it got its first place. `hold_until`: when places are
+    given back next; `open_until`: when all of an open group are. `rests_until`: it gets no places before then.
+    `unsettled_since`: since when the end of another pod could leave one of its pods without a place; inf if it cannot.
+    `unfit`: the last plan, if it found too few places.
     """
 
     key: Key
@@ -175,8 +180,8 @@ class GroupRecord:
     def places(self) -> Iterator[tuple[str, HeldPlace]]:
         """The claimed places with their UIDs, and the spare ones with ""."""
         yield from self.claims.items()
-        for each in self.spare:
-            yield "", each
+        for place in self.spare:
+            yield "", place
 
     def missing(self, uid: str) -> int:
         """How many pods have no place: this one, and those that have not come. Not positive: all others have."""
