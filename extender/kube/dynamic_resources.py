@@ -55,8 +55,8 @@ class DynamicDevicesFeed:
             self._devices.set_claim(change.value.claim, () if isinstance(change, Gone) else change.value.devices)
         self._note("claims", is_complete=batch.complete)
 
-    def _note(self, what: str, *, is_complete: bool) -> None:
-        self._listed[what] = self._listed[what] or is_complete
+    def _note(self, objects: str, *, is_complete: bool) -> None:
+        self._listed[objects] = self._listed[objects] or is_complete
         self._devices.complete = all(self._listed.values())
 
 

@@ -61,7 +61,7 @@ class WatchedPods:
         """See `RunningPods`."""
         if not self._budgets_complete:
             return None
-        return tuple(budget for each in self._budgets.values() for budget in each.values())
+        return tuple(budget for of_namespace in self._budgets.values() for budget in of_namespace.values())
 
     def _running(self, record: PodRecord, allowances: dict[str, int]) -> RunningPod:
         covering = self._covering(record)

@@ -161,17 +161,17 @@ class Bind:
 
     async def _bind_locked(self, args: ExtenderBindingArgs, binder: GatedBinder) -> BindOutcome:
         """One attempt, under the node's lock."""
-        known = self._known(args)
-        if not isinstance(known, Pod):
-            return known
+        pod = self._pod_to_bind(args)
+        if not isinstance(pod, Pod):
+            return pod
         if self._gangs is None:
-            return await self._bind_pod(known, args, binder)
+            return await self._bind_pod(pod, args, binder)
         outcome: BindOutcome = STOPPED
-        described = self._pods.get(known.uid)
+        known = self._pods.get(pod.uid)
         try:
-            outcome = await self._bind_pod(known, args, binder)
+            outcome = await self._bind_pod(pod, args, binder)
         finally:
-            self._gangs.end_binding(described, args.Node, outcome)
+            self._gangs.end_binding(known, args.Node, outcome)
         return outcome
 
     async def _bind_pod(self, pod: Pod, args: ExtenderBindingArgs, binder: GatedBinder) -> BindOutcome:
@@ -187,7 +187,7 @@ class Bind:
             _log("not bound", args, outcome)
         return outcome
 
-    def _known(self, args: ExtenderBindingArgs) -> Pod | PodBound | NotBound:
+    def _pod_to_bind(self, args: ExtenderBindingArgs) -> Pod | PodBound | NotBound:
         """The pod to bind, or the answer if there is nothing to decide."""
         known = self._pods.get(args.PodUID)
         bound_to, pod = known.bound_to, known.pod
@@ -312,5 +312,5 @@ class Bind:
         )
 
 
-def _log(what: str, args: ExtenderBindingArgs, outcome: NotBound | MaybeBound) -> None:
-    LOG.info("%s pod=%s/%s node=%s reason=%r", what, args.PodNamespace, args.PodName, args.Node, outcome.reason)
+def _log(event: str, args: ExtenderBindingArgs, outcome: NotBound | MaybeBound) -> None:
+    LOG.info("%s pod=%s/%s node=%s reason=%r", event, args.PodNamespace, args.PodName, args.Node, outcome.reason)

@@ -66,6 +66,7 @@ def claim_alignment_of(
 
 
 def _in_outcome(pod: Pod, devices: Sequence[DynamicDevice], places: Mapping[str, Spread]) -> ClaimAlignment:
+    """The answer for one outcome. *places*: where it places each container, by name."""
     held: dict[str, list[DynamicDevice]] = {}
     for device in devices:
         held.setdefault(device.claim, []).append(device)
@@ -92,7 +93,10 @@ def _in_outcome(pod: Pod, devices: Sequence[DynamicDevice], places: Mapping[str,
 
 
 def _mask_of(spread: Spread) -> int:
-    """The NUMA nodes on each of which devices would be beside the rest, as raw bits; 0: there is none."""
+    """The NUMA nodes on each of which devices would be beside the rest, as raw bits.
+
+    0: there is none. `_ANYWHERE`: the kubelet places nothing of the container.
+    """
     if spread.alignment is Alignment.NOT_MANAGED:
         return _ANYWHERE
     return spread.numa if spread.alignment is Alignment.ALIGNED else 0
@@ -110,10 +114,12 @@ def _of_free(free: Iterable[DynamicDevice], mask: int, to_come: Sequence[int]) -
         driver: sum(device.numa is not None and bool(mask >> device.numa & 1) for device in listed)
         for driver, listed in by_driver.items()
     }
-    not_said = sum(device.numa is None for listed in by_driver.values() for device in listed)
-    if sum(there.values()) + not_said < sum(not each & ~mask for each in to_come):
+    without_numa = sum(device.numa is None for listed in by_driver.values() for device in listed)
+    must_be_there = sum(not claim_mask & ~mask for claim_mask in to_come)
+    may_be_there = sum(bool(claim_mask & mask) for claim_mask in to_come)
+    if sum(there.values()) + without_numa < must_be_there:
         return ClaimAlignment.APART
-    if mask.bit_count() > 1 or min(there.values()) < sum(bool(each & mask) for each in to_come):
+    if mask.bit_count() > 1 or min(there.values()) < may_be_there:
         return ClaimAlignment.UNKNOWN
     firsts = [device for listed in by_driver.values() for device in listed[: len(to_come)]]
     is_first = all(device.numa is not None and mask >> device.numa & 1 for device in firsts)

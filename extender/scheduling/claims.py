@@ -174,16 +174,16 @@ def _alignments(
     out_of_time: Callable[[], bool],
 ) -> tuple[list[ClaimAlignment], dict[int, Places]]:
     """The answers in the order of *devices* and *classes*, and the placements that were not *known*, by class id."""
-    missing = [each for each in dict.fromkeys(classes) if each.id not in known]
+    missing = [node_class for node_class in dict.fromkeys(classes) if node_class.id not in known]
     new: dict[int, Places] = {}
-    for each in islice(missing, MAX_RANKED):
-        places = _places(shape, each, Budget(FIRST_STEPS, out_of_time))
+    for node_class in islice(missing, MAX_RANKED):
+        places = _places(shape, node_class, Budget(FIRST_STEPS, out_of_time))
         if out_of_time():
             break
-        new[each.id] = places
+        new[node_class.id] = places
     answers = [
-        claim_alignment_of(pod, each.kubelet, of_node, known.get(each.id) or new.get(each.id, ()))
-        for each, of_node in zip(classes, devices, strict=True)
+        claim_alignment_of(pod, node_class.kubelet, of_node, known.get(node_class.id) or new.get(node_class.id, ()))
+        for node_class, of_node in zip(classes, devices, strict=True)
     ]
     return answers, new
 

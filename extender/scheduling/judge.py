@@ -78,16 +78,16 @@ class _Judge:
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         try:
             if shape.is_ordinary and node_class.is_ordinary and (found := self._known(shape, node_class)) is not None:
-                return _placed(shape, node_class, found) if shape.has_demand else found
+                return _with_demand(shape, node_class, found) if shape.has_demand else found
             refuses_faults = node_class.has_nri and self._policy.annotations is Action.REFUSE
             if refuses_faults and shape.has_annotation_faults:
                 return Judgement(RefusalReason.NRI_ANNOTATION_FAULT, Certainty.EXACT)
             judgement = self._judgement(shape, node_class, budget)
-            return _placed(shape, node_class, _unless_hidden(judgement, shape, node_class, self._policy))
+            return _with_demand(shape, node_class, _unless_hidden(judgement, shape, node_class, self._policy))
         except Exception:  # noqa: BLE001 - a defect in one class of nodes must not fail the call for all of them
             detail = traceback.format_exc()[-_MAX_DETAIL:]
             unknown = _unknown(self._policy)._replace(trouble=Trouble.DEFECT, detail=detail)
-            return _placed(shape, node_class, unknown)
+            return _with_demand(shape, node_class, unknown)
 
     def has_key(self, shape: PodShape, node_class: NodeClass) -> bool:
         """See `follows_from_key`. The order of the checks is that of `_judgement`."""
@@ -156,14 +156,14 @@ class _Judge:
             if not shape.is_ordinary and state.knows(shape.pod.uid):
                 raise IdsDecideError
             key = resolved.replay.key(amounts)
-            one = None if key is None else judgements.get(key)
-            if one is None:
-                one = self._in_state(shape, amounts, resolved.replay.admit_by_key(key, amounts, budget))
-                if key is not None and (self._by_placement or one.merit is None):
-                    judgements[key] = one
-            found.append(one)
-        merits = [each.merit for each in found if each.merit is not None]
-        refusals = [each.refusal for each in found if each.merit is None]
+            judgement = None if key is None else judgements.get(key)
+            if judgement is None:
+                judgement = self._in_state(shape, amounts, resolved.replay.admit_by_key(key, amounts, budget))
+                if key is not None and (self._by_placement or judgement.merit is None):
+                    judgements[key] = judgement
+            found.append(judgement)
+        merits = [judgement.merit for judgement in found if judgement.merit is not None]
+        refusals = [judgement.refusal for judgement in found if judgement.merit is None]
         if len(refusals) > 1 and not merits and not _ALIGNMENT.issuperset(refusals):
             raise IdsDecideError  # two refusals with unlike amounts in their messages count as two answers
         certainty = Certainty.POSSIBLE if merits and refusals else kubelet.certainty
@@ -245,7 +245,7 @@ class _Verdicts(NamedTuple):
     misses: bool = False
 
 
-def _placed(shape: PodShape, node_class: NodeClass, judgement: Judgement) -> Judgement:
+def _with_demand(shape: PodShape, node_class: NodeClass, judgement: Judgement) -> Judgement:
     """The judgement; a refusal where the pod demands alignment and no replay shows its placement."""
     if shape.pod.demand.fault:
         return Judgement(RefusalReason.DEMAND_FAULT, Certainty.EXACT)

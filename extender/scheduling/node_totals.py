@@ -86,8 +86,8 @@ class NodeTotals:
         if allocatable is None or requested is None:
             return None
         total = requested
-        for each in self._pods.unseen_on(node_name):
-            total = add(total, pod_requests(each, {}))
+        for pod in self._pods.unseen_on(node_name):
+            total = add(total, pod_requests(pod, {}))
         return {name: amount - total.get(name, 0) for name, amount in allocatable.items()}
 
     def fit(self, pod: Pod, node_name: str, now: float) -> tuple[TotalsFit, float]:
@@ -100,14 +100,14 @@ class NodeTotals:
         if allocatable is None or requested is None:
             return TotalsFit.ENOUGH, 0.0
         wanted = pod_requests(pod, {})
-        unseen_pods = [each for each in self._pods.unseen_on(node_name) if each.uid != pod.uid]
-        unseen = [pod_requests(each, {}) for each in unseen_pods]
+        unseen_pods = [other for other in self._pods.unseen_on(node_name) if other.uid != pod.uid]
+        unseen = [pod_requests(other, {}) for other in unseen_pods]
         finished = self._finished(node_name, self._cluster.may_be_gone(node_name, now))
         if not exceeds(wanted, allocatable, [requested, finished, *unseen]):
             return TotalsFit.ENOUGH, 0.0
         if not exceeds(wanted, allocatable, [requested, *unseen]):
             return TotalsFit.WITHOUT_FINISHED, 0.0
-        shortage = _Shortage(allocatable, requested, tuple(each.uid for each in unseen_pods), now)
+        shortage = _Shortage(allocatable, requested, tuple(other.uid for other in unseen_pods), now)
         before = self._shortages.get(node_name)
         if before is None or not before.has_same_totals(shortage):
             before = self._shortages[node_name] = shortage

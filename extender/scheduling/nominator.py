@@ -81,7 +81,7 @@ class Nominator:
         for name, before in islice(nominated.items(), MAX_NODES):
             node = self._node(name, before, now)
             if node is not None:
-                checks[name] = [PodShape(each.pod) for each in before], node
+                checks[name] = [PodShape(nomination.pod) for nomination in before], node
 
         def held() -> frozenset[str]:
             return frozenset(name for name, check in checks.items() if takes_nominated_room(self._judge, shape, *check))
@@ -98,9 +98,9 @@ class Nominator:
         result = {}
         for name in sorted(nominations.keys() & names) if nominations else ():
             since = own.since if own is not None and own.node_name == name else now + 1.0
-            before = [each for each in nominations[name] if each.precedes(uid, priority, since)]
+            before = [other for other in nominations[name] if other.precedes(uid, priority, since)]
             if before:
-                result[name] = sorted(before, key=lambda each: (-each.priority, each.since))[:MAX_NOMINATIONS]
+                result[name] = sorted(before, key=lambda other: (-other.priority, other.since))[:MAX_NOMINATIONS]
         return result
 
     def _node(self, node_name: str, nominations: Sequence[Nomination], now: float) -> NominatedNode | None:
@@ -108,7 +108,7 @@ class Nominator:
         if record is None or not record.states:
             return None
         leaving = set(self._cluster.may_be_gone(node_name, now))
-        for each in nominations:
-            leaving |= self._pods.get(each.pod.uid).victims.on(node_name, now)
+        for nomination in nominations:
+            leaving |= self._pods.get(nomination.pod.uid).victims.on(node_name, now)
         held = {uid for state in record.states for uid in state.pod_uids}
         return NominatedNode(node_class=record.node_class, possible=record.possible, leaving=leaving & held)

@@ -60,20 +60,20 @@ def judge_all(
     """
     judged: dict[int, Judgement] = {}
     heavy: dict[int, NodeClass] = {}
-    for each in classes:
+    for node_class in classes:
         if out_of_time():
             break
-        judgement = judge(shape, each, Budget(FIRST_STEPS, out_of_time))
-        if judgement.trouble is Trouble.STEPS and not known_heavy(each.id):
-            heavy[each.id] = each
+        judgement = judge(shape, node_class, Budget(FIRST_STEPS, out_of_time))
+        if judgement.trouble is Trouble.STEPS and not known_heavy(node_class.id):
+            heavy[node_class.id] = node_class
         elif judgement.trouble is not Trouble.TIME:
-            judged[each.id] = judgement
-    for each in heavy.values():
+            judged[node_class.id] = judgement
+    for node_class in heavy.values():
         if out_of_time():
             break
-        judgement = judge(shape, each, Budget(MAX_STEPS, out_of_time))
+        judgement = judge(shape, node_class, Budget(MAX_STEPS, out_of_time))
         if judgement.trouble is not Trouble.TIME:
-            judged[each.id] = judgement
+            judged[node_class.id] = judgement
     return Judged(judged, frozenset(heavy.keys() - judged.keys()))
 
 
@@ -81,11 +81,11 @@ def judge_quickly(judge: BoundedJudge, shape: PodShape, classes: Iterable[NodeCl
     """The judgements that take no more than `LOOP_STEPS` steps in all; fit for the event loop."""
     judged: dict[int, Judgement] = {}
     steps: float = LOOP_STEPS
-    for each in classes:
+    for node_class in classes:
         budget = Budget(steps)
-        judgement = judge(shape, each, budget)
+        judgement = judge(shape, node_class, budget)
         if judgement.trouble is Trouble.STEPS:
             break
-        judged[each.id] = judgement
+        judged[node_class.id] = judgement
         steps -= budget.used
     return judged

@@ -105,12 +105,12 @@ def make_scheduling(
     clock, offload, metrics = effects.clock, effects.offload, effects.metrics
     nominator = Nominator(known.nodes, known.pods, judge.judge, clock=clock, offload=offload)
     gangs = None
+    if settings.gangs is not None:
+        gangs = Gangs(settings.gangs, known.nodes, judge, known.totals, clock=clock, offload=offload)
     claims = ranking = None
     if known.devices is not None:
         claims = ClaimCheck(known.nodes, known.devices, offload, clock=clock)
         ranking = ClaimRanking(known.devices, offload, clock=clock)
-    if settings.gangs is not None:
-        gangs = Gangs(settings.gangs, known.nodes, judge, known.totals, clock=clock, offload=offload)
     return Scheduling(
         demands=known.demands,
         gangs=gangs,

@@ -140,21 +140,25 @@ def plan_preemption(
 ) -> dict[str, Plan | Veto]:
     """The result for each candidate, in the order of the request. Every name of *proposals* is in *candidates*."""
     answers: dict[str, Plan | Veto] = {}
-    open_questions = {}
+    undecided = {}
     for name, proposal in proposals.items():
-        question = _NodeSearch(preemptor, candidates[name], proposal, budget)
-        answer = question.first_answer()
+        search = _NodeSearch(preemptor, candidates[name], proposal, budget)
+        answer = search.first_answer()
         answers[name] = Veto.UNDECIDED if answer is None else answer
         if answer is None:
-            open_questions[name] = question
-    for i, (name, question) in enumerate(open_questions.items()):
-        budget.share(len(open_questions) - i)
-        answers[name] = question.search()
+            undecided[name] = search
+    for i, (name, search) in enumerate(undecided.items()):
+        budget.share(len(undecided) - i)
+        answers[name] = search.search()
     return answers
 
 
 class _NodeSearch:
-    """The search on one node: whether it would admit the preemptor, and which victims that needs."""
+    """The search on one node: whether it would admit the preemptor, and which victims that needs.
+
+    `known`: the pods of the node and of the proposal by UID. `base`: the states of the node once the proposed victims
+    and the terminating pods are gone, with the nominated pods admitted.
+    """
 
     def __init__(self, preemptor: Preemptor, node: CandidateNode, proposal: Proposal, budget: ReplayBudget) -> None:
         self.preemptor, self.node, self.proposal, self.budget = preemptor, node, proposal, budget

@@ -117,7 +117,7 @@ def _largest_size(count: int) -> int:
 def _greedy_sets(groups: Iterable[Sequence[RunningPod]], cost: CostOf, works: Works) -> Iterator[PodSet]:
     for group in groups:
         taken: PodSet = ()
-        for pod in sorted(group, key=lambda each: cost((each,))):
+        for pod in sorted(group, key=lambda pod: cost((pod,))):
             taken = (*taken, pod)
             if works(taken):
                 yield _reprieve(taken, cost, works)
@@ -126,8 +126,8 @@ def _greedy_sets(groups: Iterable[Sequence[RunningPod]], cost: CostOf, works: Wo
 
 def _reprieve(taken: PodSet, cost: CostOf, works: Works) -> PodSet:
     """Remove the pods that need not be evicted, the costliest first. Each time the rest is tried."""
-    for pod in sorted(taken, key=lambda each: cost((each,)), reverse=True):
-        rest = tuple(each for each in taken if each is not pod)
+    for pod in sorted(taken, key=lambda pod: cost((pod,)), reverse=True):
+        rest = tuple(other for other in taken if other is not pod)
         if rest and works(rest):
             taken = rest
     return taken

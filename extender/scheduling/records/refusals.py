@@ -59,18 +59,19 @@ class RecentRefusals:
         """The nodes that have just refused a pod of this shape."""
         if not self._by_shape:
             return ()
-        return [each.node_name for each in self._by_shape.get(pod.shape, {}).values() if each.until > now]
+        refusals = self._by_shape.get(pod.shape, {}).values()
+        return [refusal.node_name for refusal in refusals if refusal.until > now]
 
     def all(self, now: float) -> list[RecentRefusal]:
         """Every refusal that counts, the newest last."""
-        found = [each for nodes in self._by_shape.values() for each in nodes.values() if each.until > now]
-        return sorted(found, key=lambda each: each.until)
+        found = [refusal for nodes in self._by_shape.values() for refusal in nodes.values() if refusal.until > now]
+        return sorted(found, key=lambda refusal: refusal.until)
 
     def _drop(self, now: float) -> None:
         """Drop the oldest shapes: those whose refusals count no more, and those above the limit."""
         while self._by_shape:
             shape, nodes = next(iter(self._by_shape.items()))
-            if self._held <= MAX_KEPT and any(each.until > now for each in nodes.values()):
+            if self._held <= MAX_KEPT and any(refusal.until > now for refusal in nodes.values()):
                 return
             del self._by_shape[shape]
             self._held -= len(nodes)
