@@ -37,17 +37,7 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         pod: Annotated[str, Query(max_length=512, description="Part of a UID, or of NAMESPACE/NAME.")] = "",
     ) -> Response:
         """Pods of the last calls of kube-scheduler, newest first, with the last call of each kind."""
-        now = service.clock()
-        found = service.records.decisions.newest(limit, pod)
-        forgotten = service.records.decisions.forgotten
-
-        rendered = []
-        async with service.slices.turn() as breathe:
-            for calls in found:
-                await breathe()
-                rendered.append(orjson.dumps(_decision(calls, now)))
-        body = b'{"decisions":[' + b",".join(rendered) + b'],"forgotten":%d}' % forgotten
-        return Response(body, media_type="application/json")
+        return Response(await _index(service, limit, pod), media_type="application/json")
 
     @router.get(
         "/pods/{uid}/decision",
@@ -72,16 +62,39 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         calls = service.records.decisions.of_pod(uid)
         if not calls:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"there is no record of a call about pod {uid[:253]!r}")
-        told = _node(calls, node) if node else None
-        if node and told is None:
-            raise HTTPException(HTTPStatus.NOT_FOUND, f"{node[:253]!r} was not a candidate of the recorded calls")
-        if told is not None and (past := _past_call(calls, node)) is not None:
-            verdict = await whole_answer(request, questions, Asked(kind=QuestionKind.PAST, past=past))
-            told["verdict"] = orjson.loads(verdict)
+        candidate = await _candidate(calls, node, questions, request) if node else None
         decision = _decision(calls, service.clock())
-        return Response(orjson.dumps({**decision, "node": told}), media_type="application/json")
+        return Response(orjson.dumps({**decision, "node": candidate}), media_type="application/json")
 
     return router
+
+
+async def _index(service: Service, limit: int, pod: str) -> bytes:
+    """The last calls about *limit* pods as a `DecisionIndex`. *pod*: see `DecisionLog.newest`."""
+    now = service.clock()
+    found = service.records.decisions.newest(limit, pod)
+    forgotten = service.records.decisions.forgotten
+    rendered = []
+    async with service.slices.turn() as breathe:
+        for calls in found:
+            await breathe()
+            rendered.append(orjson.dumps(_decision(calls, now)))
+    return b'{"decisions":[' + b",".join(rendered) + b'],"forgotten":%d}' % forgotten
+
+
+async def _candidate(calls: Sequence[Call], name: str, questions: Questions, request: Request) -> Json:
+    """One candidate of the calls, with the verdict behind its answer.
+
+    Raises:
+        HTTPException: it was no candidate.
+    """
+    candidate = _node(calls, name)
+    if candidate is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"{name[:253]!r} was not a candidate of the recorded calls")
+    if (past := _past_call(calls, name)) is not None:
+        verdict = await whole_answer(request, questions, Asked(kind=QuestionKind.PAST, past=past))
+        candidate["verdict"] = orjson.loads(verdict)
+    return candidate
 
 
 def _decision(calls: Sequence[Call], now: float) -> Json:
@@ -120,11 +133,11 @@ def _call(call: Call, now: float) -> Json:
 
 def _node(calls: Sequence[Call], name: str) -> Json | None:
     """The candidate *name* in the newest call that had it. None if no call did."""
-    call = next((each for each in calls if name in each.names), None)
+    call = next((call for call in calls if name in call.names), None)
     if call is None:
         return None
     node_class, judgement = call.class_of(name), call.judgement_of(name)
-    scores = {n: s for each in calls if each.verb == "prioritize" for n, s in each.scores()}
+    scores = {n: s for ranking in calls if ranking.verb == "prioritize" for n, s in ranking.scores()}
     told: Json = {
         "node": name,
         "passed": True,
@@ -145,7 +158,7 @@ def _node(calls: Sequence[Call], name: str) -> Json | None:
 
 def _past_call(calls: Sequence[Call], name: str) -> PastCall | None:
     """The pod and the candidate at the time of the call. None if nothing was replayed."""
-    call = next(each for each in calls if name in each.names)
+    call = next(call for call in calls if name in call.names)
     node_class = call.class_of(name)
     if node_class is None or node_class.kubelet is None or node_class.state is None:
         return None

@@ -105,7 +105,7 @@ def _why_single(record: GroupRecord, max_pods: int, watched: Collection[str]) ->
         return "a group of one pod"
     if (kind := _OBJECTS.get(source)) is not None:
         if source not in watched:
-            apis = " or ".join(api for api, (each, _) in APIS.items() if each == source)
+            apis = " or ".join(api for api, (api_source, _) in APIS.items() if api_source == source)
             return f"the size is not known: NUMA_EXTENDER_GANG_APIS does not have {apis}, and no pod states {SIZE}"
         return f"the size is not known: there is no {kind} with a size for {namespace}/{name}, and no pod states {SIZE}"
     annotation = LWS_SIZE if source == "leader_worker_set" else SIZE

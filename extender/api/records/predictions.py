@@ -10,7 +10,8 @@ from extender.api.service import Service
 from extender.replay.demands import Breach
 from extender.scheduling.records.demand_results import DemandResult, DemandResults
 from extender.scheduling.records.kubelet_rules import Behaviour
-from extender.scheduling.records.predictions import Result
+from extender.scheduling.records.predictions import Disagreement, Result
+from extender.scheduling.records.refusals import RecentRefusal
 
 MAX_SHOWN: Final = 1000
 
@@ -163,6 +164,31 @@ def _demands_view(demands: DemandResults, now: float) -> DemandsView:
     )
 
 
+def _disagreement_view(disagreement: Disagreement, now: float) -> DisagreementView:
+    rules = disagreement.agrees_with
+    return DisagreementView(
+        seconds_ago=round(now - disagreement.at, 3),
+        node_name=disagreement.node_name,
+        namespace=disagreement.namespace,
+        pod_name=disagreement.pod_name,
+        uid=disagreement.uid,
+        kind=KindView(**disagreement.kind._asdict()),
+        predicted=disagreement.predicted,
+        reported=disagreement.reported,
+        agrees_with=None if rules is None else [str(rule) for rule in rules],
+    )
+
+
+def _left_out_view(refusal: RecentRefusal, now: float) -> LeftOutView:
+    return LeftOutView(
+        node_name=refusal.node_name,
+        namespace=refusal.namespace,
+        pod_name=refusal.pod_name,
+        reason=refusal.reason,
+        seconds_left=round(refusal.until - now, 3),
+    )
+
+
 def audit_router(service: Service) -> APIRouter:
     """GET /v1/audit."""
     router = APIRouter(prefix="/v1", tags=["service"])
@@ -177,31 +203,12 @@ def audit_router(service: Service) -> APIRouter:
                 NodeView(name=name, disagreements=wrong, results=results, distrusted=service.audit.is_score_only(name))
                 for name, wrong, results in audit.disagreeing_nodes()
             ],
-            recent=[
-                DisagreementView(
-                    seconds_ago=round(now - each.at, 3),
-                    node_name=each.node_name,
-                    namespace=each.namespace,
-                    pod_name=each.pod_name,
-                    uid=each.uid,
-                    kind=KindView(**each.kind._asdict()),
-                    predicted=each.predicted,
-                    reported=each.reported,
-                    agrees_with=None if each.agrees_with is None else [str(rule) for rule in each.agrees_with],
-                )
-                for each in reversed(audit.recent)
-            ],
-            behaviours=[behaviour_view(each) for each in islice(service.behaviours(), MAX_SHOWN)],
+            recent=[_disagreement_view(disagreement, now) for disagreement in reversed(audit.recent)],
+            behaviours=[behaviour_view(behaviour) for behaviour in islice(service.behaviours(), MAX_SHOWN)],
             demands=_demands_view(audit.demands, now),
             left_out=[
-                LeftOutView(
-                    node_name=each.node_name,
-                    namespace=each.namespace,
-                    pod_name=each.pod_name,
-                    reason=each.reason,
-                    seconds_left=round(each.until - now, 3),
-                )
-                for each in islice(reversed(service.records.refusals.all(now)), MAX_SHOWN)
+                _left_out_view(refusal, now)
+                for refusal in islice(reversed(service.records.refusals.all(now)), MAX_SHOWN)
             ],
             pods_in_flight=service.known.nodes.pods_in_flight,
         )
