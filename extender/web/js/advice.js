@@ -120,6 +120,7 @@ async function run(event) {
   event.preventDefault();
   const question = chosen();
   const controls = /** @type {NodeListOf<HTMLInputElement>} */ (fields.querySelectorAll("[name]"));
+  /** @type {Record<string, any>} */
   const values = Object.fromEntries([...controls].map((each) => [each.name, each.type === "checkbox" ? each.checked : each.type === "number" ? Number(each.value) : each.value.trim()]));
   running = new AbortController();
   const { signal } = running;

@@ -93,7 +93,7 @@ export async function askLines(path, key, manifest, rest, onLine, signal) {
 
 /** @param {Response} response @param {(document: any) => void} onLine @returns {Promise<any>} */
 async function lastLine(response, onLine) {
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).pipeThrough(new TextDecoderStream()).getReader();
+  const reader = /** @type {ReadableStream<any>} */ (response.body).pipeThrough(new TextDecoderStream()).getReader();
   let last = null;
   for (let text = "", piece = await reader.read(); ; piece = await reader.read()) {
     const lines = (text + (piece.value ?? "")).split("\n");
