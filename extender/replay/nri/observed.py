@@ -16,6 +16,7 @@ from extender.replay.nri.books import Books, Grant, Setup
 from extender.replay.nri.events import Node, start
 from extender.replay.nri.memory import BEST_EFFORT
 from extender.replay.nri.objects import Container, Pod, QoS, Resources, RuntimeResources
+from extender.replay.nri.pools import Pool
 from extender.replay.nri.requests import CPUType
 from extender.replay.nri.scoring import MEMORY_PRIORITY
 from extender.replay.sets import format_list
@@ -55,8 +56,13 @@ class ObservedGrant:
     labels: tuple[tuple[str, str], ...] = field(default=())
 
     @property
+    def full_name(self) -> str:
+        """NAMESPACE/POD/CONTAINER."""
+        return f"{self.namespace}/{self.pod_name}/{self.container}"
+
+    @property
     def _facts(self) -> tuple[object, ...]:
-        """What can be compared of grants of several nodes: all but ids and the pod's name."""
+        """A sort key without ids. What can be equal on several nodes comes first, and the pod's name last."""
         return (
             self.memory_bytes, self.qos.value, self.pool, self.cpu_type.value, self.exclusive, self.portion,
             self.memory_nodes, self.memory_types, self.requests_cpu, self.namespace, self.container, self.pod_labels,
@@ -81,12 +87,16 @@ def observe(setup: Setup, grants: Iterable[ObservedGrant]) -> Node:
     return Node(books, node.updates, running, frozenset(), frozenset())
 
 
-def _add(books: Books, observed: ObservedGrant) -> Container:
-    where = f"{observed.namespace}/{observed.pod_name}/{observed.container}"
-    id_, pool = _OBSERVED + observed.container_id, books.setup.tree.by_name(observed.pool)
+def _checked_pool(books: Books, observed: ObservedGrant) -> Pool:
+    """The pool of the grant.
+
+    Raises:
+        ObservedGrantError: there is no such pool, or the grant cannot be one beside those in *books*.
+    """
+    where, pool = observed.full_name, books.setup.tree.by_name(observed.pool)
     if pool is None:
         raise ObservedGrantError(f"{where}: this machine and configuration have no pool {observed.pool!r}")
-    if id_ in books.grants:
+    if _OBSERVED + observed.container_id in books.grants:
         raise ObservedGrantError(f"{where}: container {observed.container_id} has two grants")
     if foreign := observed.exclusive & ~(pool.isolated | pool.sharable):
         raise ObservedGrantError(f"{where}: CPUs {format_list(foreign)} are not CPUs of {pool.name} for containers")
@@ -95,6 +105,12 @@ def _add(books: Books, observed: ObservedGrant) -> Container:
         raise ObservedGrantError(f"{where}: CPUs {format_list(twice)} are granted to another container as well")
     if not 0 < observed.memory_nodes < 1 << len(books.setup.topology.machine.nodes):
         raise ObservedGrantError(f"{where}: the machine does not have the memory nodes {observed.memory_nodes:#x}")
+    return pool
+
+
+def _add(books: Books, observed: ObservedGrant) -> Container:
+    """Book the grant; returns its container."""
+    pool, id_ = _checked_pool(books, observed), _OBSERVED + observed.container_id
     if observed.pod_uid and observed.pod_uid not in books.pods:
         books.pods[observed.pod_uid] = Pod(
             id=observed.pod_uid,
@@ -117,7 +133,7 @@ def _add(books: Books, observed: ObservedGrant) -> Container:
         requirements=Resources({"cpu": 1} if observed.requests_cpu else {}, {}),
         updates=None,
         hints={},
-        full_name=where,
+        full_name=observed.full_name,
         labels=dict(observed.labels),
     )
     books.containers[id_] = container
