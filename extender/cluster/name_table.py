@@ -141,6 +141,7 @@ class NameTable:
         return slots
 
     def _hash_new_names(self) -> None:
+        """Add the names that came since the last call to the table; a larger table, if they need one."""
         names = [name for name in self._unhashed if name in self._slot_of and name.isascii()]
         self._unhashed.clear()
         if not names:

@@ -108,6 +108,7 @@ class ClassIndex:
         return self._snapshot
 
     def _set(self, slot: int, node_class: NodeClass, class_id: int) -> None:
+        """Set the class at a slot. A part that a snapshot has is copied first."""
         self._snapshot = None
         number = slot // PART
         if number == len(self._parts):

@@ -328,6 +328,7 @@ class NodeStore:
             self._reconcile(name, now)
 
     def _put(self, observation: Observation, past_boots: tuple[str, ...], now: float) -> NodeRecord:
+        """Replace what is known of the node by another report."""
         name = observation.node_name
         before = self._nodes.get(name)
         if before is None and len(self._nodes) >= self._max_nodes:
@@ -346,6 +347,7 @@ class NodeStore:
         return self._filed(name)
 
     def _touch(self, held: NodeRecord, now: float) -> NodeRecord:
+        """The current report still holds."""
         was_stale = not self._deadlines.is_fresh(held.name)
         self._nodes[held.name] = replace(held, heard_at=now)
         self._deadlines.note_message(held.name, now)

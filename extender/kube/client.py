@@ -144,6 +144,7 @@ class KubeClient:
     def _send(
         self, method: str, target: str, data: bytes | None, content_type: str, deadline: float
     ) -> urllib3.BaseHTTPResponse:
+        """Send one request. It is sent again after a 401 with renewed credentials, and a GET on a broken connection."""
         again = {"stale": method == "GET", "401": True}
         while True:
             left = deadline - self._clock()

@@ -95,6 +95,7 @@ class WatchedSurroundings:
         self._pods_complete = self._pods_complete or batch.complete
 
     def _charge(self, record: PodRecord, sign: int) -> None:
+        """Add what a pod requests to its node, or with *sign* -1 take it away."""
         if record.finished:
             self._note_finished(record, is_there=sign > 0)
             return

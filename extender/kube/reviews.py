@@ -193,6 +193,7 @@ class Reviews:
         return answer
 
     def _ask_token(self, token: str, audience: str) -> Identity | TokenRejected:
+        """The API server's answer for the token."""
         spec: JSON = {"token": token, **({"audiences": [audience]} if audience else {})}
         status = mapping(self._review(_TOKENS, "authentication.k8s.io/v1", "TokenReview", spec), "status")
         if status.get("authenticated") is not True:

@@ -126,6 +126,7 @@ class Siblings:
             self._cluster.withdraw(name, why, self._clock())
 
     def _settle(self, names: Iterable[str]) -> None:
+        """Assume those of these waiting nodes for which a sibling or a profile is known."""
         newest: dict[Kind, Observation | None] = {}
         started: dict[tuple[str, str], Kubelet | None] = {}
         """By profile and kubelet version: many nodes that wait have equal ones."""
@@ -206,6 +207,7 @@ class Siblings:
             self._assume(name, profile.observed, kubelet)
 
     def _assume(self, name: str, observed: Observation, kubelet: Kubelet) -> None:
+        """Let the node count as one that has reported *kubelet* without pods, if it holds none."""
         if not self._is_empty(name, kubelet):
             return
         assert observed.state is not None  # `_reporting` and `read_profiles` have looked

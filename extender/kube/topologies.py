@@ -131,6 +131,7 @@ class TopologyFeed:
         return ""
 
     def _observe(self, name: str, published: Published, now: float) -> NodeRecord:
+        """Store the report in an object, or the counts that follow from it."""
         if not published.carried:
             return self._cluster.observe_counts(counted(published, self._cluster.node_objects.version_of), now)
         body = unpack_report(published, self._max_bytes)
@@ -144,6 +145,7 @@ class TopologyFeed:
         return record
 
     def _confirm(self, name: str, source: _Source, now: float) -> None:
+        """Let the report of an object count as just heard."""
         held = source.record.observation
         try:
             if not source.published.carried:

@@ -193,6 +193,7 @@ class Watch(Generic[T]):
         return 0.0
 
     def _failed(self, error: KubeError) -> float:
+        """Note a failure. Returns the seconds to wait; forgets the version where only a new list helps."""
         self._failures += 1
         self._waits += 1
         waits, retry_after = self._waits, None
@@ -206,6 +207,7 @@ class Watch(Generic[T]):
         return delay
 
     def _list(self) -> None:
+        """Read the whole list, and deliver how it differs from what the consumer has."""
         try:
             listed, version = self._read_pages(self._settings.page_size)
         except _PagesExpiredError:
@@ -276,6 +278,7 @@ class Watch(Generic[T]):
                 self._deliver(Batch(tuple(changes)))
 
     def _take(self, event: WatchEvent) -> Change[T] | None:
+        """Apply one event to the mirror. Returns the change; None if no part that we keep has changed."""
         if isinstance(event, Failure):
             raise event.error
         version = resource_version(event.object)
@@ -301,6 +304,7 @@ class Watch(Generic[T]):
 
     @contextmanager
     def _opened(self, seconds: float) -> Iterator[Stream]:
+        """A stream from the last version on, which `stop` can end."""
         query = self._source.query(
             watch="true",
             resourceVersion=self._version,

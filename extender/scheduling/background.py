@@ -136,6 +136,7 @@ class BackgroundJudging:
                 await task
 
     async def _run(self) -> None:
+        """Judge one shape after another, the oldest first, until none is left."""
         while self._shapes:
             await self._until_quiet()
             shape = next(iter(self._shapes.values()), None)
@@ -151,6 +152,7 @@ class BackgroundJudging:
                 self._show()
 
     async def _judge_some(self, shape: _Shape) -> None:
+        """Judge classes of the shape for one slice. A class that takes longer than the longest slice is left out."""
         began, count = self._clock(), len(shape.left)
 
         def out_of_time() -> bool:
@@ -168,6 +170,7 @@ class BackgroundJudging:
                 shape.left, shape.slice_seconds = shape.left[1:], SLICE_SECONDS
 
     def _ending(self, shape: _Shape) -> Ending | None:
+        """How the work on the shape ends now; None if it goes on."""
         if not shape.left:
             return Ending.FINISHED
         if not self._is_held(shape.entry):

@@ -175,6 +175,7 @@ class Bind:
         return outcome
 
     async def _bind_pod(self, pod: Pod, args: ExtenderBindingArgs, binder: GatedBinder) -> BindOutcome:
+        """Reserve the pod's room, and send the binding."""
         if self._claims is not None:
             pod = self._claims.with_devices(pod, args.Node)
         with Reservation(self._cluster, self._pods, pod, args.Node, self._clock) as reservation:

@@ -37,6 +37,7 @@ def refusal_by_policy(counts: NriCounts, request: PodRequest) -> RefusalReason |
 
 
 def _cpus_refused(counts: Counts, request: PodRequest) -> RefusalReason | None:
+    """Why the free CPUs are too few; None if that is not proven."""
     by_node = counts.cpus_by_node()
     if by_node is None:
         return None

@@ -80,6 +80,7 @@ class CoarseDemand:
         return (REASONS[broken[0].breach] if is_refused else None), False
 
     def _broken(self, kubelet: Kubelet, request: PodRequest, admitted: CoarseAdmitted) -> BrokenDemand | None:
+        """How one admission breaks the demand; None if it does not. Each is checked once."""
         key = id(admitted), id(kubelet)  # both are kept, so that no other object gets their ids
         known = self._known.get(key)
         if known is not None:

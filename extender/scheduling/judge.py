@@ -121,6 +121,7 @@ class _Judge:
         return None if key is None else resolved.judgements_of(self).get(key)
 
     def _judgement(self, shape: PodShape, node_class: NodeClass, budget: Budget | None) -> Judgement:
+        """The judgement by the first of these that decides: counts, settings, the coarse replay, the full replay."""
         kubelet, policy = node_class.kubelet, self._policy
         if node_class.counts is not None:
             return _by_counts(shape, node_class.counts, policy, stale=node_class.stale)
@@ -187,6 +188,7 @@ class _Judge:
     def _by_full_replay(
         self, shape: PodShape, node_class: NodeClass, kubelet: Kubelet, budget: Budget | None
     ) -> Judgement:
+        """The judgement by replays with CPU ids and device ids, in every state of the class."""
         demand, request = shape.pod.demand, shape.request(kubelet.rules)
         budget = budget or for_replays(MAX_OUTCOMES)
         outcomes = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
@@ -212,6 +214,7 @@ class _Judge:
         return self._decided(node_class, kubelet, found)
 
     def _decided(self, node_class: NodeClass, kubelet: Kubelet, found: "_Verdicts") -> Judgement:
+        """The judgement that follows from the verdicts: how certain they are, and what the settings say of that."""
         policy = self._policy
         is_settled = node_class.complete and not node_class.possible.in_turn
         certainty = found.certainty if is_settled else Certainty.POSSIBLE
@@ -278,6 +281,7 @@ def _by_setting(kubelet: Kubelet, policy: UncertaintyPolicy, *, stale: bool) -> 
 
 
 def _by_counts(shape: PodShape, counts: Counts, policy: UncertaintyPolicy, *, stale: bool) -> Judgement:
+    """The judgement of a node of which only counts per NUMA node are known."""
     request = shape.request(counts.rules)
     if counts.nri is not None and not stale and policy.degraded is Action.REPLAY:
         refusal = refusal_by_policy(counts.nri, request)
@@ -303,6 +307,7 @@ def _unknown(policy: UncertaintyPolicy) -> Judgement:
 
 
 def _needs(request: PodRequest, managers: frozenset[Provider]) -> bool:
+    """Whether the pod requests something of one of the *managers*."""
     wants: Mapping[Provider, bool] = {
         Provider.CPU: request.pod_level is not None or any(c.cpus for c in request.containers),
         Provider.MEMORY: request.pod_level is not None or any(c.memory_bytes for c in request.containers),

@@ -73,6 +73,7 @@ class Nominator:
         return bool(await self._held_by_others(pod, priority, {node_name}))
 
     async def _held_by_others(self, pod: Pod, priority: int, names: Iterable[str]) -> frozenset[str]:
+        """The nodes of *names* on which the pod would take room that other pods are nominated to."""
         nominated = self.before(pod.uid, priority, names)
         if not nominated:
             return frozenset()
@@ -104,6 +105,7 @@ class Nominator:
         return result
 
     def _node(self, node_name: str, nominations: Sequence[Nomination], now: float) -> NominatedNode | None:
+        """The node and the pods that leave it: terminating ones and victims. None if no state of it is known."""
         record = self._cluster.get(node_name)
         if record is None or not record.states:
             return None

@@ -120,6 +120,7 @@ class AccessMiddleware:
         return None
 
     async def _identify(self, asgi: ASGIScope, peer: Peer, needed: AccessScope) -> Principal:
+        """The caller: by its token, else its certificate, else its address on loopback."""
         settings = self._settings
         if settings.insecure:
             _check_origin(asgi, needed, Means.INSECURE)
@@ -156,6 +157,7 @@ class AccessMiddleware:
         return Principal(name=min(allowed), means=Means.CERTIFICATE, scopes=frozenset({AccessScope.SCHEDULE}))
 
     def _denied(self, error: NotAllowedError, needed: AccessScope, peer: Peer) -> Response:
+        """Count and log the refusal; returns the reply."""
         outcome, status = _STATUS[type(error)]
         self._metrics.admissions.labels(error.means.value, needed.value, outcome).inc()
         if status is not HTTPStatus.SERVICE_UNAVAILABLE:

@@ -138,7 +138,7 @@ def _node(calls: Sequence[Call], name: str) -> Json | None:
         return None
     node_class, judgement = call.class_of(name), call.judgement_of(name)
     scores = {n: s for ranking in calls if ranking.verb == "prioritize" for n, s in ranking.scores()}
-    told: Json = {
+    candidate: Json = {
         "node": name,
         "passed": True,
         "reason": "",
@@ -147,13 +147,13 @@ def _node(calls: Sequence[Call], name: str) -> Json | None:
         "verdict": None,
     }
     if node_class is None or judgement is None:
-        return told
-    told["certainty"] = judgement.certainty.value
+        return candidate
+    candidate["certainty"] = judgement.certainty.value
     if call.place not in ("", name):
-        told |= {"passed": False, "reason": f"the place of the pod in its group is on node {call.place}"}
+        candidate |= {"passed": False, "reason": f"the place of the pod in its group is on node {call.place}"}
     if judgement.refusal is not None:
-        told |= {"passed": False, "reason": judgement.refusal.text}
-    return told
+        candidate |= {"passed": False, "reason": judgement.refusal.text}
+    return candidate
 
 
 def _past_call(calls: Sequence[Call], name: str) -> PastCall | None:

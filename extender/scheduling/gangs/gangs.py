@@ -98,6 +98,7 @@ class Gangs:
     async def _steer(
         self, args: SchedulerArgs, group: Group, filtered: Filtered, answers: NodeAnswers | None
     ) -> Filtered:
+        """The result of filter for a pod of a group: the node of its place, which is planned now if it has none."""
         groups, now, uid = self.groups, self._clock(), args.pod.uid
         if not uid:
             return filtered

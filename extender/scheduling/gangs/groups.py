@@ -106,6 +106,7 @@ class Groups:
         return self._within_limit(record.stated_size)
 
     def _forget_unsized(self, record: GroupRecord) -> None:
+        """The group no longer waits for its object to state a size."""
         if record.object_key is not None and (keys := self._unsized.get(record.object_key)) is not None:
             keys.discard(record.key)
             if not keys:
@@ -279,6 +280,7 @@ class Groups:
             self._drop(self._records[key])
 
     def _record(self, key: Key, now: float) -> GroupRecord:
+        """The record of a group, now the one that changed last; a new one if there is none."""
         record = self._records.get(key)
         if record is None:
             if len(self._records) >= MAX_GROUPS:

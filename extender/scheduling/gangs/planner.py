@@ -212,6 +212,7 @@ class GangPlan:
         return plan
 
     def _look(self, candidates: Sequence[Candidate], budget: Budget | None) -> None:
+        """Find the missing places on these nodes: the next one always on the node that is best for it."""
         planned = []
         heap = []  # (minus the merit, whether it is that of the place before, number of the candidate)
         for number, candidate in enumerate(candidates):
@@ -259,6 +260,7 @@ class GangPlan:
             node.places, node.is_judged = 1, False
 
     def _replayed(self, node: PlannedNode, budget: Budget | None, *, has_others: bool) -> tuple[str, States]:
+        """As `_admitted`, computed once for all nodes of a class with as many places."""
         key = node.node_class.id, node.places
         found = None if has_others else self.known.get(key)
         if found is None:
@@ -268,6 +270,7 @@ class GangPlan:
         return found
 
     def _merit(self, node: PlannedNode, budget: Budget | None, *, has_others: bool) -> int:
+        """The merit of one more place on the node, computed once for all nodes of a class with as many places."""
         self._settle(node, budget, has_others=has_others)
         key = node.node_class.id, node.places
         found = None if has_others else self.merits.get(key)

@@ -151,6 +151,7 @@ def _kind_of(settled: SettledPod) -> Kind:
 
 
 def _compare(settled: SettledPod) -> Result:
+    """What the kubelet did, compared with the prediction."""
     admitted = [v for v in settled.verdicts if isinstance(v, Admitted)]
     match settled.result:
         case AdmissionResult.REFUSED:
