@@ -10,8 +10,8 @@ Mirrors: kubelet `cm/cpumanager/cpu_assignment.go`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
+from typing import NamedTuple
 
 from extender.replay.budget import UNLIMITED, Budget
 from extender.replay.config import CPUOptions
@@ -30,8 +30,7 @@ class NotEnoughCPUsError(Exception):
         self.available = available
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(NamedTuple):
     """How to take CPUs on one machine: the policy options that matter here and the version rules.
 
     `inside_hint`, `whole_groups` and `spread_by_topology`: the rules of nearly these names (`rules.FIXES`).
@@ -209,24 +208,40 @@ class _Accumulator:
             return self.take_full_sockets, self.take_full_numa_nodes
         return self.take_full_numa_nodes, self.take_full_sockets
 
+    def _may_take(self, cpus: int) -> bool:
+        """Whether so many CPUs are needed. If not, they will not be later either: no order has to be computed."""
+        return self.needed >= cpus.bit_count()
+
     def _take_while_needed(self, elements: Iterable[int]) -> None:
         for cpus in elements:
-            if self.needed >= cpus.bit_count():
+            if self._may_take(cpus):
                 self.claim(cpus)
 
     def take_full_numa_nodes(self) -> None:
-        numa_cpus = self.machine.numa_cpus
-        self._take_while_needed([numa_cpus[n] for n in self.numa_order() if not numa_cpus[n] & ~self.free])
+        whole = {n: bits for n, bits in self.machine.numa_cpus.items() if self._may_take(bits) and not bits & ~self.free}
+        if whole:
+            self._take_while_needed([whole[n] for n in self.numa_order() if n in whole])
 
     def take_full_sockets(self) -> None:
         full = self.machine.cpus_per_socket
-        sockets = [self.machine.socket_cpus[s] for s in self._socket_order()]
-        self._take_while_needed([cpus for cpus in sockets if (cpus & self.free).bit_count() == full])
+        sockets = self.machine.socket_cpus
+        whole = {s: bits for s, bits in sockets.items() if self._may_take(bits) and (bits & self.free).bit_count() == full}
+        if whole:
+            self._take_while_needed([whole[s] for s in self._socket_order() if s in whole])
 
     def take_full_cores(self) -> None:
-        full = self.machine.cpus_per_core
-        cores = [self.machine.core_cpus[c] for c in self._core_order()]
-        self._take_while_needed([cpus for cpus in cores if (cpus & self.free).bit_count() == full])
+        """Whole cores of one group after the other. They have equally many free CPUs, so the smaller id comes first."""
+        m, free, full = self.machine, self.free, self.machine.cpus_per_core
+        in_numa_nodes = self.sockets_first
+        groups, order = (m.numa_cpus, self.numa_order()) if in_numa_nodes else (m.socket_cpus, self._socket_order())
+        for group in order:
+            self.budget.spend(len(m.core_cpus))
+            for cpus in m.core_cpus.values():
+                if self.needed < full:
+                    return
+                free_there = cpus & free
+                if free_there & groups[group] and free_there.bit_count() == full:
+                    self._take_while_needed((cpus,))
 
     def take_single_cpus(self, *, spread: bool, by_topology: bool) -> None:
         """Free CPUs one by one: core by core, or with *spread* socket by socket in ascending order.

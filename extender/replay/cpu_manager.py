@@ -143,11 +143,16 @@ def allocate(
     if held is None or not kubelet.rules.smt_check_after_held:
         check_smt_alignment(kubelet, state, container.cpus)
     if held is not None:
-        return _update_reusable(state, pod, container, held)
+        return replace(state, reusable=_reusable_after(state, pod, container, held))
     pool = available(kubelet, state) | state.reusable_by(pod.uid)
     cpus = take(kubelet, pool, container.cpus, affinity, budget)
     entries = {**state.entries, pod.uid: {**state.entries.get(pod.uid, {}), container.name: cpus}}
-    return _update_reusable(replace(state, default=state.default & ~cpus, entries=entries), pod, container, cpus)
+    return CPUState(
+        default=state.default & ~cpus,
+        entries=entries,
+        pod_entries=state.pod_entries,
+        reusable=_reusable_after(state, pod, container, cpus),
+    )
 
 
 def check_smt_alignment(kubelet: Kubelet, state: CPUState, count: int) -> None:
@@ -192,6 +197,8 @@ def take(kubelet: Kubelet, pool: int, count: int, affinity: int | None, budget: 
             aligned = pool & _aligned_cpus(kubelet, affinity)
             wanted, nodes = min(count, aligned.bit_count()), affinity.bit_count()
             cpus = kubelet.assignment.take(aligned, wanted, budget, hint_nodes=nodes)
+            if cpus.bit_count() >= count:
+                return cpus
         return cpus | kubelet.assignment.take(pool & ~cpus, count - cpus.bit_count(), budget)
     except NotEnoughCPUsError as error:
         raise Refusal(
@@ -219,14 +226,13 @@ def _aligned_cpus(kubelet: Kubelet, affinity: int) -> int:
     return machine.cpu_bits_in_numa(affinity)
 
 
-def _update_reusable(state: CPUState, pod: PodRequest, container: ContainerRequest, cpus: int) -> CPUState:
+def _reusable_after(state: CPUState, pod: PodRequest, container: ContainerRequest, cpus: int) -> tuple[str, int]:
     """Ordinary init containers leave their CPUs to later containers. Other containers remove theirs from these.
 
     Source: policy_static.go, updateCPUsToReuse.
     """
     reusable = state.reusable_by(pod.uid)
-    reusable = reusable | cpus if container.reusable else reusable & ~cpus
-    return replace(state, reusable=(pod.uid, reusable))
+    return pod.uid, reusable | cpus if container.reusable else reusable & ~cpus
 
 
 def release(state: CPUState, uid: str) -> CPUState:

@@ -177,11 +177,12 @@ def allocate(
     if refusals:
         refusals[0].alternatives = tuple(r.message for r in refusals[1:])
         raise refusals[0]
+    entries, held = state.entries, state.held
     if changed:
-        entries = {**state.entries, pod.uid: {**state.entries.get(pod.uid, {}), container.name: taken}}
-        held = {**state.held, **{r: state.held.get(r, _NONE) | ids for r, ids in taken.items()}}
-        state = replace(state, entries=entries, held=held)
-    return _update_reusable(state, pod, container, taken)
+        entries = {**entries, pod.uid: {**entries.get(pod.uid, {}), container.name: taken}}
+        held = {**held, **{r: held.get(r, _NONE) | ids for r, ids in taken.items()}}
+    reusable = _reusable_after(state, pod, container, taken)
+    return DeviceState(devices=state.devices, entries=entries, held=held, reusable=reusable)
 
 
 def _devices_to_allocate(
@@ -273,9 +274,9 @@ def _pick(
     return frozenset(i for g, n in zip(groups, split, strict=True) for i in g[:n])
 
 
-def _update_reusable(
+def _reusable_after(
     state: DeviceState, pod: PodRequest, container: ContainerRequest, taken: Mapping[str, frozenset[str]]
-) -> DeviceState:
+) -> tuple[str, Mapping[str, frozenset[str]]]:
     """Ordinary init containers leave their devices to later containers. Other containers remove theirs from these.
 
     Source: manager.go, Allocate.
@@ -284,7 +285,7 @@ def _update_reusable(
     for resource, ids in taken.items():
         before = reusable.get(resource, _NONE)
         reusable[resource] = before | ids if container.reusable else before - ids
-    return DeviceState(devices=state.devices, entries=state.entries, held=state.held, reusable=(pod.uid, reusable))
+    return pod.uid, reusable
 
 
 def release(state: DeviceState, uid: str) -> DeviceState:

@@ -90,6 +90,9 @@ class Distances:
         self._rows = rows
         self._known: dict[int, float] = {}
 
+    def __reduce__(self) -> tuple[type, tuple[Mapping[int, Sequence[int]]]]:
+        return type(self), (self._rows,)
+
     def average(self, mask: int) -> float:
         """Mean over all ordered pairs of nodes in the mask, including each node with itself.
 

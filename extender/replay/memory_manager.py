@@ -173,7 +173,7 @@ def allocate(
     # 1. A container that has blocks keeps them (the kubelet restarted, or the container did).
     held = state.entries.get(pod.uid, {}).get(container.name)
     if held is not None:
-        return _update_reusable(state, pod, container, held)
+        return replace(state, reusable=_reusable_after(state, pod, container, held))
     if max(request.values(), default=0) > INT64_MAX:
         raise _refusal(_NOT_INT64)
     reusable = state.reusable_by(pod.uid)
@@ -185,10 +185,15 @@ def allocate(
     # 3. Charge the nodes with what the pod's init containers did not already charge (updateMachineState).
     for block in blocks:
         nodes = charge(nodes, mask, block.type, max(0, block.size - reusable.get((mask, block.type), 0)))
-    entries = {**state.entries, pod.uid: {**state.entries.get(pod.uid, {}), container.name: blocks}}
-    state = replace(state, nodes=nodes, entries=entries)
     # 4. Record what later containers may reuse, and shrink the blocks of init containers by what is reused now.
-    return _shrink_init_blocks(_update_reusable(state, pod, container, blocks), pod, container, blocks)
+    held_by = {**state.entries.get(pod.uid, {}), container.name: blocks}
+    _shrink_init_blocks(held_by, pod, container, blocks)
+    return MemoryState(
+        nodes=nodes,
+        entries={**state.entries, pod.uid: held_by},
+        pod_entries=state.pod_entries,
+        reusable=_reusable_after(state, pod, container, blocks),
+    )
 
 
 def choose_mask(
@@ -304,9 +309,9 @@ def _with(
     return NUMANodeMemory(node.id, assignments, cells, amounts)
 
 
-def _update_reusable(
+def _reusable_after(
     state: MemoryState, pod: PodRequest, container: ContainerRequest, blocks: tuple[Block, ...]
-) -> MemoryState:
+) -> tuple[str, Reusable]:
     """Ordinary init containers leave their memory to later containers. Other containers use it up.
 
     Source: policy_static.go, updatePodReusableMemory.
@@ -316,17 +321,16 @@ def _update_reusable(
         key = (block.mask, block.type)
         before = reusable.get(key, 0)
         reusable[key] = max(before, block.size) if container.reusable else max(0, before - block.size)
-    return replace(state, reusable=(pod.uid, reusable))
+    return pod.uid, reusable
 
 
 def _shrink_init_blocks(
-    state: MemoryState, pod: PodRequest, container: ContainerRequest, blocks: tuple[Block, ...]
-) -> MemoryState:
-    """Rewrite the blocks of earlier ordinary init containers so that all sizes add up to what is charged.
+    held: dict[str, tuple[Block, ...]], pod: PodRequest, container: ContainerRequest, blocks: tuple[Block, ...]
+) -> None:
+    """Rewrite in *held* the blocks of earlier ordinary init containers so that all sizes add up to what is charged.
 
     Source: policy_static.go, updateInitContainersMemoryBlocks.
     """
-    held = dict(state.entries[pod.uid])
     for block in blocks:
         left = block.size
         for earlier in pod.containers:
@@ -340,7 +344,6 @@ def _shrink_init_blocks(
                 left -= used
                 shrunk.append(b._replace(size=b.size - used))
             held[earlier.name] = tuple(shrunk)
-    return replace(state, entries={**state.entries, pod.uid: held})
 
 
 def release_container(state: MemoryState, uid: str, container: str) -> MemoryState:

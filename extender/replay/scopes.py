@@ -202,14 +202,13 @@ def _allocate(walk: Walk, container: ContainerRequest, hint: TopologyHint) -> No
     walk.container = container.name
     kubelet, pod, affinity, budget = walk.kubelet, walk.pod, hint.affinity, walk.budget
     budget.spend(_STEPS_OF_A_CONTAINER + (len(pod.containers) + len(walk.state.cpu.entries)) // 8)
-    devices = device_manager.allocate(walk.state.devices, pod, container, affinity, walk.choices, budget)
-    walk.state = ManagerState(cpu=walk.state.cpu, memory=walk.state.memory, devices=devices, nri=walk.state.nri)
-    cpu = cpu_manager.allocate(kubelet, walk.state.cpu, pod, container, affinity, budget)
-    walk.state = ManagerState(cpu=cpu, memory=walk.state.memory, devices=devices, nri=walk.state.nri)
-    memory = memory_manager.allocate(
-        kubelet, walk.state.memory, pod, container, affinity, budget, preferred=hint.preferred
-    )
-    walk.state = ManagerState(cpu=cpu, memory=memory, devices=devices, nri=walk.state.nri)
+    cpu, memory, devices = walk.state.cpu, walk.state.memory, walk.state.devices
+    try:
+        devices = device_manager.allocate(devices, pod, container, affinity, walk.choices, budget)
+        cpu = cpu_manager.allocate(kubelet, cpu, pod, container, affinity, budget)
+        memory = memory_manager.allocate(kubelet, memory, pod, container, affinity, budget, preferred=hint.preferred)
+    finally:
+        walk.state = ManagerState(cpu=cpu, memory=memory, devices=devices, nri=walk.state.nri)
     if walk.trace.listening:
         _tell_allocated(walk, container)
 

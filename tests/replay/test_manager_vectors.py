@@ -294,7 +294,7 @@ def _follow(
         }:
             state = _pick_as_recorded(state, request, container.name, recorded)
             taken = {r: frozenset(ids) for r, ids in recorded.items()}
-            return replace(state, reusable=device_manager._update_reusable(before, request, container, taken).reusable)
+            return replace(state, reusable=device_manager._reusable_after(before, request, container, taken))
         choices = Choices(script)
         device_manager.allocate(before, request, container, affinity, choices)
         padded = list(script) + [0] * (len(choices.alternatives) - len(script))
