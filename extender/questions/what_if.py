@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from extender.cluster.node_class import NodeClass
 from extender.questions.demands import demand_fault
-from extender.questions.explain import explain
+from extender.questions.explain import fault_of_refusal
 from extender.questions.scheduler_checks import SchedulerAnswer, check_node
 from extender.questions.subjects import Subject, candidates_of
 from extender.replay.admission import MAX_OUTCOMES
@@ -169,7 +169,7 @@ def _replay(shape: PodShape, subject: Subject) -> _Replayed:
     outcomes = admit_in_all(kubelet, subject.states, request, max_replays=MAX_OUTCOMES)
     verdict = outcomes[0].verdict
     if isinstance(verdict, Rejected):
-        story = explain(kubelet, subject.states[0], shape.pod, search=False)
-        return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), story.first_fault or "")
+        fault = fault_of_refusal(kubelet, subject.states[0], request, verdict)
+        return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), fault)
     fault = demand_fault(shape.pod.demand, kubelet, request, outcomes)
     return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), fault, places_of(kubelet, outcomes))

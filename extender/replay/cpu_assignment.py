@@ -218,30 +218,32 @@ class _Accumulator:
                 self.claim(cpus)
 
     def take_full_numa_nodes(self) -> None:
-        whole = {n: bits for n, bits in self.machine.numa_cpus.items() if self._may_take(bits) and not bits & ~self.free}
+        numa_cpus, busy = self.machine.numa_cpus, ~self.free
+        whole = {n for n, cpus in numa_cpus.items() if self._may_take(cpus) and not cpus & busy}
         if whole:
-            self._take_while_needed([whole[n] for n in self.numa_order() if n in whole])
+            self._take_while_needed([numa_cpus[n] for n in self.numa_order() if n in whole])
 
     def take_full_sockets(self) -> None:
-        full = self.machine.cpus_per_socket
-        sockets = self.machine.socket_cpus
-        whole = {s: bits for s, bits in sockets.items() if self._may_take(bits) and (bits & self.free).bit_count() == full}
+        sockets, free, full = self.machine.socket_cpus, self.free, self.machine.cpus_per_socket
+        whole = {s for s, cpus in sockets.items() if self._may_take(cpus) and (cpus & free).bit_count() == full}
         if whole:
-            self._take_while_needed([whole[s] for s in self._socket_order() if s in whole])
+            self._take_while_needed([sockets[s] for s in self._socket_order() if s in whole])
 
     def take_full_cores(self) -> None:
-        """Whole cores of one group after the other. They have equally many free CPUs, so the smaller id comes first."""
+        """In the order of `_core_order`. Whole cores have equally many free CPUs, so the smaller id comes first."""
         m, free, full = self.machine, self.free, self.machine.cpus_per_core
-        in_numa_nodes = self.sockets_first
-        groups, order = (m.numa_cpus, self.numa_order()) if in_numa_nodes else (m.socket_cpus, self._socket_order())
-        for group in order:
+        if self.sockets_first:
+            groups = [m.numa_cpus[n] for n in self.numa_order()]
+        else:
+            groups = [m.socket_cpus[s] for s in self._socket_order()]
+        for group in groups:
             self.budget.spend(len(m.core_cpus))
             for cpus in m.core_cpus.values():
-                if self.needed < full:
+                if self.needed < full:  # no core that is whole has fewer CPUs
                     return
                 free_there = cpus & free
-                if free_there & groups[group] and free_there.bit_count() == full:
-                    self._take_while_needed((cpus,))
+                if free_there & group and free_there.bit_count() == full and self._may_take(cpus):
+                    self.claim(cpus)
 
     def take_single_cpus(self, *, spread: bool, by_topology: bool) -> None:
         """Free CPUs one by one: core by core, or with *spread* socket by socket in ascending order.

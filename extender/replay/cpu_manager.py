@@ -85,7 +85,7 @@ def generate_hints(
     machine = kubelet.machine
     space = walked_universe(machine.cpu_numa_ids, Provider.CPU)
     budget.spend(len(space.ids) + (space.size >> 6))
-    free = tuple((bits & available_cpus).bit_count() for bits in machine.numa_cpus.values())
+    free = tuple([(bits & available_cpus).bit_count() for bits in machine.numa_cpus.values()])
     feasible = at_least(free, count - reusable_cpus.bit_count())
     if reusable_cpus:
         feasible &= space.containing(machine.numa_bits_of_cpus(reusable_cpus))
@@ -95,7 +95,8 @@ def generate_hints(
 
 def minimum_width(kubelet: Kubelet, count: int) -> int:
     """NUMA nodes that *count* CPUs need on this hardware, whatever is free. All of them if it is never enough."""
-    sizes = sorted((bits.bit_count() for bits in kubelet.machine.numa_cpus.values()), reverse=True)
+    sizes = [bits.bit_count() for bits in kubelet.machine.numa_cpus.values()]
+    sizes.sort(reverse=True)
     width = 0
     while count > 0 and width < len(sizes):
         count -= sizes[width]

@@ -216,13 +216,13 @@ def _intersections(a: int, b: int, ids: int, known: dict[tuple[int, int, int], i
     """
     if not a or not b:
         return 0
-    if not ids:
-        return 1
     top = 1 << ((1 << ids) - 1)
     if a == top:
         return b
     if b == top:
         return a
+    if ids == 1:  # neither is the id alone, so each has the empty set
+        return a & b
     key = (a, b, ids) if a < b else (b, a, ids)
     result = known.get(key)
     if result is None:

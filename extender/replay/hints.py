@@ -184,7 +184,12 @@ class MergeResult(NamedTuple):
 
 
 def merge(
-    lists: Sequence[Hints], default_mask: int, distances: Distances | None, budget: Budget = UNLIMITED
+    lists: Sequence[Hints],
+    default_mask: int,
+    distances: Distances | None,
+    budget: Budget = UNLIMITED,
+    *,
+    preferred_only: bool = False,
 ) -> MergeResult:
     """Combine one hint of every resource into the best candidate.
 
@@ -193,6 +198,7 @@ def merge(
         default_mask: all NUMA nodes of the machine.
         distances: for `prefer-closest-numa-nodes`, where the closer nodes win a tie.
         budget: of the replay.
+        preferred_only: the caller refuses a result that is not preferred, and does not use its mask: *default_mask*.
 
     Source: cm/topologymanager/policy.go, HintMerger.Merge and compare, in closed form.
 
@@ -207,6 +213,8 @@ def merge(
     if common:
         best = narrowest(space, common, distances, budget)
         return MergeResult(TopologyHint(best, preferred=True), "preferred by all")
+    if preferred_only:
+        return MergeResult(TopologyHint(default_mask, preferred=False), "no mask is preferred by all")
     # 2. Otherwise no result is preferred. Collect every mask that some combination of feasible hints gives
     # (filterProvidersHints, the bitwise and).
     feasible = [space.embed(h.feasible, h.universe, budget) for h in lists if h.feasible]

@@ -107,8 +107,8 @@ def calculate_hints(
     for memory_type, wanted in request.items():
         budget.spend(len(reusable) + (space.size >> 5) + len(nodes))
         amounts = [_amounts(n, memory_type) for n in nodes]
-        allocatable &= at_least(tuple(a.allocatable for a in amounts), wanted)
-        free = at_least(tuple(a.free for a in amounts), wanted)
+        allocatable &= at_least(tuple([a.allocatable for a in amounts]), wanted)
+        free = at_least(tuple([a.free for a in amounts]), wanted)
         # 2. Memory of the pod's own init containers counts as free, but only on exactly their mask.
         for (mask, reusable_type), size in reusable.items():
             if reusable_type == memory_type and _free(state, mask, memory_type) + size >= wanted:

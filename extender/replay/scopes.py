@@ -128,7 +128,14 @@ def _merge(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> TopologyHin
         raise KubeletPanicError(NIL_DEFAULT_MASK)
     # 2. Merge the hints that express a preference, and let the policy decide.
     lists = [hints for resources in offers.values() for hints in resources.values() if hints is not None]
-    decision = decide(kubelet.policy, lists, kubelet.default_mask, kubelet.distances, walk.budget)
+    decision = decide(
+        kubelet.policy,
+        lists,
+        kubelet.default_mask,
+        kubelet.distances,
+        walk.budget,
+        shows_refused=walk.trace.listening,
+    )
     if walk.trace.listening:
         for event in _told(walk, offers, wanted):
             walk.trace.record(event)
