@@ -166,8 +166,8 @@ def _legend(holders: _Holders) -> Text:
     text = Text(f"{FREE} free  {RESERVED} reserved  {SHARED} shared  ! unhealthy\n")
     for uid, (mark, colour) in holders.by_pod.items():
         text.append(f"{mark} ", style=colour)
-        what = "; ".join(_held(holder) for holder in holders.held[uid])
-        text.append(f"{holders.names[uid]}: {what}\n", style="")
+        holdings = "; ".join(_held(holder) for holder in holders.held[uid])
+        text.append(f"{holders.names[uid]}: {holdings}\n", style="")
     return text
 
 

@@ -64,8 +64,8 @@ def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
         mark, style = _ACTIONS[node["action"]]
         first = Text(node["node"]), Text(mark, style)
         lines = [*_node_lines(node), *((pod["pod"], _fate(pod), pod["elsewhere"] or "") for pod in node["pods"])]
-        for number, (pod, what, instead) in enumerate(lines or [("", _kept(node["kept"]), "")]):
-            table.add_row(*(first if number == 0 else ("", "")), Text(pod), Text(what), Text(instead))
+        for number, (pod, fate, instead) in enumerate(lines or [("", _kept(node["kept"]), "")]):
+            table.add_row(*(first if number == 0 else ("", "")), Text(pod), Text(fate), Text(instead))
     summary = answer["summary"]
     counts = ", ".join(f"{summary[key]} {text}" for key, text in _RESULTS.items() if summary[key])
     last = Text(f"{plural(summary['pods'], 'pod')}: {counts or 'none'}")

@@ -226,10 +226,10 @@ def _settings(search: _ReplayCounter, pod: Pod) -> Iterator[Suggestion]:
             continue
         fit = search.fits(pod, other)
         if fit is not None:
-            what = kind.replace("-", " ")
+            setting = kind.replace("-", " ")
             yield Suggestion(
                 kind=kind,
-                change=f"{what} {instead} instead of {now} on the node",
+                change=f"{setting} {instead} instead of {now} on the node",
                 container=None,
                 resource=None,
                 wanted=now,

@@ -257,13 +257,13 @@ def _pick(
     tier: frozenset[str],
     count: int,
     choices: Choices,
-    what: tuple[str, str],
+    container_and_resource: tuple[str, str],
     budget: Budget,
 ) -> frozenset[str]:
     """*count* devices of the tier. The kubelet chooses at random how many of each kind."""
     if count in (0, len(tier)):
         return tier if count else _NONE
-    choices.random_picks.add(what)
+    choices.random_picks.add(container_and_resource)
     kinds: dict[tuple[int, bool], list[str]] = {}
     for device_id in sorted(tier):
         device = devices.get(device_id)
