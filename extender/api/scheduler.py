@@ -74,7 +74,7 @@ class SchedulerEndpoints:
         lap("parse")
         result = await self._scheduling.filter.filter(self._scheduling.completed(args))
         lap("judge")
-        if isinstance(result.feasible, NodeNames):
+        if isinstance(result.feasible, NodeNames) and result.feasible.spans is not None:
             self._replied[result.feasible] = None
         return filter_reply(args, result.feasible, result.resolvable, result.refused)
 

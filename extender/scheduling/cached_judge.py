@@ -99,8 +99,8 @@ class NodeAnswers:
 
     `names`: those of the request, perhaps in another order; all else is in their order. `snapshot`: the classes that
     were judged; the nodes are at `slots` in it. `codes`: of each node's judgement, in `kinds`. `judgements`: by class
-    id, those of all nodes among them. `names_at`: the names of nodes by position. `kept`: has these codes; None: some
-    nodes were not judged in time.
+    id, those of all nodes among them. `names_at`: the names of nodes by position. `kept`: what follows from the codes
+    can be kept under it; None: some nodes were not judged in time, or the names are not recognised in later requests.
     """
 
     names: NodeNames
@@ -242,9 +242,9 @@ class CachedJudge:
         kept = self._kept_codes(column, names, ids)
         if kept is None:
             codes, judgements = await self._judged(entry, column, snapshot, names, ids, deadline)
-            kept = self._keep(column, names, ids, codes) if judgements is entry.judgements else None
-        else:
-            codes = kept.codes
+            if judgements is entry.judgements and names.spans is not None:
+                kept = self._keep(column, names, ids, codes)
+        codes = codes if kept is None else kept.codes
 
         def names_at(positions: Int64s) -> list[str]:
             is_current = index.names.version == version  # if not, slots can be other nodes'
@@ -305,12 +305,11 @@ class CachedJudge:
         return kept
 
     def _keep(self, column: Column, names: NodeNames, ids: Int64s, codes: Int64s) -> KeptCodes:
-        """The codes of this request: the object of the last one if they are the same."""
+        """The codes of this request, in the object of the last one."""
         kept = self._kept.get((column, names))
-        if kept is not None and kept.kinds is column.kinds and np.array_equal(kept.codes, codes):
-            kept.ids = ids
-        else:
+        if kept is None or kept.kinds is not column.kinds:
             kept = KeptCodes(ids, codes, column.kinds)
+        kept.ids, kept.codes = ids, kept.codes if np.array_equal(kept.codes, codes) else codes
         self._kept[column, names] = kept
         return kept
 

@@ -35,9 +35,12 @@ class Kinds:
         self.judgements: Final[list[Judgement]] = []
         self.answers: Final[list[Answer]] = []
         """The different answers of filter."""
+        self.texts: Final[list[str | None]] = []
+        """The different texts of answers."""
         self._code_of: Final[dict[Judgement, int]] = {}
         self._answer_numbers: Final[dict[Answer, int]] = {}
         self._answer_of = np.zeros(8, np.int64)
+        self._text_of = np.zeros(0, np.int64)
         self._scores: Final[dict[Hashable, NDArray[np.uint8]]] = {}
 
     def code(self, judgement: Judgement) -> int:
@@ -51,6 +54,9 @@ class Kinds:
             number = self._answer_numbers.setdefault(answer, len(self.answers))
             if number == len(self.answers):
                 self.answers.append(answer)
+                if text not in self.texts:
+                    self.texts.append(text)
+                self._text_of = np.append(self._text_of, self.texts.index(text))
             if code == len(self._answer_of):
                 self._answer_of = np.resize(self._answer_of, 2 * code)
             self._answer_of[code] = number
@@ -59,6 +65,10 @@ class Kinds:
     def answers_of(self, codes: Int64s) -> Int64s:
         """The number in `answers` of each code."""
         return self._answer_of[codes]
+
+    def texts_of(self, numbers: Int64s) -> Int64s:
+        """The number in `texts` of each number in `answers`."""
+        return self._text_of[numbers]
 
     def scores_of(
         self,
@@ -87,10 +97,9 @@ class Kinds:
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class KeptCodes:
-    """The judgements that requests about one pod shape and the same names got, as long as none of them changes.
+    """The judgements that the last request about one pod shape and certain names got.
 
-    `ids`: class id of each node at the last request. `codes`: of its judgement, in `kinds`. What follows from the codes
-    is the same for as long as this object is.
+    `ids`: class id of each node. `codes`: of its judgement, in `kinds`; the same array for as long as none changes.
     """
 
     ids: Int64s

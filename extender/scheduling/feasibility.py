@@ -150,30 +150,32 @@ def with_resolvable(filtered: Filtered) -> Filtered:
     return replace(filtered, resolvable=parts[False], refused=parts[True])
 
 
-Separated = tuple[Filtered, Mapping[tuple[str, Certainty], int]]
-"""See `filtered_by_answers`."""
+def counts_of(numbers: Int64s, answers: Sequence[Answer]) -> Mapping[tuple[str, Certainty], int]:
+    """How many candidates got each answer, by (PASSED or the text of the reason, certainty).
 
-
-def filtered_by_answers(
-    names: NodeNames, numbers: Int64s, answers: Sequence[Answer], names_at: Callable[[Int64s], list[str]]
-) -> Separated:
-    """Separate the candidates, and count them by (PASSED or the text of the reason, certainty).
-
-    *numbers*: for each candidate, which of *answers* it got. *names_at*: the names of candidates by their positions.
+    *numbers*: for each candidate, which of *answers* it got.
     """
     counts = np.bincount(numbers, minlength=len(answers)).tolist()
-    counted = {(text or PASSED, certainty): n for (text, certainty), n in zip(answers, counts, strict=True) if n}
-    refusals = [number for number, (text, _) in enumerate(answers) if text is not None and counts[number]]
-    if not refusals:
-        return Filtered(feasible=names), counted
-    refused: dict[str, list[Int64s]] = {}
+    return {(text or PASSED, certainty): n for (text, certainty), n in zip(answers, counts, strict=True) if n}
+
+
+def filtered_by_texts(
+    names: NodeNames, numbers: Int64s, texts: Sequence[str | None], names_at: Callable[[Int64s], list[str]]
+) -> Filtered:
+    """Separate the candidates. *texts*: all different; None of those that pass.
+
+    *numbers*: for each candidate, which of *texts* it got. *names_at*: the names of candidates by their positions.
+    """
+    positions: dict[str, Int64s] = {}
     is_feasible = np.ones(len(numbers), np.bool_)
-    for number in refusals:
-        has_it = numbers == number
-        is_feasible &= ~has_it
-        refused.setdefault(answers[number][0] or "", []).append(np.flatnonzero(has_it))
-    positions = {text: each[0] if len(each) == 1 else np.concatenate(each) for text, each in refused.items()}
+    for number in np.flatnonzero(np.bincount(numbers)).tolist():
+        if (text := texts[number]) is not None:
+            has_it = numbers == number
+            is_feasible &= ~has_it
+            positions[text] = np.flatnonzero(has_it)
+    if not positions:
+        return Filtered(feasible=names)
     if names.spans is not None:
-        return Filtered(feasible=names.kept(is_feasible), refused=GroupedReasons(names, positions)), counted
+        return Filtered(feasible=names.kept(is_feasible), refused=GroupedReasons(names, positions))
     by_name = {name: text for text, each in positions.items() for name in names_at(each)}
-    return Filtered(feasible=names_at(np.flatnonzero(is_feasible)), refused=by_name), counted
+    return Filtered(feasible=names_at(np.flatnonzero(is_feasible)), refused=by_name)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.replay.demand import Demand
@@ -20,7 +22,7 @@ from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, NotReadyError
 from extender.scheduling.claims import ClaimCheck
-from extender.scheduling.columns import KeptCodes
+from extender.scheduling.columns import Int64s, KeptCodes
 from extender.scheduling.feasibility import (
     AVOIDED,
     LEFT_OUT,
@@ -28,9 +30,9 @@ from extender.scheduling.feasibility import (
     PROMISED,
     TRIED,
     Filtered,
-    Separated,
     avoid,
-    filtered_by_answers,
+    counts_of,
+    filtered_by_texts,
     newly_refused,
     only_place,
     refused_for_groups,
@@ -69,6 +71,19 @@ class FilterSettings:
     requeues: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Separated:
+    """What follows from the judgements of a request.
+
+    `codes`: of the judgements. `texts`: the number of the reason of each node, or of none. `counts`: see `counts_of`.
+    """
+
+    codes: Int64s
+    texts: Int64s
+    counts: Mapping[tuple[str, Certainty], int]
+    filtered: Filtered
+
+
 class Filter:
     """The verb. *clock*: seconds of a monotonic clock."""
 
@@ -93,7 +108,7 @@ class Filter:
         self._judge, self._nominator, self._barrier = judge, nominator, barrier
         self._decisions, self._refusals, self._gangs = decisions, refusals, gangs
         self._claims, self._metrics, self._clock = claims, metrics, clock
-        self._separated: WeakKeyDictionary[KeptCodes, Separated] = WeakKeyDictionary()
+        self._separated: WeakKeyDictionary[KeptCodes, _Separated] = WeakKeyDictionary()
 
     async def filter(self, args: SchedulerArgs) -> Filtered:
         """Separate the candidates into feasible and refused ones.
@@ -151,9 +166,9 @@ class Filter:
             self._metrics.filtered({EXACTLY_PASSED: len(args.names)})
             return Filtered(feasible=args.names), None
         answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._settings.seconds)
-        filtered, counts = self._separated_of(answers)
-        self._metrics.filtered(counts)
-        return filtered, answers
+        separated = self._separated_of(answers)
+        self._metrics.filtered(separated.counts)
+        return separated.filtered, answers
 
     async def _by_claims(
         self, claims: ClaimCheck, pod: Pod, filtered: Filtered
@@ -169,14 +184,21 @@ class Filter:
             judgements |= dict.fromkeys(newly_refused(before, after), TRIED)
         return after, judgements
 
-    def _separated_of(self, answers: NodeAnswers) -> Separated:
-        """`filtered_by_answers`, once for all calls with the same codes."""
-        found = None if answers.kept is None else self._separated.get(answers.kept)
-        if found is None:
-            numbers = answers.kinds.answers_of(answers.codes)
-            found = filtered_by_answers(answers.names, numbers, answers.kinds.answers, answers.names_at)
-            if answers.kept is not None:
-                self._separated[answers.kept] = found
+    def _separated_of(self, answers: NodeAnswers) -> "_Separated":
+        """The result by judgements alone: that of the last such call if all nodes have the same texts as then."""
+        kept, kinds = answers.kept, answers.kinds
+        last = None if kept is None else self._separated.get(kept)
+        if last is not None and last.codes is answers.codes:
+            return last
+        numbers = kinds.answers_of(answers.codes)
+        counts, texts = counts_of(numbers, kinds.answers), kinds.texts_of(numbers)
+        if last is not None and np.array_equal(last.texts, texts):
+            filtered = last.filtered
+        else:
+            filtered = filtered_by_texts(answers.names, texts, kinds.texts, answers.names_at)
+        found = _Separated(answers.codes, texts, counts, filtered)
+        if kept is not None:
+            self._separated[kept] = found
         return found
 
     def _avoided(self, known: KnownPod, *, is_aligned: bool) -> Collection[str]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers
 from extender.scheduling.claims import ClaimRanking
-from extender.scheduling.columns import KeptCodes
+from extender.scheduling.columns import Int64s, KeptCodes
 from extender.scheduling.records.decisions import DecisionLog, call_about
 from extender.scheduling.scoring import MAX_SCORE, ranked_by_claims, scale_of, score_of_one
 from extender.wire.scheduler import HostScores, SchedulerArgs
@@ -23,7 +23,8 @@ class Prioritize:
         self, judge: CachedJudge, decisions: DecisionLog, claims: ClaimRanking | None, *, clock: Callable[[], float]
     ) -> None:
         self._judge, self._decisions, self._claims, self._clock = judge, decisions, claims, clock
-        self._scores: WeakKeyDictionary[KeptCodes, HostScores] = WeakKeyDictionary()
+        self._scores: WeakKeyDictionary[KeptCodes, tuple[Int64s, HostScores]] = WeakKeyDictionary()
+        """The scores of the last such request, and the codes of the judgements from which they follow."""
 
     async def prioritize(self, args: SchedulerArgs) -> HostScores:
         """The score of each candidate, 0 to 10."""
@@ -40,12 +41,14 @@ class Prioritize:
         return scores
 
     def _scores_of(self, answers: NodeAnswers) -> HostScores:
-        """The scores by the judgements, computed once for all calls with the same codes."""
-        found = None if answers.kept is None else self._scores.get(answers.kept)
-        if found is None:
-            found = HostScores(answers.names, answers.kinds.scores_of(answers.codes, scale_of, score_of_one))
+        """The scores by the judgements: those of the last such request if they are the same."""
+        codes, found = (None, None) if answers.kept is None else self._scores.get(answers.kept, (None, None))
+        if found is None or codes is not answers.codes:
+            scores = answers.kinds.scores_of(answers.codes, scale_of, score_of_one)
+            if found is None or not np.array_equal(found.scores, scores):
+                found = HostScores(answers.names, scores)
             if answers.kept is not None:
-                self._scores[answers.kept] = found
+                self._scores[answers.kept] = answers.codes, found
         return found
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Whatever has happened, filter answers as if every node were judged anew; and what was remembered stays as it was."""
+"""Whatever has happened, verbs answer as if every node were judged anew; and what was remembered stays as it was."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -14,15 +14,19 @@ from extender.app import make_service
 from extender.cluster.errors import UnknownNodeError
 from extender.cluster.events import PodForgotten, PodGone, PodSeen
 from extender.cluster.node import Observation
+from extender.cluster.node_class import NodeClass
 from extender.cluster.watching import Watching
 from extender.config.settings import Settings
+from extender.replay.pod import Pod
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
 from extender.scheduling.cache import MAX_COLUMNS
 from extender.scheduling.cached_judge import MAX_AT_ONCE
+from extender.scheduling.candidates import Candidates
 from extender.scheduling.feasibility import PASSED
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
+from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.asking import ask, asked
@@ -51,9 +55,9 @@ class World:
         self.meanwhile: list[Event] = []
         settings = Settings(warm_up_seconds=60, filter_seconds=MUCH_TIME)
         self.service = make_service(settings, self.clock, offload=self._elsewhere)
-        self.filter = SchedulerEndpoints(
+        self.calls_of = SchedulerEndpoints(
             self.service.scheduling, self.service.metrics, max_bytes=1 << 20, max_binding_bytes=0, clock=self.clock
-        ).filter_
+        )
         self.sequence = self.calls = 0
         self.predicted: dict[str, dict[str, Judgement]] = {}
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -95,15 +99,10 @@ class World:
 
     def ask(self, names: Sequence[str], cpus: int) -> None:
         """One filter call, held against the judgement of each node."""
-        self.calls += 1
-        document = pod_of(cpus or "500m", name=f"asked-{self.calls}")
-        document["status"]["qosClass"] = "Guaranteed" if cpus else "Burstable"
-        pod = pod_from_json(document)
-        shape = PodShape(replace(pod, uid=SHAPE_UID))
-        classes = classes_at(self.service.known.nodes, names, self.clock())
-        judged = {name: self.service.judging.judge(shape, each) for name, each in zip(names, classes, strict=True)}
+        document, pod = self.pod(cpus)
+        judged = self.judged(pod, names)
 
-        reply = ask(self.filter, args_of(document, *names))
+        reply = ask(self.calls_of.filter_, args_of(document, *names))
 
         refused = {name: j.refusal.text for name, j in judged.items() if j.refusal is not None and cpus}
         assert sorted(reply["NodeNames"]) == sorted(name for name in names if name not in refused)
@@ -113,6 +112,29 @@ class World:
             (refused.get(name, PASSED), judged[name].certainty.value if cpus else "exact") for name in names
         )
         self.predicted[pod.uid] = {name: judged[name] for name in names if cpus}
+
+    def rank(self, names: Sequence[str], cpus: int) -> None:
+        """One prioritize call, held against the score of each node."""
+        document, pod = self.pod(cpus)
+        judged = self.judged(pod, names)
+        by_id = {number: judged[name] for number, name in enumerate(names)}
+        candidates = Candidates.of(list(names), [NodeClass(id=number) for number in by_id])
+        expected = score_nodes(candidates, by_id) if cpus else [MAX_SCORE] * len(names)
+
+        reply = ask(self.calls_of.prioritize, args_of(document, *names))
+
+        assert {each["Host"]: each["Score"] for each in reply} == dict(zip(names, expected, strict=True))
+
+    def pod(self, cpus: int) -> tuple[dict[str, Any], Pod]:
+        self.calls += 1
+        document = pod_of(cpus or "500m", name=f"asked-{self.calls}")
+        document["status"]["qosClass"] = "Guaranteed" if cpus else "Burstable"
+        return document, pod_from_json(document)
+
+    def judged(self, pod: Pod, names: Sequence[str]) -> dict[str, Judgement]:
+        shape = PodShape(replace(pod, uid=SHAPE_UID))
+        classes = classes_at(self.service.known.nodes, names, self.clock())
+        return {name: self.service.judging.judge(shape, each) for name, each in zip(names, classes, strict=True)}
 
     def check_the_past(self) -> None:
         """Metrics count every answer, and decisions tell each call as it was."""
@@ -153,6 +175,23 @@ def test_filter_answers_as_if_every_node_were_judged_anew(
             world.meanwhile = meanwhile
             world.ask(names, cpus)
             world.ask(names[::-1], cpus)
+    world.check_the_past()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.lists(_event, max_size=2), st.sampled_from([2, 14])), max_size=12))
+def test_what_is_kept_of_calls_about_the_same_nodes_never_answers_for_nodes_that_have_changed(
+    story: Iterable[tuple[list[Event], int]],
+) -> None:
+    world = World()
+    for name in NAMES:
+        world.befall("report", name, 0)
+    for number, (events, cpus) in enumerate(story):
+        for event in events:
+            world.befall(*event)
+        names = [*NAMES, "stranger"][:: -1 if number % 2 else 1]
+        world.ask(names, cpus)
+        world.rank(names, cpus)
     world.check_the_past()
 
 

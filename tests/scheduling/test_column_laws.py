@@ -37,7 +37,7 @@ from extender.scheduling import cached_judge
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.feasibility import filtered_by_answers
+from extender.scheduling.feasibility import filtered_by_texts
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.judgement import Action, Judgement, UncertaintyPolicy
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
@@ -268,9 +268,8 @@ class Reader:
         self.check_verbs(names, answers, expected)
 
     def check_verbs(self, names: NodeNames, answers: NodeAnswers, expected: Mapping[str, Judgement]) -> None:
-        filtered, _ = filtered_by_answers(
-            names, answers.kinds.answers_of(answers.codes), answers.kinds.answers, answers.names_at
-        )
+        texts = answers.kinds.texts_of(answers.kinds.answers_of(answers.codes))
+        filtered = filtered_by_texts(names, texts, answers.kinds.texts, answers.names_at)
         refused = {name: each.refusal.text for name, each in expected.items() if each.refusal is not None}
         assert dict(filtered.refused) == refused
         assert list(filtered.feasible) == [name for name in names if name not in refused]

@@ -101,9 +101,27 @@ def test_a_repeated_call_is_answered_by_what_was_kept_until_a_node_changes_its_a
         return set(reply["FailedAndUnresolvableNodes"])
 
     assert [asked() for _ in range(3)] == [refused] * 3
-    (kept,) = service.scheduling.filter._separated  # the answers were separated once
-    service.known.nodes.observe(observation_of(NAMES[0], sample(version="v1.35.0"), 2), service.clock())
-    assert asked() == refused  # another class, and the same answer
-    assert set(service.scheduling.filter._separated) == {kept}
+    (first,) = service.scheduling.filter._separated.values()
+    service.known.nodes.observe(observation_of(NAMES[0], sample(topologyManagerPolicy="none"), 2), service.clock())
+    assert asked() == refused  # another judgement, and the same answer
+    (again,) = service.scheduling.filter._separated.values()
+    assert again.codes.tolist() != first.codes.tolist()
+    assert again.filtered is first.filtered
     service.known.nodes.observe(observation_of(NAMES[0], full, 3), service.clock())
     assert asked() == {NAMES[0], *refused}
+
+
+def test_nothing_is_kept_of_the_names_in_node_objects_which_are_never_recognised() -> None:
+    service = make_service(Settings())
+    calls = SchedulerEndpoints(
+        service.scheduling, service.metrics, max_bytes=1 << 20, max_binding_bytes=0, clock=service.clock
+    )
+    for name in NAMES:
+        service.known.nodes.observe(observation_of(name, sample(), 1), service.clock())
+    nodes = {"items": [{"metadata": {"name": name}} for name in NAMES]}
+
+    reply = ask(calls.filter_, {**args_of(pod_of(8)), "NodeNames": None, "Nodes": nodes})
+
+    assert reply["Nodes"]["items"] == nodes["items"]
+    assert not calls._replied
+    assert not service.judging._kept

@@ -22,7 +22,7 @@ from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.columns import Kinds
-from extender.scheduling.feasibility import PASSED, filtered_by_answers
+from extender.scheduling.feasibility import PASSED, counts_of, filtered_by_texts
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, Trouble, UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
@@ -157,13 +157,13 @@ def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
     kinds = Kinds()
     numbers = kinds.answers_of(np.array([kinds.code(judgements[each.id]) for each in classes]))
 
-    filtered, counts = filtered_by_answers(
-        names, numbers, kinds.answers, lambda positions: [names[i] for i in positions]
+    filtered = filtered_by_texts(
+        names, kinds.texts_of(numbers), kinds.texts, lambda positions: [names[i] for i in positions]
     )
 
     assert filtered.feasible == ["a", "unknown", "b"]
     assert filtered.refused == dict.fromkeys("dc", RefusalReason.ALIGNMENT_NOW.text)
-    assert counts == {
+    assert counts_of(numbers, kinds.answers) == {
         (RefusalReason.ALIGNMENT_NOW.text, Certainty.EXACT): 2,
         (PASSED, Certainty.EXACT): 2,
         (PASSED, Certainty.UNKNOWN): 1,
