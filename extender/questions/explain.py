@@ -28,6 +28,7 @@ from extender.replay.trace import HintsOffered, Merged, RecordingTrace, TraceEve
 from extender.replay.verdict import Admitted, Provider, Reason, Rejected, Verdict, is_given_up
 from extender.scheduling.pod_shape import SHAPE_UID
 from extender.scheduling.totals import format_bytes
+from extender.wire.verdicts import wanted_to_json
 
 MAX_STEPS: Final = 256
 MAX_HINTS: Final = 32
@@ -260,7 +261,7 @@ def _offer(event: HintsOffered) -> dict[str, object]:
         "container": event.container,
         "provider": event.provider,
         "resource": event.resource,
-        "wanted": event.wanted,
+        "wanted": wanted_to_json(event.wanted),
         "opinion": "none" if event.hints is None else "hints" if hints else "impossible",
         "minimum_width": event.minimum_width,
         "hints": [{"numa": list(iter_bits(h.mask)), "preferred": h.preferred} for h in hints[:MAX_HINTS]],

@@ -139,12 +139,12 @@ def _devices(search: _ReplayCounter, pod: Pod, container: Container) -> Iterator
     for name, milli in container.limits_milli.items():
         if name not in search.state.devices.devices or not milli:
             continue
-        wanted = -(-milli // 1000)
+        wanted, most = -(-milli // 1000), len(search.state.devices.devices[name])
 
         def attempt(amount: int, name: str = name) -> Fit | None:
             return search.fits(_with(pod, container, name, amount * 1000))
 
-        yield from _largest("fewer-devices", container, name, wanted, range(wanted - 1, -1, -1), attempt, str)
+        yield from _largest("fewer-devices", container, name, wanted, range(min(wanted - 1, most) + 1), attempt, str)
 
 
 def _smaller(search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterable[NUMARoom]) -> Iterator[Suggestion]:

@@ -13,6 +13,7 @@ from extender.replay.alignment import NOTHING, PodAlignment
 from extender.replay.nri.admission import PlacedContainer
 from extender.replay.sets import format_list, iter_bits
 from extender.replay.verdict import Admitted, Placement, Rejected, Verdict
+from extender.wire.quantity import MOST_UNITS
 
 JsonObject = dict[str, object]
 
@@ -109,8 +110,13 @@ def explained_to_json(verdict: Verdict, alignment: PodAlignment | None) -> JsonO
         "provider": verdict.provider.value,
         "container": verdict.container,
         "resource": verdict.resource,
-        "wanted": verdict.wanted,
+        "wanted": wanted_to_json(verdict.wanted),
         "had": verdict.had,
         "when": verdict.when.value,
     }
     return {**document, "refused_by": refused_by}
+
+
+def wanted_to_json(amount: int | None) -> int | None:
+    """The amount. A sum over containers that is larger than the largest amount of Kubernetes becomes that amount."""
+    return None if amount is None else min(amount, MOST_UNITS)

@@ -129,3 +129,19 @@ def test_a_pod_of_thousands_of_containers_is_answered_or_refused(client: TestCli
     reply = client.post("/v1/what-if", json={"pod": many})
 
     assert (reply.status_code, reply.json()["field"]) == (422, "pod.spec.containers")
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory", GPU])
+def test_amounts_beyond_any_machine_are_answered(client: TestClient, resource: str) -> None:
+    """Their sum has more than 64 bits, and nothing counts up to them."""
+    amounts = {"cpu": "2", "memory": "1Gi", resource: "1e30"}
+    containers = [{"name": f"c{i}", "image": "i", "resources": {"limits": amounts}} for i in range(3)]
+    copy_of = {"copy_of": "node-a", "kubelet": {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}}
+    question = {"pod": {"spec": {"containers": containers}}, "hypothetical": [copy_of], "explain": True}
+
+    reply = client.post("/v1/what-if", json=question)
+
+    assert reply.status_code == 200, reply.text
+    (node,) = reply.json()["nodes"]
+    refused_by = node["verdict"]["refused_by"]
+    assert (refused_by["resource"], refused_by["wanted"]) == (resource, 2**63 - 1)
