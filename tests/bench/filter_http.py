@@ -6,7 +6,8 @@ Client and server are two processes on one machine, one connection kept alive, a
 of the same server that parses the same body and sends all names back. `first` is the first request of a pod shape:
 every class is replayed. `repeated` is another pod of a shape that was asked for before. Names come in another order
 each time, as kube-scheduler's do. `changed`: nodes have reported another state since the last call. `under reports`: a
-process of its own meanwhile sends 6,500 reports a minute, each with another state. `CPU ms` is the processor time of
+process of its own meanwhile sends 6,500 reports a minute, each with another state. `sampled`: other names in each
+call, as many as kube-scheduler asks about where all nodes pass its own filters. `CPU ms` is the processor time of
 the server for one call, which other work on the machine changes less than the time on the clock. Several sizes are
 compared at the end.
 """
@@ -47,6 +48,7 @@ WARM_UP_CALLS = 100
 """Of each kind: so many fill what is remembered of the last calls, and until then each one needs new pages."""
 MANY_NODES = 20_000
 """From here on a quarter of the calls."""
+SAMPLED_ECHO = "echo, sampled names"
 PAGE = 1000
 """Nodes on a page of the map, as the web page asks for them."""
 SMALL, LARGE = 8, 48
@@ -95,8 +97,8 @@ def _table(title: str, rows: dict[str, Row]) -> Table:
     table = Table(title=title)
     for heading in ("request", "median ms", "p99 ms", "x echo", "CPU ms", "x echo"):
         table.add_column(heading, justify="left" if heading == "request" else "right")
-    echo, echo_cpu = _medians(rows["echo"])
     for what, calls in rows.items():
+        echo, echo_cpu = _medians(rows[_echo_of(what)])
         (median, cpu), p99 = _medians(calls), calls[int(len(calls) * 0.99)][0]
         table.add_row(
             what, f"{median:.2f}", f"{p99:.2f}", f"{median / echo:.2f}", f"{cpu:.2f}", f"{cpu / echo_cpu:.2f}"
@@ -113,10 +115,15 @@ def _growth(found: dict[tuple[int, str], dict[str, Row]]) -> Table:
     for what in next(iter(found.values())):
         cells = []
         for rows in found.values():
-            cpu, echo = _medians(rows[what])[1], _medians(rows["echo"])[1]
+            cpu, echo = _medians(rows[what])[1], _medians(rows[_echo_of(what)])[1]
             cells.append(f"{cpu:.2f} ({cpu / echo:.1f})")
         table.add_row(what, *cells)
     return table
+
+
+def _echo_of(what: str) -> str:
+    """The row of the echo of as many names."""
+    return SAMPLED_ECHO if "sampled" in what else "echo"
 
 
 def _medians(calls: Row) -> tuple[float, float]:
@@ -222,6 +229,7 @@ class _Measure:
         for cpus in (SMALL, LARGE):
             self.until_answered(cpus)
         filter_, prioritize = partial(self.timed, "/scheduler/filter"), partial(self.timed, "/scheduler/prioritize")
+        sample = sampled(len(self.names))
         rows = {
             "echo": self.timed("/echo", small(), REPEATED_CALLS),
             "filter, first": filter_(new, FIRST_CALLS),
@@ -240,6 +248,9 @@ class _Measure:
             "prioritize, first": prioritize(new, FIRST_CALLS),
             "prioritize, repeated": prioritize(small(), REPEATED_CALLS),
             "prioritize after filter": self.as_scheduler(small(), REPEATED_CALLS),
+            SAMPLED_ECHO: self.timed("/echo", small(), REPEATED_CALLS, count=sample),
+            "filter, sampled names": filter_(small(), REPEATED_CALLS, count=sample),
+            "prioritize after filter, sampled names": self.as_scheduler(small(), REPEATED_CALLS, sample),
             "page of 100 nodes": self.read("/v1/nodes?limit=100"),
             f"page of {PAGE} nodes of the map": self.read(f"/v1/map?limit={PAGE}"),
         }
@@ -254,8 +265,15 @@ class _Measure:
         work()
         return (time.perf_counter() - started) * 1000, cpu_ms(self.pid) - cpu
 
-    def timed(self, path: str, pods: Pods, calls: int, before: Callable[[], None] = lambda: None) -> Row:
-        """Calls of one verb, with the names in another order each time."""
+    def timed(
+        self,
+        path: str,
+        pods: Pods,
+        calls: int,
+        before: Callable[[], None] = lambda: None,
+        count: int | None = None,
+    ) -> Row:
+        """Calls of one verb, with the names in another order each time, or with *count* of them, others each time."""
         found: Row = []
         warm_up = min(WARM_UP_CALLS, calls) // self.share
         for i, pod in enumerate(itertools.islice(pods, warm_up + calls // self.share)):
@@ -263,16 +281,16 @@ class _Measure:
                 found.clear()
             before()
             self.shuffled(self.names)
-            body = orjson.dumps(args_of(pod, *self.names))
+            body = orjson.dumps(args_of(pod, *self.names[:count]))
             found.append(self.measured(partial(call, self.connection, "POST", path, body)))
         return sorted(found)
 
-    def as_scheduler(self, pods: Pods, calls: int) -> Row:
+    def as_scheduler(self, pods: Pods, calls: int, count: int | None = None) -> Row:
         """Prioritize with the names of the filter reply before it."""
         found: Row = []
         for pod in itertools.islice(pods, calls // self.share):
             self.shuffled(self.names)
-            reply = call(self.connection, "POST", "/scheduler/filter", orjson.dumps(args_of(pod, *self.names)))
+            reply = call(self.connection, "POST", "/scheduler/filter", orjson.dumps(args_of(pod, *self.names[:count])))
             body = orjson.dumps(args_of(pod, *orjson.loads(reply)["NodeNames"]))
             found.append(self.measured(partial(call, self.connection, "POST", "/scheduler/prioritize", body)))
         return sorted(found)
@@ -294,6 +312,11 @@ class _Measure:
         """The reply to a call about a pod of that size."""
         body = orjson.dumps(args_of(pod_of(cpus, "16Gi"), *self.names))
         return call(self.connection, "POST", "/scheduler/filter", body)
+
+
+def sampled(nodes: int) -> int:
+    """How many feasible nodes kube-scheduler looks for by default (`schedule_one.go`: numFeasibleNodesToFind)."""
+    return min(nodes, max(100, nodes * max(5, 50 - nodes // 125) // 100))
 
 
 @contextmanager

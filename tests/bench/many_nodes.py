@@ -8,7 +8,7 @@ when so many nodes have reported. `echo` parses the body of a filter call and wr
 shape that was never seen, of CPUs alone, with memory, with a second container, and larger than most nodes have room
 for. `in doubt`: on every tenth node two pods are being deleted. `all stale`: the pod watch has become silent.
 `under reports`: 6,500 reports a minute arrive, each with another state; 10 come before each of 10 calls a second, and
-the call waits for one more. `worst`: of 40 calls.
+the call waits for one more. An `echo` under reports does the same. `worst`: of 40 calls.
 """
 
 import asyncio
@@ -113,7 +113,9 @@ class Cluster:
             "filter, repeated": await self.filtered(lambda: same),
             "filter, repeated, most refused": await self.filtered(lambda: pod_of(48, "16Gi")),
             "filter, repeated, worst": max(await self.times(self.calls.filter_, lambda: same, WORST_OF)),
-            "filter, repeated, worst under reports": await self.worst_under_reports(same),
+            "filter, repeated, worst under reports": await self.worst_under_reports(self.calls.filter_, same),
+            "echo, worst": max(await self.times(self.echo, lambda: same, WORST_OF)),
+            "echo, worst under reports": await self.worst_under_reports(self.echo, same),
             "prioritize, first": await self.timed(self.calls.prioritize, lambda: _new(next(self.numbers), 4, 8)),
             "prioritize, repeated": await self.timed(self.calls.prioritize, lambda: same),
             "page of 500 nodes": await self.read("/v1/nodes", f"limit=500&after={self.names[0]}"),
@@ -138,13 +140,13 @@ class Cluster:
             longest = max(longest, time.process_time() - started)
         return longest * 1000
 
-    async def worst_under_reports(self, pod: Any) -> float:  # noqa: ANN401
+    async def worst_under_reports(self, endpoint: Callable[[Request], Awaitable[Any]], pod: Any) -> float:  # noqa: ANN401
         found = []
         for _ in range(WORST_OF):
             for name in random.sample(self.names, REPORTS_BETWEEN):
                 await self.report(name)
             waited = await self.report(random.choice(self.names))
-            found.append(waited + (await self.times(self.calls.filter_, lambda: pod, 0))[0])
+            found.append(waited + (await self.times(endpoint, lambda: pod, 0))[0])
         return max(found)
 
     def doubt(self) -> None:
