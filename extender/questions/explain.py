@@ -89,14 +89,6 @@ def _pools(kubelet: Kubelet, outcome: Outcome, request: PodRequest) -> tuple[Poo
     return ()
 
 
-def fault_of_refusal(kubelet: Kubelet, state: ManagerState, request: PodRequest, verdict: Rejected) -> str:
-    """The first failure, in one sentence, of a pod on which *verdict* is the verdict in this state."""
-    trace = RecordingTrace()
-    if verdict.reason is Reason.TOPOLOGY_AFFINITY:  # the only sentence that needs the hints
-        admit(kubelet, state, request, trace, verdict_only=True)
-    return first_fault(kubelet, state, verdict, trace.events)
-
-
 def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events: Iterable[TraceEvent]) -> str:
     """The first failure, in one sentence."""
     if verdict.reason is Reason.KUBELET_PANIC:

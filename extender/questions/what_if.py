@@ -12,13 +12,14 @@ from typing import Final, Literal
 
 from extender.cluster.node_class import NodeClass
 from extender.questions.demands import demand_fault
-from extender.questions.explain import fault_of_refusal
+from extender.questions.explain import first_fault
 from extender.questions.scheduler_checks import SchedulerAnswer, check_node
 from extender.questions.subjects import Subject, candidates_of
 from extender.replay.admission import MAX_OUTCOMES
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
 from extender.replay.pod import Pod
+from extender.replay.trace import RefusedHints
 from extender.replay.verdict import Certainty, Provider, Rejected, Verdict, When
 from extender.scheduling.claim_alignment import ClaimAlignment, Places, claim_alignment_of, is_certain, places_of
 from extender.scheduling.judge import Judge
@@ -166,10 +167,12 @@ def _replay(shape: PodShape, subject: Subject) -> _Replayed:
     if kubelet is None or not subject.states:
         return _Replayed(None)
     request = shape.request(kubelet.rules)
-    outcomes = admit_in_all(kubelet, subject.states, request, max_replays=MAX_OUTCOMES)
+    trace = RefusedHints()
+    outcomes = admit_in_all(kubelet, subject.states, request, trace=trace, max_replays=MAX_OUTCOMES)
     verdict = outcomes[0].verdict
     if isinstance(verdict, Rejected):
-        fault = fault_of_refusal(kubelet, subject.states[0], request, verdict)
+        fault = first_fault(kubelet, subject.states[0], verdict, trace.events)
         return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), fault)
     fault = demand_fault(shape.pod.demand, kubelet, request, outcomes)
-    return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), fault, places_of(kubelet, outcomes))
+    places = places_of(kubelet, outcomes) if shape.pod.has_claims else ()
+    return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), fault, places)

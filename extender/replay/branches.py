@@ -19,6 +19,7 @@ from extender.replay.budget import Budget, for_replays
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
 from extender.replay.state import ManagerState
+from extender.replay.trace import NO_TRACE, Trace
 from extender.replay.verdict import Certainty, is_given_up, is_out_of_steps
 
 MAX_STATES: Final = 64
@@ -33,19 +34,22 @@ def admit_in_all(
     states: tuple[ManagerState, ...],
     request: PodRequest,
     *,
+    trace: Trace = NO_TRACE,
     max_replays: int = MAX_REPLAYS,
     budget: Budget | None = None,
 ) -> tuple[Outcome, ...]:
     """The distinct outcomes of one admission from all states. At least one, at most MAX_STATES.
 
-    *budget* limits the admissions from all states together; None: `budget.for_replays`. If it is used up before there
-    is an outcome, the only outcome says so. `complete` and `undecided` of the first outcome apply to all.
+    *trace* is of the first outcome from the first state. *budget* limits the admissions from all states together; None:
+    `budget.for_replays`. If it is used up before there is an outcome, the only outcome says so. `complete` and
+    `undecided` of the first outcome apply to all.
     """
     budget = budget or for_replays(max_replays)
     each = max(1, max_replays // len(states))
     admissions: list[Outcome] = []
     for state in states:
-        outcome = admit(kubelet, state, request, max_replays=each, budget=budget)
+        told = NO_TRACE if admissions else trace
+        outcome = admit(kubelet, state, request, told, max_replays=each, budget=budget)
         if admissions and is_out_of_steps(outcome.verdict):
             admissions[0] = replace(admissions[0], complete=False, undecided=True)
             break

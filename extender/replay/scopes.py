@@ -151,6 +151,9 @@ def _merge(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> TopologyHin
         )
     # 3. Refuse, or return the affinity to store.
     if not decision.admitted:
+        if walk.trace.wants_refused_hints:
+            for event in _told(walk, offers, wanted):
+                walk.trace.record(event)
         raise _merge_refusal(walk, offers, wanted)
     return decision.hint
 

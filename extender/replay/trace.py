@@ -56,10 +56,12 @@ TraceEvent = HintsOffered | Merged | Allocated
 
 
 class Trace:
-    """Records nothing. Subclasses override `record` and set `listening`."""
+    """Records nothing. Subclasses override `record` and set `listening`: every event, or `wants_refused_hints`."""
 
     __slots__ = ()
     listening = False
+    wants_refused_hints = False
+    """Only the hints of a merge that is refused; an admission costs nothing more."""
 
     def record(self, event: TraceEvent) -> None:
         """Record one event."""
@@ -75,6 +77,14 @@ class RecordingTrace(Trace):
     def record(self, event: TraceEvent) -> None:
         """Append the event."""
         self.events.append(event)
+
+
+class RefusedHints(RecordingTrace):
+    """Keeps the hints of the merge that is refused, if one is."""
+
+    __slots__ = ()
+    listening = False
+    wants_refused_hints = True
 
 
 NO_TRACE = Trace()

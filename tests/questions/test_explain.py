@@ -9,14 +9,21 @@ from hypothesis import strategies as st
 from extender.questions.explain import MAX_HINTS, explain, story_to_json
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import MAX_REPLAYS
+from extender.questions.what_if import what_if
 from extender.replay.admission import admit
 from extender.replay.resolve import resolve
 from extender.replay.trace import Allocated, HintsOffered, Merged
 from extender.replay.verdict import Admitted, Rejected
 from extender.samples.machines import GPU, Hardware
 from extender.samples.nodes import SampleNode, Workload
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.ranking.strategies import make_strategy
+from extender.scheduling.ranking.weights import Weights
 from extender.wire.pods import pod_from_json
+from extender.wire.workloads import workload_from_json
 from tests.reports import pod_of, sample
+from tests.subjects import subject_of
 
 BUSY = sample(
     workloads=[
@@ -63,6 +70,15 @@ def test_the_first_fault_is_one_plain_sentence(node: SampleNode, pod: dict[str, 
 
     assert isinstance(story.verdict, Rejected)
     assert story.first_fault == sentence
+
+
+@pytest.mark.parametrize(("node", "pod", "sentence"), FAULTS)
+def test_what_if_says_the_same_of_a_single_replay(node: SampleNode, pod: dict[str, Any], sentence: str) -> None:
+    judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
+
+    (answer,) = what_if(workload_from_json(pod), [subject_of(node)], judge)
+
+    assert answer.reason == sentence
 
 
 def test_a_story_has_offers_merge_and_what_was_taken_in_order() -> None:
