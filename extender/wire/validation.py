@@ -27,7 +27,7 @@ def load_json(body: bytes) -> object:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise NotJSONError(str(error)) from None
+        raise NotJSONError(str(error) if body.strip() else "the text is empty") from None
 
 
 def parse_json(adapter: TypeAdapter[T], body: bytes) -> T:

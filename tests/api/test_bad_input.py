@@ -170,6 +170,22 @@ def test_a_report_of_one_node_too_many_is_a_507(client: TestClient) -> None:
     assert reply.status_code == 507
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "detail"),
+    [
+        ("GET", "/v1/what-if", 405, "the route does not take GET; use POST"),
+        ("GET", "/v1/nodez", 404, "there is no route '/v1/nodez'; /docs lists the routes"),
+        ("POST", "/v1/what-if", 400, "not JSON: the text is empty"),
+    ],
+)
+def test_a_request_that_no_route_takes_is_told_what_to_do(
+    client: TestClient, method: str, path: str, status: int, detail: str
+) -> None:
+    reply = client.request(method, path)
+
+    assert (reply.status_code, reply.json()["detail"]) == (status, detail)
+
+
 SCHEDULER_FAULTS: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "not JSON"),
     "no JSON": (b"{", "not JSON"),

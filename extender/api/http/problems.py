@@ -15,7 +15,7 @@ from extender.answers.question import BusyError, OutOfMemoryError, QuestionError
 from extender.api.http.bodies import BodyTooLargeError, EncodingError
 from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.wire.documents import NotYAMLError
-from extender.wire.errors import NotJSONError, WireError
+from extender.wire.errors import NotJSONError, WireError, shown
 
 LOG: Final = logging.getLogger(__name__)
 MEDIA_TYPE: Final = "application/problem+json"
@@ -128,11 +128,17 @@ async def _validation(_request: Request, error: Exception) -> Response:
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"{path}: {first['msg']}", path)
 
 
-async def _http(_request: Request, error: Exception) -> Response:
+async def _http(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
-    response = problem(HTTPStatus(error.status_code), str(error.detail))
-    response.headers.update(error.headers or {})
+    headers = error.headers or {}
+    detail = str(error.detail)
+    if detail == HTTPStatus.NOT_FOUND.phrase:
+        detail = f"there is no route {shown(request.url.path)}; /docs lists the routes"
+    elif detail == HTTPStatus.METHOD_NOT_ALLOWED.phrase:
+        detail = f"the route does not take {request.method}; use {headers.get('Allow', 'another method')}"
+    response = problem(HTTPStatus(error.status_code), detail)
+    response.headers.update(headers)
     return response
 
 
