@@ -22,7 +22,7 @@ from extender.cli.questions import (
 from extender.cli.render import capacity_table
 
 
-@click.command()
+@click.command(short_help="Show how many copies of a pod fit on each node.")
 @manifest_option
 @node_options
 @click.option(

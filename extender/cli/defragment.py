@@ -15,7 +15,7 @@ from extender.cli.questions import manifest_option, naming_what_was_typed
 from extender.cli.render import new_table, pod_line
 
 
-@click.command()
+@click.command(short_help="Show what moving pods would gain in the whole cluster.")
 @manifest_option
 @click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only these nodes; repeatable.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Move no pod of a higher priority.")

@@ -8,7 +8,7 @@ from rich.console import Console
 from extender.demo.run import WIDTH, run_demo
 
 
-@click.command()
+@click.command(short_help="Show on a sample cluster what the extender does.")
 @click.option("--once", is_flag=True, help="End after the tables, and do not continue to serve.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(

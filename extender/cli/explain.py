@@ -7,7 +7,7 @@ from extender.cli.output import output_option, show
 from extender.cli.render import decision_text
 
 
-@click.command()
+@click.command(short_help="Show the reasons of the last scheduling calls about a pod.")
 @click.argument("pod", metavar="POD")
 @click.option(
     "--node", help="Show details of this candidate, as it was at the time of the call.", shell_complete=complete_node

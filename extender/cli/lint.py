@@ -36,7 +36,7 @@ class Version(click.ParamType[str]):
         return str(value)
 
 
-@click.command()
+@click.command(short_help="Find pitfalls in scheduler and kubelet configurations.")
 @click.argument("files", nargs=-1, metavar="[FILE|DIRECTORY|-]...")
 @click.option(
     "--kube-version",

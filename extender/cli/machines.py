@@ -9,7 +9,7 @@ from extender.cli.render import new_table
 from extender.cli.units import amount, short
 
 
-@click.command()
+@click.command(short_help="List the machines of the catalogue.")
 @output_option
 @client_options
 def machines(*, output: str, client: ExtenderClient) -> None:

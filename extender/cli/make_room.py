@@ -14,7 +14,7 @@ from extender.cli.questions import manifest_option, naming_what_was_typed
 from extender.cli.render import new_table, placement_line, pod_line
 
 
-@click.command("make-room")
+@click.command("make-room", short_help="Show which pods to evict so that a pod is aligned.")
 @manifest_option
 @click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only on this node; repeatable.")
 @click.option("--priority", type=int, help="Evict no pod of a higher priority.  [default: the pod's own]")

@@ -9,7 +9,7 @@ from extender.cli.output import output_option, show
 from extender.cli.render_map import node_map
 
 
-@click.command("map")
+@click.command("map", short_help="Show the NUMA map of a node.")
 @click.argument("node", shell_complete=complete_node)
 @output_option
 @client_options

@@ -10,7 +10,7 @@ from extender.cli.render import nodes_table
 from extender.replay.config import TopologyPolicy
 
 
-@click.command()
+@click.command(short_help="List nodes with what is free on each NUMA node.")
 @click.option("--name", default="", help="Only names that contain this text.")
 @click.option(
     "--policy", type=click.Choice([each.value for each in TopologyPolicy]), help="Only nodes with this policy."

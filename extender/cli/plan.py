@@ -18,7 +18,7 @@ from extender.cli.questions import (
 from extender.cli.render import plan_table
 
 
-@click.command()
+@click.command(short_help="Show where each pod of a list would go.")
 @manifest_option
 @node_options
 @click.option("--all-or-nothing", is_flag=True, help="If one pod has no node, place none.")

@@ -20,7 +20,7 @@ from extender.wire.scenarios import Scenario, scenario_from_json
 from extender.wire.verdicts import verdict_to_json
 
 
-@click.command()
+@click.command(short_help="Replay scenarios from files.")
 @click.argument("files", nargs=-1, metavar="[FILE|-]...")
 @click.option("--check", "is_check", is_flag=True, help="Compare with the recorded answers of the scenarios.")
 @click.option(

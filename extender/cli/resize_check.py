@@ -14,7 +14,7 @@ from extender.cli.output import output_option
 from extender.cli.render import new_table
 
 
-@click.command()
+@click.command(short_help="Show whether a kubelet would accept an in-place resize.")
 @click.argument("pod", metavar="NAMESPACE/NAME")
 @click.option("--container", default="", help="Which container, if the pod has several.")
 @click.option("--cpu", help="New CPU request, such as 8 or 500m.")

@@ -23,7 +23,7 @@ _ACTIONS = {
 }
 
 
-@click.command("restart-check")
+@click.command("restart-check", short_help="Show what a restart of kubelets would do to their pods.")
 @click.argument("nodes", nargs=-1, shell_complete=complete_node)
 @click.option("--all", "everywhere", is_flag=True, help="All live nodes.")
 @kubelet_options("After the restart")

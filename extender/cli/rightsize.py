@@ -13,7 +13,7 @@ from extender.cli.output import output_option
 from extender.cli.render import new_table
 
 
-@click.command()
+@click.command(short_help="Show which requests just miss a boundary.")
 @click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only these nodes; repeatable.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of suggestions to list."

@@ -18,7 +18,7 @@ from extender.cli.render import new_table
 MAX_NAMES, WIDTH = 5, 34
 
 
-@click.command()
+@click.command(short_help="Compare kubelet configurations for the cluster's pods.")
 @click.option(
     "--workload",
     "files",

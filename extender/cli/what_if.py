@@ -19,7 +19,7 @@ from extender.cli.questions import (
 from extender.cli.render import pod_line, steps_text, what_if_table
 
 
-@click.command("what-if")
+@click.command("what-if", short_help="Show what each node's kubelet would do with a pod.")
 @manifest_option
 @node_options
 @click.option("--explain", is_flag=True, help="Show each step of the kubelet, and similar requests that fit.")

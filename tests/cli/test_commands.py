@@ -10,6 +10,7 @@ import httpx
 import pytest
 import yaml
 from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 
 from extender.__main__ import COMMANDS, main
 from extender.cli.client import complete_node
@@ -300,6 +301,13 @@ def test_exit_codes_tell_aligned_from_split_and_refused(run: Run, manifest: str,
     code_on("best-effort", busy, 3, "--exit-code")
     code_on("single-numa-node", busy, 4, "--exit-code")
     code_on("single-numa-node", busy, 0)
+
+
+def test_the_list_of_commands_shows_a_whole_sentence_for_each() -> None:
+    output = CliRunner().invoke(main, ["--help"], terminal_width=80).output
+
+    for command in COMMANDS:
+        assert re.search(rf"^  {command} +[A-Z].*[^.]\.$", output, re.MULTILINE), output
 
 
 def test_machines_are_listed_and_every_command_has_a_short_help(run: Run, reports: list[str]) -> None:
