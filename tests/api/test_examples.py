@@ -57,7 +57,7 @@ def client(clock: Clock) -> Iterator[TestClient]:
     with TestClient(
         make_app(make_service(Settings(question_workers=0), clock)), client=("127.0.0.1", 50_000)
     ) as client:
-        workload = Workload(name="w", resources={"cpu": 3, "memory": "2Gi", GPU: 1})
+        workload = Workload(name="worker", resources={"cpu": 3, "memory": "2Gi", GPU: 1})
         for name, workloads in (("node-a", [workload]), ("node-b", [])):
             node = sample(name, hardware=SMALL, workloads=workloads, devices={GPU: [0, 1]})
             client.put(f"/v1/nodes/{name}/report", json=report_of(node)).raise_for_status()
@@ -84,7 +84,7 @@ def _answers(client: TestClient) -> dict[str, Any]:
         ).json(),
         "RightsizeReply": client.post("/v1/advice/rightsize", json={}).json(),
         "TuneReply": client.post("/v1/advice/tune", json={"configurations": 3}).json(),
-        "ResizeCheckReply": client.post("/v1/advice/resize-check", json={"pod": "demo/w-0", "cpu": "4"}).json(),
+        "ResizeCheckReply": client.post("/v1/advice/resize-check", json={"pod": "demo/worker-0", "cpu": "4"}).json(),
         "RestartCheckReply": client.post(
             "/v1/advice/restart-check", json={"nodes": ["node-a"], "kubelet": {"memoryManagerPolicy": "None"}}
         ).json(),

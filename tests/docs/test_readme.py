@@ -94,6 +94,18 @@ def _escaped(line: str) -> str:
     return r"[^\n]*".join(map(re.escape, line.split(ANY))) + r"\n"
 
 
+@pytest.mark.parametrize("name", ["resize-check", "restart-check"])
+def test_examples_of_the_api_are_answered_on_the_sample_cluster(server: str, name: str) -> None:
+    with httpx.Client(base_url=server, timeout=PATIENCE_SECONDS) as client:
+        document = client.get("/openapi.json").json()
+        body = document["paths"][f"/v1/advice/{name}"]["post"]["requestBody"]["content"]["application/json"]
+        (example,) = document["components"]["schemas"][body["schema"]["$ref"].rpartition("/")[2]]["examples"]
+
+        reply = client.post(f"/v1/advice/{name}", json=example)
+
+    assert reply.status_code == 200, reply.text
+
+
 def test_the_picture_has_the_numbers_of_the_sample_node(server: str) -> None:
     picture = (ROOT / "docs/images/scheduler-and-kubelet.svg").read_text()
     nodes = httpx.get(f"{server}/v1/nodes", timeout=PATIENCE_SECONDS).raise_for_status().json()["nodes"]

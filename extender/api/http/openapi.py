@@ -24,7 +24,7 @@ from extender.wire.reports import HEARTBEAT, REPORT
 from extender.wire.scheduler import EXAMPLE_POD, ExtenderArgs
 
 DESCRIPTION: Final = """
-Knows the topology of every node and the resources that its kubelet has allocated, and replays the kubelet's admission.
+numa-extender knows the topology of every node and what its kubelet has allocated, and replays the kubelet's admission.
 
 * **scheduler**: the routes that kube-scheduler calls. filter and bind always reply with status 200 and report errors in
   `Error`. prioritize and preempt, whose replies have no such field, use HTTP statuses.
@@ -33,6 +33,8 @@ Knows the topology of every node and the resources that its kubelet has allocate
   are questions or bare manifests, as JSON or YAML.
 * **advice**: what would happen before you restart, move, resize or reconfigure. Nothing is changed.
 * **decisions**: the answers given to kube-scheduler, and why.
+* **groups**: pods that are placed together or not at all, and the places that are held for them.
+* **service**: liveness, readiness, metrics, and the predictions beside what the kubelets did.
 
 Errors of all routes except filter and bind are `application/problem+json` (RFC 9457) and name the faulty field.
 """
@@ -43,7 +45,7 @@ TAGS: Final = [
     {"name": "advice", "description": "Before you restart, move, resize or reconfigure. Nothing is changed."},
     {"name": "decisions", "description": "Why the last scheduling calls gave their answers."},
     {"name": "groups", "description": "Groups of pods that are placed together or not at all."},
-    {"name": "service", "description": "Liveness, readiness and metrics."},
+    {"name": "service", "description": "Liveness, readiness, metrics, and the audit of predictions."},
 ]
 BODIES: Final[dict[str, TypeAdapter[Any]]] = {
     "NodeReport": REPORT,
@@ -82,8 +84,8 @@ _EXAMPLES: Final[dict[str, object]] = {
     "RightsizeRequest": {"limit": 5},
     "TuneRequest": {"configurations": 4},
     "MakeRoomRequest": {"pod": EXAMPLE_POD, "max_evictions": 2},
-    "ResizeCheckRequest": {"pod": "demo/w-0", "cpu": "4"},
-    "RestartCheckRequest": {"nodes": ["node-a"], "kubelet": {"memoryManagerPolicy": "None"}},
+    "ResizeCheckRequest": {"pod": "demo/worker-0", "cpu": "4"},
+    "RestartCheckRequest": {"kubelet": {"memoryManagerPolicy": "None"}},
 }
 
 
