@@ -1,9 +1,9 @@
 """The address of the API server, and our credentials.
 
 `in_cluster` reads the service account that Kubernetes mounts. `from_kubeconfig` reads what kubectl reads. Both use the
-official client's configuration. Credentials are evaluated for every request, so a rotated token needs no restart: a
-token file is read again every minute and at once after a 401, and a kubeconfig (token files, exec plugins) is loaded
-again after a 401. The TLS layer reads CA and client certificate files for each new connection.
+official client's configuration. A rotated token needs no restart: a token file is read again every minute and at once
+after a 401, and a kubeconfig (token files, exec plugins) is asked every five seconds and loaded again after a 401. The
+TLS layer reads CA and client certificate files for each new connection.
 """
 
 import os
@@ -22,6 +22,8 @@ from kubernetes.config.incluster_config import InClusterConfigLoader
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_MAX_AGE_SECONDS: Final = 60.0
 """The kubelet renews a projected token after 80 % of its lifetime (which is at least ten minutes)."""
+HEADER_SECONDS: Final = 5.0
+"""How long the header of a kubeconfig is used: the official client takes a tenth of a call to make it."""
 _RELOAD_PAUSE_SECONDS: Final = 5.0
 _UNUSABLE: Final = (ConfigException, OSError, yaml.YAMLError)
 
@@ -107,13 +109,18 @@ class KubeconfigCredentials:
         self._lock = threading.Lock()
         self._configuration = load()
         self._loaded_at = clock()
+        self._header: str | None = None
+        self._header_until = float("-inf")
 
     def authorization(self) -> str | None:
-        """The header that the official client would send. It refreshes expiring tokens."""
+        """The header of the official client, at most `HEADER_SECONDS` old. The client refreshes expiring tokens."""
         with self._lock:
-            setting = self._configuration.auth_settings().get("BearerToken")
-        value = setting["value"] if setting else None
-        return str(value) if value else None
+            if self._clock() >= self._header_until:
+                setting = self._configuration.auth_settings().get("BearerToken")
+                value = setting["value"] if setting else None
+                self._header = str(value) if value else None
+                self._header_until = self._clock() + HEADER_SECONDS
+            return self._header
 
     def renew(self) -> bool:
         """Load the kubeconfig again. False if that was tried less than five seconds ago, or failed."""
@@ -125,6 +132,7 @@ class KubeconfigCredentials:
                 self._configuration = self._load()
             except _UNUSABLE:
                 return False
+            self._header_until = float("-inf")
             return True
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import orjson
 import urllib3
@@ -81,15 +81,19 @@ class KubeClient:
         configuration.connection_pool_maxsize = pool_size
         configuration.socket_options = _socket_options()
         configuration.retries = False
-        self._url = configuration.host.rstrip("/")
         self._credentials: Credentials = access.credentials
-        self._pool: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
+        manager: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
+        url = configuration.host.rstrip("/")
+        self._pool: urllib3.PoolManager | urllib3.HTTPConnectionPool = manager
+        self._prefix = url
+        if manager.proxy is None:  # to find the connections to the server for each call takes a fifth of its time
+            self._pool, self._prefix = manager.connection_from_url(url), urlsplit(url).path
         self._connect_seconds = connect_seconds
         self._clock = clock
 
     def close(self) -> None:
         """Close idle connections. Open streams are closed by their owners."""
-        self._pool.clear()
+        (self._pool.clear if isinstance(self._pool, urllib3.PoolManager) else self._pool.close)()
 
     def request(
         self,
@@ -152,9 +156,9 @@ class KubeClient:
                 raise NoReplyError(f"{method} {target}: out of time before sending", maybe_done=False)
             timeout = urllib3.Timeout(connect=min(left, self._connect_seconds), read=left)
             try:
-                reply = self._pool.request(
+                reply = self._pool.urlopen(
                     method,
-                    self._url + target,
+                    self._prefix + target,
                     body=data,
                     headers=self._headers(None if data is None else content_type),
                     timeout=timeout,

@@ -8,10 +8,20 @@ from pathlib import Path
 import pytest
 import trustme
 import yaml
+from kubernetes.client.configuration import Configuration
 
 from extender.app import make_service
 from extender.config.settings import Settings
-from extender.kube.access import ClientConfigError, TokenFile, discover, from_kubeconfig, in_cluster, plain
+from extender.kube.access import (
+    HEADER_SECONDS,
+    ClientConfigError,
+    KubeconfigCredentials,
+    TokenFile,
+    discover,
+    from_kubeconfig,
+    in_cluster,
+    plain,
+)
 from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.client import KubeClient, path_of
 from extender.kube.errors import ApiError, NoReplyError, api_error
@@ -198,6 +208,39 @@ def test_a_kubeconfig_whose_token_file_rotates(
     (tmp_path / "token").write_text("two")
     server.access.tokens = {"two": "me"}
     client.request("GET", "/api/v1/nodes")
+
+
+def test_the_header_of_a_kubeconfig_is_asked_for_again_after_its_time() -> None:
+    clock, configuration = Clock(), Configuration()
+    configuration.api_key["authorization"] = "Bearer one"
+    credentials = KubeconfigCredentials(lambda: configuration, clock=clock)
+    assert credentials.authorization() == "Bearer one"
+
+    configuration.api_key["authorization"] = "Bearer two"
+    assert credentials.authorization() == "Bearer one"
+    clock.now += HEADER_SECONDS
+    assert credentials.authorization() == "Bearer two"
+
+    configuration.api_key["authorization"] = "Bearer three"
+    clock.now += 1  # a 401: at once, if the kubeconfig was not loaded a moment ago
+    assert credentials.renew()
+    assert credentials.authorization() == "Bearer three"
+
+
+def test_the_path_of_a_server_url_stays(server: FakeApiServer) -> None:
+    """Rancher and others serve many clusters under one name."""
+    with pytest.raises(ApiError) as caught:
+        KubeClient(plain(f"{server.url}/k8s/clusters/c")).request("GET", "/api/v1/nodes")
+    assert caught.value.status == 404
+
+
+def test_calls_go_through_a_proxy() -> None:
+    with scripted(reply(b'{"a":1}')) as proxy:
+        access = plain("http://api.example.org")
+        access.configuration.proxy, access.configuration.no_proxy = proxy, ""
+        client = KubeClient(access)
+        assert client.request("GET", "/api/v1/nodes") == {"a": 1}
+        client.close()
 
 
 @pytest.mark.parametrize("content", ["", "a: [", "current-context: x"])
