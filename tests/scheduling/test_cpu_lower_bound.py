@@ -8,7 +8,7 @@ from extender.replay.config import KubeletConfigError
 from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.verdict import Rejected
-from extender.samples.nodes import SampleNode
+from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.preemption.cpu_lower_bound import CPUBound
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import scenario_from_json
@@ -44,6 +44,24 @@ def test_it_counts_by_numa_node_and_policy() -> None:
 
         assert excluded == [cpu for cpu in range(1, 32) if cpu > most], policy
     assert not _excludes(sample(topologyManagerPolicy="restricted", cpuManagerPolicy="none"), 31)
+
+
+def test_with_scope_pod_the_span_is_that_of_the_pod() -> None:
+    """14 CPUs are free on each NUMA node once one pod has left. 15 and 5 CPUs get both nodes, 15 alone only one."""
+    there = [Workload(name=name, resources={"cpu": cpus, "memory": "1Gi"}) for name, cpus in (("a", 13), ("b", 2))]
+    node = sample(
+        workloads=there, topologyManagerPolicy="restricted", topologyManagerScope="pod", memoryManagerPolicy="None"
+    )
+    gone = [node.pods[0]["metadata"]["uid"]]
+    left = release_pods(node.state, gone)
+    for others, is_admitted in ((5, True), (0, False)):
+        pod = pod_of(15)
+        if others:
+            pod["spec"]["containers"] += [{**pod_of(others)["spec"]["containers"][0], "name": "other"}]
+        request = resolve(pod_from_json(pod), node.kubelet.rules)
+
+        assert isinstance(admit(node.kubelet, left, request).verdict, Rejected) is not is_admitted
+        assert CPUBound(node.kubelet, [node.state], request).excludes(gone) is not is_admitted
 
 
 def _excludes(node: SampleNode, cpu: int) -> bool:

@@ -9,7 +9,7 @@ Rules of this file
 from collections.abc import Collection, Sequence
 
 from extender.replay import cpu_manager
-from extender.replay.config import TopologyPolicy
+from extender.replay.config import Scope, TopologyPolicy
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
 from extender.replay.state import CPUState, ManagerState
@@ -32,7 +32,7 @@ class CPUBound:
         )
         self._total = request.total_cpus
         self._largest = max((c.cpus for c in request.containers), default=0)
-        self._span = _span(kubelet, self._largest)
+        self._span = _span(kubelet, self._total if kubelet.scope is Scope.POD else self._largest)
 
     def excludes(self, gone: Collection[str]) -> bool:
         """Whether the pod is refused in every state once the pods *gone* have left."""
@@ -58,7 +58,7 @@ def _is_hybrid(kubelet: Kubelet) -> bool:
 
 
 def _span(kubelet: Kubelet, cpus: int) -> int:
-    """The most NUMA nodes that a container with *cpus* CPUs may span under the node's policy."""
+    """The most NUMA nodes that a hint for *cpus* CPUs may span under the node's policy."""
     if kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE:
         return 1
     if kubelet.policy is not TopologyPolicy.RESTRICTED or kubelet.cpu_options.align_by_socket:
