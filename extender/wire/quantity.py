@@ -1,8 +1,9 @@
 """Converts Kubernetes quantities to exact integers.
 
 The official client's parser does the arithmetic. The grammar is checked first, because that parser also accepts `NaN`,
-`1K` and JSON floats. Amounts are thousandths of the base unit, rounded up, and at most `MOST_UNITS`, as the API server
-stores them.
+`1K` and JSON floats. Amounts are thousandths of the base unit, rounded up, as the API server
+stores them. An amount above `MOST_UNITS` becomes one unit more: the API server cuts it to `MOST_UNITS`, but the
+kubelet's memory manager still refuses it, because it does not fit into an int64.
 """
 
 import re
@@ -15,7 +16,7 @@ from kubernetes.utils.quantity import parse_quantity
 from extender.wire.errors import WireError, shown
 
 MOST_UNITS: Final = 2**63 - 1
-"""The largest amount of Kubernetes. What is larger is stored as this amount."""
+"""The largest amount of Kubernetes."""
 _GRAMMAR: Final = re.compile(
     r"\+?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2})?\Z", re.ASCII
 )
@@ -23,7 +24,7 @@ _EXPONENT: Final = re.compile(r"[eE][+-]?\d+\Z")
 
 
 def parse_milli(value: object, field: str) -> int:
-    """A quantity (a string, or a JSON integer) as thousandths, rounded up. More than `MOST_UNITS` become these.
+    """A quantity (a string, or a JSON integer) as thousandths, rounded up. More than `MOST_UNITS` become one unit more.
 
     Raises:
         WireError: it does not parse, is negative, or is not a string or integer; names *field*.
@@ -47,4 +48,4 @@ def _parse_text(text: str) -> int | None:
     if not _GRAMMAR.match(text):
         return None
     amount = Decimal(text) if _EXPONENT.search(text) else parse_quantity(text)  # type: ignore[no-untyped-call]
-    return min(int((amount * 1000).to_integral_value(ROUND_CEILING)), MOST_UNITS * 1000)
+    return min(int((amount * 1000).to_integral_value(ROUND_CEILING)), (MOST_UNITS + 1) * 1000)

@@ -46,8 +46,8 @@ def _pod(spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
         ("+5", 5000),
         (".5", 500),
         ("5.", 5000),
-        ("9223372036854775808", (2**63 - 1) * 1000),
-        ("1e99", (2**63 - 1) * 1000),
+        ("9223372036854775808", 2**63 * 1000),
+        ("1e99", 2**63 * 1000),
     ],
 )
 def test_quantities(text: object, milli: int) -> None:
