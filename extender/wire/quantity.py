@@ -1,9 +1,9 @@
 """Converts Kubernetes quantities to exact integers.
 
 The official client's parser does the arithmetic. The grammar is checked first, because that parser also accepts `NaN`,
-`1K` and JSON floats. Amounts are thousandths of the base unit, rounded up, as the API server
-stores them. An amount above `MOST_UNITS` becomes one unit more: the API server cuts it to `MOST_UNITS`, but the
-kubelet's memory manager still refuses it, because it does not fit into an int64.
+`1K` and JSON floats. Amounts are thousandths of the base unit, rounded up, as the API server stores them. It cuts an
+amount above `MOST_UNITS` to `MOST_UNITS`. The kubelet's memory manager refuses that too, because the parsed quantity is
+not held as an int64. So such an amount becomes one unit more than `MOST_UNITS` here.
 """
 
 import re
