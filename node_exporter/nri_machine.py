@@ -117,10 +117,10 @@ class _Discovery:
         )
 
     def _distances(self, path: Path) -> tuple[int, ...]:
-        try:
-            return tuple(int(word[:20]) for word in self._text(path).split())
-        except ValueError:
-            raise DiscoveryError(f"{self._name(path)}: not a list of distances") from None
+        words = self._text(path).split()
+        if not all(re.fullmatch(r"-?\d{1,18}", word) for word in words):
+            raise DiscoveryError(f"{self._name(path)}: not a list of distances")
+        return tuple(map(int, words))
 
     def _numbered(self, directory: Path, prefix: str) -> Iterator[tuple[int, Path]]:
         """Entries `prefix`N in the order of their names, as a shell sorts them."""

@@ -95,6 +95,7 @@ def two_nodes(root: Path) -> Path:
         ("node/node1/cpulist", None, "node1/cpulist"),
         ("node/has_normal_memory", None, "has_normal_memory"),
         ("node/node1/distance", "10 many", "not a list of distances"),
+        ("node/node1/distance", "10 " + "9" * 19, "not a list of distances"),
         ("node/node1/meminfo", "nothing", "no MemTotal"),
     ],
 )
