@@ -44,8 +44,8 @@ check: setup     ## ruff, mypy and import contracts only
 faults: setup    ## the long fault drills, with their figures and bounds (about a quarter of an hour)
 	$(BIN)/python -m tests.faults
 
-bench: setup     ## measure: replays a second, filter over HTTP
-	$(BIN)/python -m tests.bench
+bench: setup     ## measure: replays a second, filter over HTTP and more; BENCH='replay compiled' names some of them
+	$(BIN)/python -m tests.bench $(BENCH)
 
 drill: setup     ## 100,000 pods on 500 simulated nodes, all parts restarted, with the bind gate and without (an hour); DRILL='--pods 3000 --nodes 30'
 	$(BIN)/python -m tests.drill $(DRILL)

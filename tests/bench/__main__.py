@@ -1,4 +1,7 @@
-"""Run the benchmarks named, or all: `python -m tests.bench [replay] [filter_http] [bind_http] …`."""
+"""Run the benchmarks named, or all: `python -m tests.bench [replay] [filter_http] [bind_http] …`.
+
+`make bench BENCH=compiled` does the same.
+"""
 
 import importlib
 import sys
@@ -7,7 +10,7 @@ from rich.console import Console
 
 ALL = (
     "replay", "distinct_states", "many_nodes", "filter_http", "demands", "claims", "bind_http", "pods", "preempt",
-    "capacity", "advice", "nri", "nri_counts", "nri_states",
+    "capacity", "advice", "nri", "nri_counts", "nri_states", "compiled",
 )  # fmt: skip
 
 

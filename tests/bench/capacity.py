@@ -48,8 +48,8 @@ def run(console: Console) -> None:
     columns = [f"{nodes:,} nodes" for nodes in CLUSTERS] + [f"{CLUSTERS[-1]:,} nodes, own states"]
     for column in ("pods", *columns, "replays", "copies"):
         table.add_column(column, justify="left" if column == "pods" else "right")
-    clusters = [_subjects(states, nodes) for nodes in CLUSTERS]
-    clusters.append(_subjects(list(itertools.islice(own_states(), CLUSTERS[-1])), CLUSTERS[-1]))
+    clusters = [subjects_of(states, nodes) for nodes in CLUSTERS]
+    clusters.append(subjects_of(list(itertools.islice(own_states(), CLUSTERS[-1])), CLUSTERS[-1]))
     for name, pods in PODS.items():
         measured = [_measure(subjects, pods) for subjects in clusters]
         copies, replays = measured[-1][1:]
@@ -57,7 +57,8 @@ def run(console: Console) -> None:
     console.print(table)
 
 
-def _subjects(states: Sequence[SampleNode], nodes: int) -> list[Subject]:
+def subjects_of(states: Sequence[SampleNode], nodes: int) -> list[Subject]:
+    """So many nodes, which have these states in turns."""
     classes = ClassTable()
     subjects = []
     for number in range(nodes):

@@ -31,7 +31,7 @@ def run(console: Console) -> None:
     _merge_against_walk(console)
 
 
-def _machine(numa_nodes: int, cores_per_node: int) -> Json:
+def machine_of(numa_nodes: int, cores_per_node: int) -> Json:
     """Two threads a core, half the NUMA nodes on each of two sockets, eight-core caches."""
     cores = numa_nodes * cores_per_node
     cpus = [[c + t * cores, c, 2 * c // cores, c // cores_per_node, c // 8] for c in range(cores) for t in range(2)]
@@ -49,9 +49,10 @@ def _machine(numa_nodes: int, cores_per_node: int) -> Json:
     return {"cpus": cpus, "numa": numa}
 
 
-def _kubelet(
+def kubelet_of(
     machine: Json, policy: str, cpu_options: Mapping[str, str], topology_options: Mapping[str, str]
 ) -> Kubelet:
+    """A kubelet of the machine with static CPU and memory managers."""
     document: Json = {
         "cpuManagerPolicy": "static",
         "cpuManagerPolicyOptions": dict(cpu_options),
@@ -66,7 +67,8 @@ def _kubelet(
     return start(machine_from_json(machine), config)
 
 
-def _pod(kubelet: Kubelet, **amounts: str) -> PodRequest:
+def pod_request(kubelet: Kubelet, **amounts: str) -> PodRequest:
+    """A Guaranteed pod of one container with 4Gi and these amounts."""
     requests: dict[str, str] = {"memory": "4Gi", **amounts}
     container = {"name": "app", "resources": {"requests": requests, "limits": requests}}
     return resolve(
@@ -74,12 +76,13 @@ def _pod(kubelet: Kubelet, **amounts: str) -> PodRequest:
     )
 
 
-def _half_full(kubelet: Kubelet, numa_nodes: int) -> ManagerState:
+def half_full(kubelet: Kubelet, numa_nodes: int) -> ManagerState:
+    """The state of a node with eight GPUs and a pod of 4 CPUs for each NUMA node."""
     devices = {"gpu.example/gpu": [{"id": f"gpu-{i}", "numa": [i % numa_nodes], "healthy": True} for i in range(8)]}
     state = initial_state(kubelet, devices_from_json(devices))
     for i in range(numa_nodes):
         amounts = {"cpu": "4", "gpu.example/gpu": "1"} if i % 2 else {"cpu": "4"}
-        filler = _pod(kubelet, **amounts)
+        filler = pod_request(kubelet, **amounts)
         state = admit(kubelet, state, resolve_as(filler, f"filler-{i}")).state
     return state
 
@@ -107,9 +110,9 @@ def _by_machine(console: Console) -> None:
     for numa_nodes, cores in ((2, 32), (4, 16), (8, 16), (16, 16)):
         row = [f"{numa_nodes} NUMA nodes, {numa_nodes * cores * 2} CPUs"]
         for policy in ("none", "best-effort", "restricted", "single-numa-node"):
-            kubelet = _kubelet(_machine(numa_nodes, cores), policy, {}, {})
-            state = _half_full(kubelet, numa_nodes)
-            request = _pod(kubelet, cpu="4", **{"gpu.example/gpu": "1"})
+            kubelet = kubelet_of(machine_of(numa_nodes, cores), policy, {}, {})
+            state = half_full(kubelet, numa_nodes)
+            request = pod_request(kubelet, cpu="4", **{"gpu.example/gpu": "1"})
             row.append(f"{_rate(lambda k=kubelet, s=state, r=request: admit(k, s, r)):,.0f}")  # type: ignore[misc]
         table.add_row(*row)
     console.print(table)
@@ -119,7 +122,7 @@ def _by_option(console: Console) -> None:
     table = Table(title="Replays a second by manager and option: 2 NUMA nodes, 128 CPUs, restricted")
     table.add_column("what decides")
     table.add_column("replays/s", justify="right")
-    machine = _machine(2, 32)
+    machine = machine_of(2, 32)
     cases: list[tuple[str, dict[str, str], dict[str, str], dict[str, str]]] = [
         ("shared pool only (500m)", {}, {}, {"cpu": "500m"}),
         ("CPU manager", {}, {}, {"cpu": "4"}),
@@ -136,8 +139,8 @@ def _by_option(console: Console) -> None:
     options += ("strict-cpu-reservation", "prefer-align-cpus-by-uncorecache")
     cases += [(option, {option: "true"}, {}, {"cpu": "24"}) for option in options]
     for title, cpu_options, topology_options, amounts in cases:
-        kubelet = _kubelet(machine, "restricted", cpu_options, topology_options)
-        state, request = _half_full(kubelet, 2), _pod(kubelet, **amounts)
+        kubelet = kubelet_of(machine, "restricted", cpu_options, topology_options)
+        state, request = half_full(kubelet, 2), pod_request(kubelet, **amounts)
         table.add_row(title, f"{_rate(lambda k=kubelet, s=state, r=request: admit(k, s, r)):,.0f}")  # type: ignore[misc]
     console.print(table)
 
